@@ -1,0 +1,64 @@
+# Two commands are all a newcomer needs: `make up` and `make test`.
+
+DIR ?= $(HOME)/ullage
+ULLAGE := target/release/ullage
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler
+
+.PHONY: up down protoc build install uninstall test tools lint bench
+
+# The etcd client is built from its protocol files, which takes `protoc`.
+protoc:
+	@command -v protoc >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends protobuf-compiler >/dev/null; } \
+		|| { echo "protoc is missing: install the package protobuf-compiler (apt-get install protobuf-compiler) and try again"; exit 1; }
+
+build: protoc
+	cargo build --release
+
+# Makes (or starts) a space: data in DIR/pool, state in DIR/state, mounted at DIR/space.
+up: build
+	@mkdir -p "$(DIR)/pool"
+	@if [ -f "$(DIR)/state/space.toml" ]; then \
+		$(ULLAGE) up "$(DIR)/space" --state "$(DIR)/state"; \
+	else \
+		$(ULLAGE) up "$(DIR)/space" --state "$(DIR)/state" --pool main="$(DIR)/pool"; \
+	fi
+	@echo "Mounted at $(DIR)/space. Try:"
+	@echo "  cp -r /usr/share/doc $(DIR)/space/      # use it like any directory"
+	@echo "  $(ULLAGE) status $(DIR)/space           # how it is"
+	@echo "  $(ULLAGE) du $(DIR)/space/doc           # at once, however large"
+	@echo "  $(ULLAGE) stat $(DIR)/space/doc         # what the space knows of a file"
+	@echo "  make down DIR=$(DIR)                    # unmount; 'make up' brings it back"
+
+down:
+	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
+
+install: build
+	install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
+	$(ULLAGE) man "$(DESTDIR)/usr/local/share/man/man1"
+	mkdir -p "$(DESTDIR)/usr/local/share/bash-completion/completions"
+	$(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
+
+uninstall:
+	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 \
+		"$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
+
+# What the tests need beyond Rust, by name; without root what is missing is skipped and said.
+tools:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		missing=$$(for p in $(APT_TESTS); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+		if [ -n "$$missing" ]; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+		fi; \
+	else echo "not root: tests that need packages, mounts or other users are skipped"; fi
+
+test: tools
+	cargo fmt --all --check
+	cargo build -p ullage-cli
+	ULLAGE_BIN=$(CURDIR)/target/debug/ullage cargo test --workspace --no-fail-fast
+
+lint:
+	cargo clippy --workspace --all-targets -- -D warnings
+
+bench: build
+	$(ULLAGE) bench

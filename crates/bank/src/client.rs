@@ -1,0 +1,153 @@
+//! A client of the banks: finds the leader, and asks again elsewhere while there is none.
+
+use crate::wire::{
+    AccountChange, AccountView, BankStatus, ClientAnswers, ClientBatch, FindingView, History, StoreAnswers, StoreBatch,
+};
+use hyper::Method;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use ullage_net::client::{CallError, Client};
+
+/// Talks to the banks of a site. Requests are made so that repeating them has no second effect.
+#[derive(Debug, Clone)]
+pub struct BankClient {
+    client: Arc<Client>,
+    banks: Vec<String>,
+    preferred: Arc<Mutex<String>>,
+    patience: Duration,
+}
+
+impl BankClient {
+    /// Of the banks at these `host:port`; a request is repeated for up to `patience` while no bank leads.
+    pub fn new(client: Arc<Client>, banks: Vec<String>, patience: Duration) -> Self {
+        let preferred = Arc::new(Mutex::new(banks.first().cloned().unwrap_or_default()));
+        Self { client, banks, preferred, patience }
+    }
+
+    async fn ask<A: Serialize + Sync, B: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&A>,
+    ) -> Result<B, CallError> {
+        let until = Instant::now() + self.patience;
+        let mut turn = 0;
+        loop {
+            let bank = self.preferred.lock().clone();
+            let error = match self.client.json(&bank, method.clone(), path, body).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let leader = match &error {
+                CallError::Transport { .. } => None,
+                CallError::Refused(problem) if problem.code == "not_leading" => {
+                    // Believed only if it is one of the banks that we were told of.
+                    problem.detail.as_str().filter(|leader| self.banks.iter().any(|b| b == leader)).map(str::to_owned)
+                }
+                CallError::Refused(problem) if problem.code == "timeout" => None,
+                CallError::Refused(_) => return Err(error),
+            };
+            if Instant::now() >= until {
+                return Err(error);
+            }
+            turn += 1;
+            let next = leader
+                .filter(|leader| *leader != bank)
+                .or_else(|| self.banks.get(turn % self.banks.len().max(1)).cloned());
+            if let Some(next) = next {
+                *self.preferred.lock() = next;
+            }
+            if turn >= self.banks.len() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// A client's messages, and whatever rides along.
+    ///
+    /// # Errors
+    /// When no bank answers in time, or it refuses.
+    pub async fn messages(&self, batch: &ClientBatch) -> Result<ClientAnswers, CallError> {
+        self.ask(Method::POST, "/v1/messages", Some(batch)).await
+    }
+
+    /// Waits up to `wait_ms` for what the bank has to say of its own accord.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn listen(&self, batch: &ClientBatch, wait_ms: u64) -> Result<ClientAnswers, CallError> {
+        self.ask(Method::POST, &format!("/v1/messages?listen_ms={wait_ms}"), Some(batch)).await
+    }
+
+    /// A store's messages.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn store_messages(&self, batch: &StoreBatch) -> Result<StoreAnswers, CallError> {
+        self.ask(Method::POST, "/v1/stores/messages", Some(batch)).await
+    }
+
+    /// Sets a quota, blocks or unblocks.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn change(&self, user: &str, change: &AccountChange) -> Result<AccountView, CallError> {
+        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change)).await
+    }
+
+    /// One account.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn account(&self, user: &str) -> Result<AccountView, CallError> {
+        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>).await
+    }
+
+    /// All accounts.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn accounts(&self) -> Result<Vec<AccountView>, CallError> {
+        self.ask(Method::GET, "/v1/users", None::<&()>).await
+    }
+
+    /// A user's past.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn history(&self, user: &str) -> Result<History, CallError> {
+        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>).await
+    }
+
+    /// What was found of cheaters.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn findings(&self) -> Result<Vec<FindingView>, CallError> {
+        self.ask(Method::GET, "/v1/findings", None::<&()>).await
+    }
+
+    /// Gives a store up.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn exclude(&self, node: u32) -> Result<BankStatus, CallError> {
+        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>).await
+    }
+
+    /// How one given bank is.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn status(&self, bank: &str) -> Result<BankStatus, CallError> {
+        self.client.json(bank, Method::GET, "/v1/status", None::<&()>).await
+    }
+
+    /// The banks.
+    pub fn banks(&self) -> &[String] {
+        &self.banks
+    }
+}

@@ -1,0 +1,127 @@
+//! The default: a journal in a directory. One process, guarded by a lock file.
+
+use super::{Done, Engine, EngineError};
+use crate::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use ullage_journal::{Durability, Journal, JournalError, Options};
+use ullage_voucher::Write;
+
+/// Journal bytes after which a snapshot is due.
+const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
+
+/// How long another process may still hold the lock: together one second.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Rows in a journal.
+#[derive(Debug)]
+pub struct Embedded {
+    journal: Arc<Journal>,
+    appended: AtomicU64,
+    snapshotting: Arc<AtomicBool>,
+    _lock: File,
+}
+
+impl Embedded {
+    /// Opens (or makes) the rows in `directory`.
+    ///
+    /// # Errors
+    /// When another process has it open, it cannot be used, or is damaged.
+    pub fn open(directory: &Path, durability: Durability) -> Result<(Self, Rows), EngineError> {
+        let io = |what, source| JournalError::Io { what, path: directory.to_owned(), source: Arc::new(source) };
+        std::fs::create_dir_all(directory).map_err(|e| io("create", e))?;
+        let lock = File::create(directory.join("lock")).map_err(|e| io("create the lock of", e))?;
+        // One that is just ending may hold it for a moment.
+        for attempt in 0.. {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if attempt < LOCK_ATTEMPTS => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io("lock (another bank has it open)", std::io::ErrorKind::WouldBlock.into()).into());
+                }
+                Err(TryLockError::Error(error)) => return Err(io("lock", error).into()),
+            }
+        }
+        let (journal, recovered) = Journal::open(directory, Options { durability })?;
+        let mut rows = match &recovered.snapshot {
+            Some(snapshot) => decode_rows(snapshot)?,
+            None => Rows::new(),
+        };
+        for record in &recovered.records {
+            apply(&mut rows, &decode_writes(record)?);
+        }
+        let engine =
+            Self { journal: Arc::new(journal), appended: AtomicU64::new(0), snapshotting: Arc::default(), _lock: lock };
+        Ok((engine, rows))
+    }
+}
+
+impl Engine for Embedded {
+    fn append(&self, writes: &[Write], done: Done) {
+        let record = encode_writes(writes);
+        self.appended.fetch_add(record.len() as u64, Ordering::Relaxed);
+        self.journal.append_then(record, move |result| done(result.map_err(EngineError::from)));
+    }
+
+    fn snapshot_due(&self) -> bool {
+        self.appended.load(Ordering::Relaxed) > SNAPSHOT_AFTER_BYTES && !self.snapshotting.load(Ordering::Relaxed)
+    }
+
+    fn snapshot(&self, rows: &Rows) {
+        self.appended.store(0, Ordering::Relaxed);
+        self.snapshotting.store(true, Ordering::Relaxed);
+        let number = self.journal.rotate();
+        let (state, journal, running) = (encode_rows(rows), self.journal.clone(), self.snapshotting.clone());
+        std::thread::spawn(move || {
+            if let Err(error) = journal.install_snapshot(number, &state) {
+                tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
+            }
+            running.store(false, Ordering::Relaxed);
+        });
+    }
+
+    fn is_leading(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(engine: &Embedded, key: &[u8], value: Option<&[u8]>) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let write = Write { key: key.to_vec(), value: value.map(<[u8]>::to_vec) };
+        engine.append(&[write], Box::new(move |result| sender.send(result).unwrap()));
+        receiver.recv().unwrap().unwrap();
+    }
+
+    #[test]
+    fn rows_come_back_with_and_without_a_snapshot() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, mut rows) = Embedded::open(directory.path(), Durability::Process).unwrap();
+        put(&engine, b"a", Some(b"1"));
+        put(&engine, b"b", Some(b"2"));
+        rows.insert(b"a".to_vec(), b"1".to_vec());
+        rows.insert(b"b".to_vec(), b"2".to_vec());
+        engine.snapshot(&rows);
+        put(&engine, b"a", None);
+        while engine.snapshotting.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        drop(engine);
+        let (_, rows) = Embedded::open(directory.path(), Durability::Process).unwrap();
+        assert_eq!(rows, Rows::from([(b"b".to_vec(), b"2".to_vec())]));
+    }
+
+    #[test]
+    fn two_banks_never_share_a_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let _first = Embedded::open(directory.path(), Durability::Process).unwrap();
+        assert!(Embedded::open(directory.path(), Durability::Process).is_err());
+    }
+}

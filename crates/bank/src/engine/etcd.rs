@@ -1,0 +1,399 @@
+//! etcd: several banks, one leader per shard. The leader's rows are in its memory; what it commits are records of many
+//! callers' writes at once, since a compare-and-swap per voucher would give a few hundred a second.
+//!
+//! # Keys, under `/ullage/NAME/SHARD/`
+//! `leader` the leader's address, bound to its lease; `log/N` one commit; `snapshot/N/PART` all rows before commit N;
+//! `base` the N of the newest whole snapshot.
+//!
+//! # Never two leaders
+//! Every commit is one transaction that compares the creation revision of `leader` with the one this process won. A
+//! bank that lost its lease, however late it notices, commits nothing more; and nothing leaves a bank before its commit.
+
+use super::{Done, Engine, EngineError};
+use crate::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp,
+};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use ullage_voucher::Write;
+
+/// etcd refuses requests above 1.5 MiB by default.
+const PART_BYTES: usize = 1 << 20;
+/// Commits after which a snapshot is due.
+const SNAPSHOT_AFTER_COMMITS: u64 = 2000;
+/// How often a commit that etcd does not answer is tried again, before giving the lead up.
+const ATTEMPTS: u32 = 5;
+
+/// How to reach etcd.
+#[derive(Debug, Clone)]
+pub struct EtcdSettings {
+    /// `host:port` of its members.
+    pub endpoints: Vec<String>,
+    /// Different sites on one etcd have different names.
+    pub name: String,
+    /// How long a dead leader keeps the lead, in seconds.
+    pub lease_secs: i64,
+    /// Where clients reach this bank.
+    pub address: String,
+}
+
+impl EtcdSettings {
+    /// From `etcd://host:port,host:port[/name]`.
+    pub fn parse(url: &str, address: &str) -> Option<Self> {
+        let rest = url.strip_prefix("etcd://")?;
+        let (hosts, name) = rest.split_once('/').unwrap_or((rest, "default"));
+        let endpoints: Vec<String> = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
+        let name = if name.is_empty() { "default" } else { name };
+        (!endpoints.is_empty()).then(|| Self {
+            endpoints,
+            name: name.to_owned(),
+            lease_secs: 3,
+            address: address.to_owned(),
+        })
+    }
+
+    fn prefix(&self, shard: u32) -> String {
+        format!("/ullage/{}/{shard}/", self.name)
+    }
+
+    async fn connect(&self) -> Result<Client, EngineError> {
+        let options = ConnectOptions::new()
+            .with_connect_timeout(Duration::from_secs(2))
+            .with_timeout(Duration::from_secs(3))
+            .with_keep_alive(Duration::from_secs(2), Duration::from_secs(2));
+        Client::connect(&self.endpoints, Some(options)).await.map_err(failed)
+    }
+
+    /// The present leader's address.
+    ///
+    /// # Errors
+    /// When etcd cannot be reached.
+    pub async fn leader(&self, shard: u32) -> Result<Option<String>, EngineError> {
+        let mut client = self.connect().await?;
+        let answer = client.get(format!("{}leader", self.prefix(shard)), None).await.map_err(failed)?;
+        Ok(answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned()))
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> EngineError {
+    EngineError::Etcd(error.to_string())
+}
+
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<(Vec<u8>, Done)>,
+    snapshot: Option<(u64, Vec<u8>)>,
+    /// Number of the commit that the next batch taken will be.
+    next: u64,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Notify,
+    leading: AtomicBool,
+    commits: AtomicU64,
+}
+
+/// The leader's side of one shard.
+pub struct Etcd {
+    shared: Arc<Shared>,
+}
+
+/// Waits until this process leads the shard, and returns the rows as the last leader left them.
+///
+/// # Errors
+/// When etcd cannot be reached; try again.
+pub async fn campaign(settings: &EtcdSettings, shard: u32) -> Result<(Etcd, Rows), EngineError> {
+    let mut client = settings.connect().await?;
+    let prefix = settings.prefix(shard);
+    let leader = format!("{prefix}leader");
+    let lease = client.lease_grant(settings.lease_secs, None).await.map_err(failed)?.id();
+    let revision =
+        loop {
+            let won = Txn::new().when([Compare::create_revision(leader.as_bytes(), CompareOp::Equal, 0)]).and_then([
+                TxnOp::put(leader.as_bytes(), settings.address.as_bytes(), Some(PutOptions::new().with_lease(lease))),
+            ]);
+            let answer = client.txn(won).await.map_err(failed)?;
+            if answer.succeeded() {
+                break answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+            }
+            let (mut keeper, mut kept) = client.lease_keep_alive(lease).await.map_err(failed)?;
+            keeper.keep_alive().await.map_err(failed)?;
+            match kept.message().await.map_err(failed)? {
+                Some(answer) if answer.ttl() > 0 => {}
+                _ => return Err(EngineError::Etcd("the lease ran out while waiting for the lead".into())),
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        };
+    let shared = Arc::new(Shared {
+        queue: Mutex::default(),
+        work: Notify::new(),
+        leading: AtomicBool::new(true),
+        commits: AtomicU64::new(0),
+    });
+    tokio::spawn(keep_lease(client.clone(), lease, settings.lease_secs, Arc::clone(&shared)));
+    let loaded = load(&mut client, &prefix).await;
+    let (rows, next) = loaded.inspect_err(|_| depose(&shared))?;
+    shared.queue.lock().next = next;
+    let committer = Committer { client, prefix, leader, revision, shared: Arc::clone(&shared) };
+    tokio::spawn(committer.run());
+    Ok((Etcd { shared }, rows))
+}
+
+async fn load(client: &mut Client, prefix: &str) -> Result<(Rows, u64), EngineError> {
+    let base = client.get(format!("{prefix}base"), None).await.map_err(failed)?;
+    let base: u64 =
+        base.kvs().first().and_then(|pair| pair.value_str().ok()).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let ordered = || GetOptions::new().with_prefix().with_sort(SortTarget::Key, SortOrder::Ascend);
+    let mut snapshot = Vec::new();
+    let parts = client.get(format!("{prefix}snapshot/{base:020}/"), Some(ordered())).await.map_err(failed)?;
+    for part in parts.kvs() {
+        snapshot.extend_from_slice(part.value());
+    }
+    let mut rows = decode_rows(&snapshot)?;
+    let mut next = base;
+    // In pages, for an answer is bounded too.
+    loop {
+        let from = format!("{prefix}log/{next:020}");
+        let end = format!("{prefix}log/~");
+        let options = GetOptions::new().with_range(end).with_limit(64).with_sort(SortTarget::Key, SortOrder::Ascend);
+        let page = client.get(from, Some(options)).await.map_err(failed)?;
+        if page.kvs().is_empty() {
+            return Ok((rows, next));
+        }
+        for pair in page.kvs() {
+            let expected = format!("{prefix}log/{next:020}");
+            if pair.key() != expected.as_bytes() {
+                return Err(EngineError::Etcd(format!("commit {next} of the log is missing")));
+            }
+            apply(&mut rows, &decode_writes(pair.value())?);
+            next += 1;
+        }
+    }
+}
+
+fn depose(shared: &Shared) {
+    shared.leading.store(false, Ordering::SeqCst);
+    shared.work.notify_one();
+}
+
+/// Keeps the lease while leading; gives the lead up when etcd has not confirmed it for most of its length.
+async fn keep_lease(mut client: Client, lease: i64, lease_secs: i64, shared: Arc<Shared>) {
+    let patience = Duration::from_millis(lease_secs.unsigned_abs() * 800);
+    let mut confirmed = tokio::time::Instant::now();
+    while shared.leading.load(Ordering::SeqCst) {
+        let sent = tokio::time::Instant::now();
+        let attempt = async {
+            let (mut keeper, mut kept) = client.lease_keep_alive(lease).await?;
+            keeper.keep_alive().await?;
+            kept.message().await
+        };
+        match tokio::time::timeout(Duration::from_secs(1), attempt).await {
+            Ok(Ok(Some(answer))) if answer.ttl() > 0 => confirmed = sent,
+            Ok(Ok(_)) => break,
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if confirmed.elapsed() > patience {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    depose(&shared);
+    // Lets the next leader begin at once; if it fails, the lease runs out.
+    let _ = client.lease_revoke(lease).await;
+}
+
+struct Committer {
+    client: Client,
+    prefix: String,
+    leader: String,
+    revision: i64,
+    shared: Arc<Shared>,
+}
+
+impl Committer {
+    async fn run(mut self) {
+        loop {
+            let (number, record, waiting) = self.take();
+            if !self.shared.leading.load(Ordering::SeqCst) {
+                for done in waiting {
+                    done(Err(EngineError::Deposed));
+                }
+                self.refuse_rest();
+                return;
+            }
+            if waiting.is_empty() {
+                let snapshot = self.shared.queue.lock().snapshot.take();
+                match snapshot {
+                    Some((number, state)) => self.write_snapshot(number, &state).await,
+                    None => self.shared.work.notified().await,
+                }
+                continue;
+            }
+            let result = if record.is_empty() { self.confirm().await } else { self.commit(number, &record).await };
+            if result.is_err() {
+                depose(&self.shared);
+            }
+            for done in waiting {
+                done(result.clone());
+            }
+        }
+    }
+
+    /// Takes as many batches as fit one commit.
+    fn take(&mut self) -> (u64, Vec<u8>, Vec<Done>) {
+        let mut queue = self.shared.queue.lock();
+        let (mut record, mut waiting) = (Vec::new(), Vec::new());
+        // A snapshot was taken after a certain batch: commits before it must not contain later ones, which holds since it
+        // is given the number of the commit after all batches queued then, and only written when the queue is empty.
+        while let Some((bytes, _)) = queue.batches.front() {
+            if !waiting.is_empty() && record.len() + bytes.len() > PART_BYTES {
+                break;
+            }
+            let Some((bytes, done)) = queue.batches.pop_front() else { break };
+            record.extend_from_slice(&bytes);
+            waiting.push(done);
+        }
+        let number = queue.next;
+        if !record.is_empty() {
+            queue.next += 1;
+        }
+        (number, record, waiting)
+    }
+
+    fn refuse_rest(&self) {
+        let rest: Vec<_> = self.shared.queue.lock().batches.drain(..).collect();
+        for (_, done) in rest {
+            done(Err(EngineError::Deposed));
+        }
+    }
+
+    async fn commit(&mut self, number: u64, record: &[u8]) -> Result<(), EngineError> {
+        let key = format!("{}log/{number:020}", self.prefix);
+        let still_leading = Compare::create_revision(self.leader.as_bytes(), CompareOp::Equal, self.revision);
+        let mut last = EngineError::Deposed;
+        for attempt in 0..ATTEMPTS {
+            // Not yet there: a retry of a commit whose answer was lost must not write it a second time.
+            let new = Compare::create_revision(key.as_bytes(), CompareOp::Equal, 0);
+            let commit = Txn::new()
+                .when([still_leading.clone(), new])
+                .and_then([TxnOp::put(key.as_bytes(), record, None)])
+                .or_else([TxnOp::get(self.leader.as_bytes(), None), TxnOp::get(key.as_bytes(), None)]);
+            match self.client.txn(commit).await {
+                Ok(answer) if answer.succeeded() => {
+                    self.shared.commits.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                // Ours if it holds our bytes and we still lead: nobody else writes under our revision.
+                Ok(answer) => {
+                    return if attempt > 0 && self.is_ours(&answer, record) {
+                        Ok(())
+                    } else {
+                        Err(EngineError::Deposed)
+                    };
+                }
+                Err(error) => last = failed(error),
+            }
+            if !self.shared.leading.load(Ordering::SeqCst) {
+                return Err(EngineError::Deposed);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Err(last)
+    }
+
+    fn is_ours(&self, answer: &etcd_client::TxnResponse, record: &[u8]) -> bool {
+        let mut gets = answer.op_responses().into_iter().filter_map(|response| match response {
+            etcd_client::TxnOpResponse::Get(get) => Some(get),
+            _ => None,
+        });
+        let leads = gets
+            .next()
+            .is_some_and(|get| get.kvs().first().is_some_and(|pair| pair.create_revision() == self.revision));
+        let same = gets.next().is_some_and(|get| get.kvs().first().is_some_and(|pair| pair.value() == record));
+        leads && same
+    }
+
+    /// A barrier without writes: nothing may leave unless this process still leads.
+    async fn confirm(&mut self) -> Result<(), EngineError> {
+        let answer = self.client.get(self.leader.as_bytes(), None).await.map_err(failed)?;
+        let leads = answer.kvs().first().is_some_and(|pair| pair.create_revision() == self.revision);
+        if leads { Ok(()) } else { Err(EngineError::Deposed) }
+    }
+
+    /// Parts first, then the base that makes them count, then away with what they replace.
+    async fn write_snapshot(&mut self, number: u64, state: &[u8]) {
+        let result = async {
+            let directory = format!("{}snapshot/{number:020}/", self.prefix);
+            for (position, part) in state.chunks(PART_BYTES).enumerate() {
+                self.client.put(format!("{directory}{position:06}"), part, None).await?;
+            }
+            let still_leading = Compare::create_revision(self.leader.as_bytes(), CompareOp::Equal, self.revision);
+            let install = Txn::new().when([still_leading]).and_then([TxnOp::put(
+                format!("{}base", self.prefix),
+                number.to_string(),
+                None,
+            )]);
+            if !self.client.txn(install).await?.succeeded() {
+                return Ok(());
+            }
+            let until = |end: String| Some(DeleteOptions::new().with_range(end));
+            let log = format!("{}log/", self.prefix);
+            self.client.delete(log.clone(), until(format!("{log}{number:020}"))).await?;
+            let snapshots = format!("{}snapshot/", self.prefix);
+            self.client.delete(snapshots.clone(), until(format!("{snapshots}{number:020}"))).await?;
+            Ok::<_, etcd_client::Error>(())
+        };
+        if let Err(error) = result.await {
+            tracing::warn!(%error, "the snapshot in etcd fails; the log grows until one succeeds");
+        }
+    }
+}
+
+impl Engine for Etcd {
+    fn append(&self, writes: &[Write], done: Done) {
+        if !self.is_leading() {
+            return done(Err(EngineError::Deposed));
+        }
+        self.shared.queue.lock().batches.push_back((encode_writes(writes), done));
+        self.shared.work.notify_one();
+        if !self.is_leading() {
+            // The committer may have ended between the check and the push.
+            let rest: Vec<_> = self.shared.queue.lock().batches.drain(..).collect();
+            for (_, done) in rest {
+                done(Err(EngineError::Deposed));
+            }
+        }
+    }
+
+    fn snapshot_due(&self) -> bool {
+        self.shared.commits.load(Ordering::Relaxed) > SNAPSHOT_AFTER_COMMITS
+            && self.shared.queue.lock().batches.is_empty()
+    }
+
+    fn snapshot(&self, rows: &Rows) {
+        let mut queue = self.shared.queue.lock();
+        // With batches queued, the number of the commit after them is not known yet: another time.
+        if queue.batches.is_empty() {
+            self.shared.commits.store(0, Ordering::Relaxed);
+            queue.snapshot = Some((queue.next, encode_rows(rows)));
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn is_leading(&self) -> bool {
+        self.shared.leading.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        depose(&self.shared);
+    }
+}

@@ -1,0 +1,47 @@
+//! Where a shard's rows are kept. Whatever the engine: appended writes become durable in order, and their completion is
+//! reported only while this process is the one that may act.
+
+mod embedded;
+mod etcd;
+
+pub use embedded::Embedded;
+pub use etcd::{Etcd, EtcdSettings, campaign};
+
+use crate::rows::Rows;
+use ullage_voucher::Write;
+
+/// Why writes are not durable.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EngineError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] ullage_journal::JournalError),
+    /// The rows on the medium do not decode.
+    #[error(transparent)]
+    Decode(#[from] ullage_journal::codec::DecodeError),
+    /// etcd cannot be reached, or refuses.
+    #[error("etcd: {0}")]
+    Etcd(String),
+    /// Another process leads now.
+    #[error("another bank leads this shard now")]
+    Deposed,
+}
+
+/// Called once the writes are durable, or never will be.
+pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
+
+/// A place for rows.
+pub trait Engine: Send + Sync {
+    /// Queues writes; many callers' writes share one commit. An empty set is a barrier: it completes after all before it.
+    fn append(&self, writes: &[Write], done: Done);
+
+    /// Whether so much was appended that a snapshot is due.
+    fn snapshot_due(&self) -> bool;
+
+    /// Takes all rows, as of what has been appended so far, and writes them in the background. Called under the lock that
+    /// also guards [`Self::append`].
+    fn snapshot(&self, rows: &Rows);
+
+    /// Whether the process may still act; once not, never again through this engine.
+    fn is_leading(&self) -> bool;
+}

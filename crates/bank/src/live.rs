@@ -1,0 +1,84 @@
+//! A shard that this process leads: the core, its rows, and what happened; all under one lock.
+
+use crate::config::BankSettings;
+use crate::history::{Memory, is_own};
+use crate::rows::{Rows, apply};
+use crate::wire::FindingView;
+use std::sync::Arc;
+use ullage_net::clock;
+use ullage_voucher::bank::{BankAction, BankCore, BankEvent, BankOutput, Finding};
+use ullage_voucher::{Incarnation, LoadError, Micros, User, Write};
+
+/// The state of a leader.
+pub(crate) struct Live {
+    pub(crate) core: BankCore,
+    pub(crate) memory: Memory,
+    pub(crate) rows: Rows,
+}
+
+/// What one or more steps came to: writes to make durable, then actions to carry out.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) actions: Vec<BankAction>,
+}
+
+impl Live {
+    /// From rows, or anew if there are none. What comes out must be durable before anything else happens.
+    pub(crate) fn load(settings: &BankSettings, shard: u32, rows: Rows) -> Result<(Self, Outcome), LoadError> {
+        let mut out = BankOutput::default();
+        let keys = Arc::clone(&settings.keys);
+        let config = settings.core(shard);
+        let mut own = rows.iter().filter(|(key, _)| !is_own(key)).peekable();
+        let core = if own.peek().is_none() {
+            BankCore::new(config, keys, Incarnation(1), &mut out)
+        } else {
+            let core_rows = own.map(|(key, value)| (key.as_slice(), value.as_slice()));
+            BankCore::load(config, keys, Incarnation(1), core_rows, &mut out)?
+        };
+        let memory = Memory::load(&rows);
+        let mut live = Self { core, memory, rows };
+        apply(&mut live.rows, &out.writes);
+        Ok((live, Outcome { writes: out.writes, actions: out.actions }))
+    }
+
+    /// One step; its outcome is added to `outcome`.
+    pub(crate) fn step(&mut self, event: BankEvent, now: Micros, outcome: &mut Outcome) {
+        let mut out = BankOutput::default();
+        self.core.step(event, now, &mut out);
+        let epoch = self.core.epoch();
+        for action in &out.actions {
+            match action {
+                BankAction::ToClient(_, message) => self.memory.answered(message, epoch, &mut out.writes),
+                BankAction::Found(finding) => {
+                    let user = accused(finding);
+                    let view = self.view(finding);
+                    self.memory.found(view, user, epoch, &mut out.writes);
+                }
+                _ => {}
+            }
+        }
+        apply(&mut self.rows, &out.writes);
+        outcome.writes.append(&mut out.writes);
+        outcome.actions.append(&mut out.actions);
+    }
+
+    /// Remembers a user's name.
+    pub(crate) fn set_name(&mut self, user: User, name: &str, outcome: &mut Outcome) {
+        let from = outcome.writes.len();
+        self.memory.set_name(user, name, &mut outcome.writes);
+        apply(&mut self.rows, &outcome.writes[from..]);
+    }
+
+    pub(crate) fn view(&self, finding: &Finding) -> FindingView {
+        let user = accused(finding).and_then(|user| self.memory.name(user)).map(str::to_owned);
+        FindingView { at_ms: clock::now_ms(), user, finding: finding.clone() }
+    }
+}
+
+fn accused(finding: &Finding) -> Option<User> {
+    match finding {
+        Finding::Overspent { user, .. } | Finding::Forged { user, .. } => Some(*user),
+        Finding::StoreLied { .. } => None,
+    }
+}

@@ -1,0 +1,344 @@
+//! One shard in one process: leads it or waits to. Every answer leaves only after what it rests on is durable.
+
+use crate::answers;
+use crate::config::{BankSettings, EngineChoice};
+use crate::engine::{self, Embedded, Engine, EngineError};
+use crate::live::{Live, Outcome};
+use crate::rows::Rows;
+use crate::wire::{ShardStatus, StoreView};
+use hyper::StatusCode;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+use ullage_net::Problem;
+use ullage_voucher::bank::{BankAction, BankEvent, Policy};
+use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToBank};
+use ullage_voucher::{Client, Micros, Op};
+
+/// Messages kept for a client that does not listen; it can always ask again.
+const MAILBOX_MAX: usize = 64;
+/// Clients for which messages are kept.
+const MAILBOXES_MAX: usize = 10_000;
+/// How often time is told to the core, at most.
+const TICK: Duration = Duration::from_millis(20);
+
+#[derive(Default)]
+struct Post {
+    /// Requests the core has queued, waiting for their answer.
+    waiting: HashMap<(Client, Op), oneshot::Sender<BankToClient>>,
+    /// What else clients are to be told.
+    mailboxes: HashMap<Client, VecDeque<BankToClient>>,
+}
+
+/// The leader's parts; gone when the lead is lost.
+struct Lead {
+    live: Mutex<Live>,
+    engine: Arc<dyn Engine>,
+    post: Mutex<Post>,
+    posted: Notify,
+}
+
+/// One shard in this process.
+pub(crate) struct Member {
+    pub(crate) shard: u32,
+    settings: Arc<BankSettings>,
+    origin: Instant,
+    lead: Mutex<Option<Arc<Lead>>>,
+    leader: Mutex<Option<String>>,
+    stopped: AtomicBool,
+}
+
+fn op_of(message: &BankToClient) -> Option<Op> {
+    match message {
+        BankToClient::Granted { op, .. } | BankToClient::Denied { op, .. } | BankToClient::Returned { op, .. } => {
+            Some(*op)
+        }
+        BankToClient::Revoke { .. } => None,
+    }
+}
+
+impl Member {
+    pub(crate) fn new(shard: u32, settings: Arc<BankSettings>) -> Self {
+        Self {
+            shard,
+            settings,
+            origin: Instant::now(),
+            lead: Mutex::new(None),
+            leader: Mutex::new(None),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the embedded engine, or starts campaigning; then keeps time until the process ends.
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), EngineError> {
+        if let EngineChoice::Embedded { directory, durability } = &self.settings.engine {
+            let (engine, rows) = Embedded::open(&directory.join(self.shard.to_string()), *durability)?;
+            self.take_lead(Arc::new(engine), rows).await?;
+        }
+        tokio::spawn(Arc::clone(self).keep());
+        Ok(())
+    }
+
+    /// Gives the lead up for good.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        *self.lead.lock() = None;
+    }
+
+    async fn keep(self: Arc<Self>) {
+        while !self.stopped.load(Ordering::SeqCst) {
+            match (self.current(), &self.settings.engine) {
+                (Some(_), _) => {
+                    // A failure shows at the next request; there is nobody to tell here.
+                    let _ = self.step(|_, _, _| {}, vec![BankEvent::Tick]).await;
+                    tokio::time::sleep(TICK).await;
+                }
+                (None, EngineChoice::Embedded { .. }) => return,
+                (None, EngineChoice::Etcd(etcd)) => {
+                    *self.leader.lock() = etcd.leader(self.shard).await.ok().flatten();
+                    match engine::campaign(etcd, self.shard).await {
+                        Ok(_) if self.stopped.load(Ordering::SeqCst) => return,
+                        Ok((engine, rows)) => {
+                            tracing::info!(shard = self.shard, "leads");
+                            if let Err(error) = self.take_lead(Arc::new(engine), rows).await {
+                                tracing::error!(shard = self.shard, %error, "cannot take the lead");
+                            }
+                        }
+                        Err(error) => tracing::warn!(shard = self.shard, %error, "campaigns in vain"),
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    async fn take_lead(&self, engine: Arc<dyn Engine>, rows: Rows) -> Result<(), EngineError> {
+        let (live, outcome) = Live::load(&self.settings, self.shard, rows)
+            .map_err(|error| EngineError::Etcd(format!("the saved state does not load: {error}")))?;
+        let (sender, receiver) = oneshot::channel();
+        engine.append(&outcome.writes, Box::new(move |result| drop(sender.send(result))));
+        receiver.await.unwrap_or(Err(EngineError::Deposed))?;
+        *self.lead.lock() =
+            Some(Arc::new(Lead { live: Mutex::new(live), engine, post: Mutex::default(), posted: Notify::new() }));
+        if let EngineChoice::Etcd(etcd) = &self.settings.engine {
+            *self.leader.lock() = Some(etcd.address.clone());
+        }
+        Ok(())
+    }
+
+    /// The lead, unless it was lost.
+    fn current(&self) -> Option<Arc<Lead>> {
+        let mut lead = self.lead.lock();
+        if lead.as_ref().is_some_and(|lead| !lead.engine.is_leading()) {
+            tracing::warn!(shard = self.shard, "no longer leads");
+            *lead = None;
+        }
+        lead.clone()
+    }
+
+    fn lead(&self) -> Result<Arc<Lead>, Problem> {
+        self.current().ok_or_else(|| self.not_leading())
+    }
+
+    fn not_leading(&self) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", "another bank leads this shard, or none yet")
+            .with_detail(self.leader.lock().clone())
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        Micros(self.origin.elapsed().as_micros() as u64)
+    }
+
+    /// Steps, makes durable, carries out what does not concern the caller; returns all actions.
+    pub(crate) async fn step(
+        &self,
+        prepare: impl FnOnce(&mut Live, Micros, &mut Outcome),
+        events: Vec<BankEvent>,
+    ) -> Result<Vec<BankAction>, Problem> {
+        let lead = self.lead()?;
+        let (sender, receiver) = oneshot::channel();
+        let quiet = events.iter().all(|event| matches!(event, BankEvent::Tick));
+        let outcome = {
+            let mut live = lead.live.lock();
+            let now = self.now();
+            let mut outcome = Outcome::default();
+            prepare(&mut live, now, &mut outcome);
+            for event in events {
+                live.step(event, now, &mut outcome);
+            }
+            if quiet && outcome.writes.is_empty() && outcome.actions.is_empty() {
+                return Ok(Vec::new());
+            }
+            lead.engine.append(&outcome.writes, Box::new(move |result| drop(sender.send(result))));
+            if lead.engine.snapshot_due() {
+                lead.engine.snapshot(&live.rows);
+            }
+            outcome
+        };
+        let durable = receiver.await.unwrap_or(Err(EngineError::Deposed));
+        durable.map_err(|error| {
+            tracing::warn!(shard = self.shard, %error, "a commit fails; nothing leaves");
+            self.not_leading()
+        })?;
+        self.carry_out(&lead, &outcome.actions);
+        Ok(outcome.actions)
+    }
+
+    fn carry_out(&self, lead: &Lead, actions: &[BankAction]) {
+        for action in actions {
+            match action {
+                BankAction::ToClient(client, message) => Self::deliver(lead, *client, message),
+                BankAction::Found(finding) => {
+                    let view = lead.live.lock().view(finding);
+                    tracing::warn!(shard = self.shard, finding = ?view, "cheating");
+                    answers::run(&self.settings.notify_command, &view);
+                }
+                BankAction::Hook { user, excess } => {
+                    let name = lead.live.lock().memory.name(*user).map(str::to_owned);
+                    let input = serde_json::json!({"user": name, "user_number": user, "excess_bytes": excess});
+                    answers::run(&self.settings.hook_command, &input);
+                }
+                BankAction::Epoch { epoch, .. } => tracing::debug!(shard = self.shard, %epoch, "epoch"),
+                BankAction::Excluded { store, fence } => tracing::warn!(%store, %fence, "a store is given up"),
+                BankAction::Dropped { store } => tracing::info!(%store, "a store no longer counts"),
+                BankAction::Recovered => tracing::info!(shard = self.shard, "the rebuilt bank knows all again"),
+                // The caller's own answer.
+                BankAction::ToStore(..) => {}
+            }
+        }
+    }
+
+    /// To whoever waits for it; what answers the caller of this very step finds nobody waiting and is returned to it.
+    fn deliver(lead: &Lead, client: Client, message: &BankToClient) {
+        let mut post = lead.post.lock();
+        match op_of(message) {
+            Some(op) => {
+                if let Some(waiting) = post.waiting.remove(&(client, op)) {
+                    // A caller that went away asks again.
+                    let _ = waiting.send(message.clone());
+                }
+            }
+            None => {
+                if post.mailboxes.len() < MAILBOXES_MAX || post.mailboxes.contains_key(&client) {
+                    let mailbox = post.mailboxes.entry(client).or_default();
+                    if mailbox.len() < MAILBOX_MAX && !mailbox.contains(message) {
+                        mailbox.push_back(message.clone());
+                    }
+                }
+                lead.posted.notify_waiters();
+            }
+        }
+    }
+
+    /// A client's messages; waits for answers that the core queues, as long as its policy says.
+    pub(crate) async fn client(
+        &self,
+        client: Client,
+        messages: Vec<ClientToBank>,
+    ) -> Result<Vec<BankToClient>, Problem> {
+        let ops: Vec<Op> = messages
+            .iter()
+            .map(|message| match message {
+                ClientToBank::Request { op, .. } | ClientToBank::Return { op, .. } => *op,
+            })
+            .collect();
+        let lead = self.lead()?;
+        let queues = matches!(self.settings.policy, Policy::Revocation { .. });
+        let mut receivers = HashMap::new();
+        if queues {
+            let mut post = lead.post.lock();
+            for op in &ops {
+                let (sender, receiver) = oneshot::channel();
+                post.waiting.insert((client, *op), sender);
+                receivers.insert(*op, receiver);
+            }
+        }
+        let events = messages.into_iter().map(|message| BankEvent::FromClient(client, message)).collect();
+        let actions = self.step(|_, _, _| {}, events).await?;
+        let mut answers: HashMap<Op, BankToClient> = HashMap::new();
+        for action in actions {
+            if let BankAction::ToClient(to, message) = action {
+                if let Some(op) = op_of(&message).filter(|_| to == client) {
+                    answers.insert(op, message);
+                }
+            }
+        }
+        let patience = match self.settings.policy {
+            Policy::Revocation { timeout } => Duration::from_micros(timeout.0) + Duration::from_secs(1),
+            Policy::Limiting { .. } => Duration::ZERO,
+        };
+        for (op, receiver) in receivers {
+            if !answers.contains_key(&op) {
+                if let Ok(Ok(message)) = tokio::time::timeout(patience, receiver).await {
+                    answers.insert(op, message);
+                } else {
+                    lead.post.lock().waiting.remove(&(client, op));
+                }
+            }
+        }
+        Ok(ops.iter().filter_map(|op| answers.remove(op)).collect())
+    }
+
+    /// What else this client is to be told; waits up to `patience` for something.
+    pub(crate) async fn mail(&self, client: Client, patience: Duration) -> Result<Vec<BankToClient>, Problem> {
+        let lead = self.lead()?;
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            let posted = lead.posted.notified();
+            tokio::pin!(posted);
+            posted.as_mut().enable();
+            if let Some(mail) = lead.post.lock().mailboxes.remove(&client) {
+                return Ok(mail.into());
+            }
+            if tokio::time::timeout_at(until, posted).await.is_err() {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// A store's messages.
+    pub(crate) async fn store(&self, messages: Vec<StoreToBank>) -> Result<Vec<BankToStore>, Problem> {
+        let events = messages.into_iter().map(BankEvent::FromStore).collect();
+        let actions = self.step(|_, _, _| {}, events).await?;
+        Ok(actions
+            .into_iter()
+            .filter_map(|action| match action {
+                BankAction::ToStore(_, message) => Some(message),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Reads the leader's state, confirmed as current.
+    pub(crate) async fn read<R>(&self, look: impl FnOnce(&Live) -> R) -> Result<R, Problem> {
+        let mut found = None;
+        self.step(|live, _, _| found = Some(look(live)), Vec::new()).await?;
+        found.ok_or_else(|| self.not_leading())
+    }
+
+    pub(crate) fn status(&self) -> ShardStatus {
+        let lead = self.current();
+        let mut status = ShardStatus {
+            shard: self.shard,
+            leading: lead.is_some(),
+            leader: self.leader.lock().clone(),
+            epoch: None,
+            horizon: None,
+            stores: Vec::new(),
+        };
+        if let Some(lead) = lead {
+            let live = lead.live.lock();
+            status.epoch = Some(live.core.epoch());
+            status.horizon = Some(live.core.horizon());
+            let view =
+                |(node, incarnation, reported, given_up): (ullage_voucher::Node, ullage_voucher::Incarnation, _, _)| {
+                    StoreView { node: node.0, incarnation: incarnation.0, reported, given_up }
+                };
+            status.stores = live.core.stores().map(view).collect();
+        }
+        status
+    }
+}

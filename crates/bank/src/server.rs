@@ -1,0 +1,84 @@
+//! The bank as a server.
+
+use crate::config::{BankSettings, EngineChoice};
+use crate::engine::EngineError;
+use crate::member::Member;
+use crate::routes::route;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use ullage_net::server::serve;
+
+pub use crate::routes::OPENAPI;
+
+/// Why a bank does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BankError {
+    /// The accounts.
+    #[error("open the accounts: {0}")]
+    Engine(#[from] EngineError),
+    /// The address.
+    #[error("listen on {0}: {1}")]
+    Listen(String, std::io::Error),
+}
+
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<BankSettings>,
+    pub(crate) members: Vec<Arc<Member>>,
+}
+
+/// A bank that listens.
+pub struct Bank {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Bank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bank").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Bank {
+    /// Opens the accounts and listens on `address`; with port 0 the kernel chooses one. On etcd the address found is the one
+    /// that other banks send clients to, unless the settings name another.
+    ///
+    /// # Errors
+    /// When the accounts cannot be opened or the address is taken.
+    pub async fn bind(address: &str, mut settings: BankSettings) -> Result<Self, BankError> {
+        let failed = |error| BankError::Listen(address.to_owned(), error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        if let EngineChoice::Etcd(etcd) = &mut settings.engine {
+            if etcd.address.is_empty() {
+                etcd.address = address.to_string();
+            }
+        }
+        let settings = Arc::new(settings);
+        let mut members = Vec::new();
+        for shard in 0..settings.shards.max(1) {
+            let member = Arc::new(Member::new(shard, Arc::clone(&settings)));
+            member.start().await?;
+            members.push(member);
+        }
+        Ok(Self { listener, address, shared: Arc::new(Shared { settings, members }) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `end` completes.
+    pub async fn serve(self, end: impl Future<Output = ()>) {
+        let shared = self.shared;
+        let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
+        let members = shared.members.clone();
+        serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
+        for member in members {
+            member.stop();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The ext4 that every system under test stands on: fresh, on a loop device.
+
+use crate::cleanup::Undo;
+use crate::shell::{installed, run, unmount};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PREFIX: &str = "ullage-bench.";
+
+/// A mounted ext4 that vanishes when dropped.
+pub struct Ground {
+    root: PathBuf,
+    device: String,
+    // Dropped in this order: the mount, the device, the directory.
+    _mount: Undo,
+    _device: Undo,
+    _directory: Undo,
+}
+
+impl Ground {
+    /// Makes a file system of `size_bytes` on an image in `work`, after clearing what killed runs left there.
+    pub fn new(work: &Path, size_bytes: u64) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "the bench mounts file systems: it needs root");
+        for program in ["mkfs.ext4", "losetup", "mount", "umount"] {
+            ensure!(installed(program), "{program} is not installed");
+        }
+        sweep(work);
+        let directory = work.join(format!("{PREFIX}{}", std::process::id()));
+        fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+        let doomed = directory.clone();
+        let undo_directory = Undo::new(move || {
+            let _ = fs::remove_dir_all(doomed);
+        });
+        let image = directory.join("image");
+        let root = directory.join("root");
+        fs::create_dir(&root)?;
+        // Reserved in full: a full disk must fail here, not in the middle of a sample.
+        run(Command::new("fallocate").arg("-l").arg(size_bytes.to_string()).arg(&image))?;
+        run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&image))?;
+        // Both are registered before there is anything to undo: a signal may come while it is being done.
+        let attached = image.clone();
+        let undo_device = Undo::new(move || detach(&attached));
+        let mounted = root.clone();
+        let undo_mount = Undo::new(move || unmount(&mounted));
+        // Direct: the image must not be cached a second time by the file system it lies on.
+        let device = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
+        let device = device.trim().to_owned();
+        run(Command::new("mount").arg(&device).arg(&root))?;
+        Ok(Self { root, device, _mount: undo_mount, _device: undo_device, _directory: undo_directory })
+    }
+
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Mounts it anew, so that nothing of it is cached. Nothing may stand on it meanwhile.
+    pub fn remount(&self) -> Result<()> {
+        unmount(&self.root);
+        run(Command::new("mount").arg(&self.device).arg(&self.root))?;
+        Ok(())
+    }
+}
+
+/// Lets go of whatever loop devices an image is on.
+fn detach(image: &Path) {
+    let devices = run(Command::new("losetup").args(["-n", "-O", "NAME", "-j"]).arg(image)).unwrap_or_default();
+    for device in devices.split_whitespace() {
+        let _ = run(Command::new("losetup").arg("--detach").arg(device));
+    }
+}
+
+/// Clears the places of runs whose process is gone.
+fn sweep(work: &Path) {
+    for entry in fs::read_dir(work).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(pid) = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if Path::new(&format!("/proc/{pid}")).exists() {
+            continue;
+        }
+        unmount_below(&entry.path());
+        detach(&entry.path().join("image"));
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// Unmounts everything below `directory`, the innermost first.
+fn unmount_below(directory: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let prefix = format!("{}/", directory.display());
+    let mut below: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    below.retain(|path| path.starts_with(&prefix));
+    for path in below.into_iter().rev() {
+        let _ = run(Command::new("umount").arg("-l").arg(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::is_mounted;
+
+    #[test]
+    fn a_ground_is_a_file_system_of_its_own_and_leaves_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let work = tempfile::tempdir().unwrap();
+        let leftover = work.path().join(format!("{PREFIX}{}", 4_000_000));
+        fs::create_dir(&leftover).unwrap();
+        let ground = Ground::new(work.path(), 64 << 20).unwrap();
+        assert!(!leftover.exists(), "the place of a dead run is cleared");
+        let root = ground.root().to_path_buf();
+        assert!(is_mounted(&root));
+        fs::write(root.join("file"), "kept").unwrap();
+        ground.remount().unwrap();
+        assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "kept");
+        let device = ground.device.clone();
+        drop(ground);
+        assert!(!is_mounted(&root));
+        assert!(run(Command::new("losetup").arg(&device)).is_err(), "the loop device is let go");
+        assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! A file in memory: a cache of its records, alive while somebody holds it.
+
+use crate::Result;
+use crate::directory::{Directory, Dirent};
+use crate::ledger::Totals;
+use crate::record::Record;
+use crate::table::Table;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Weak};
+use ullage_kv::Kv;
+use ullage_types::{FileId, Kind};
+
+/// A file of any kind. Locks are taken in the order of file ids ([`lock_in_order`]), all below the catalog's gate.
+#[derive(Debug)]
+pub struct Inode {
+    /// The file.
+    pub id: FileId,
+    /// Its kind, which never changes.
+    pub kind: Kind,
+    /// For directories other than the root: the parent, so that ancestors are always in memory.
+    pub(crate) parent: RwLock<Option<Arc<Inode>>>,
+    /// For directories: what lies below.
+    pub(crate) totals: Totals,
+    state: Mutex<State>,
+    table: Weak<Table>,
+}
+
+/// What changes about a file.
+#[derive(Debug)]
+pub struct State {
+    /// The inode record as of the last commit.
+    pub record: Record,
+    /// For directories: the entries known in memory.
+    pub(crate) directory: Directory,
+    /// No name and no handle leads here any more: the record is gone.
+    pub(crate) removed: bool,
+}
+
+impl Inode {
+    pub(crate) fn new(
+        id: FileId,
+        record: Record,
+        directory: Directory,
+        parent: Option<Arc<Inode>>,
+        totals: Totals,
+        table: Weak<Table>,
+    ) -> Self {
+        Self {
+            id,
+            kind: record.kind,
+            parent: RwLock::new(parent),
+            totals,
+            state: Mutex::new(State { record, directory, removed: false }),
+            table,
+        }
+    }
+
+    /// The file's state, locked. Hold no other inode's lock: two are taken by the catalog only, in order.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// A copy of the record.
+    pub fn record(&self) -> Record {
+        self.lock().record.clone()
+    }
+
+    /// This file as a holder of totals, where it is a directory.
+    pub(crate) fn as_directory(self: &Arc<Self>) -> Option<Arc<Self>> {
+        self.is_directory().then(|| self.clone())
+    }
+
+    /// Whether this is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.kind == Kind::Directory
+    }
+
+    /// For directories: what lies below, itself included.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            table.gone(self.id);
+        }
+        // The ancestors that only this one held go one after the other: a tree may be deeper than a stack.
+        let mut parent = self.parent.get_mut().take();
+        while let Some(mut inode) = parent.and_then(Arc::into_inner) {
+            parent = inode.parent.get_mut().take();
+        }
+    }
+}
+
+impl State {
+    /// The entry of this name in this directory.
+    pub(crate) fn find(&mut self, kv: &dyn Kv, directory: FileId, name: &[u8]) -> Result<Option<Dirent>> {
+        self.directory.find(kv, directory, self.record.entries, name)
+    }
+}
+
+/// Locks several files in the order of their ids; the guards come back in the order of the arguments.
+/// No file may be named twice.
+pub(crate) fn lock_in_order<'a, const N: usize>(inodes: [&'a Inode; N]) -> [MutexGuard<'a, State>; N] {
+    let mut order: [usize; N] = std::array::from_fn(|index| index);
+    order.sort_unstable_by_key(|&index| inodes[index].id);
+    let mut guards: [Option<MutexGuard<'a, State>>; N] = std::array::from_fn(|_| None);
+    for index in order {
+        guards[index] = Some(inodes[index].lock());
+    }
+    guards.map(|guard| guard.expect("every file was locked"))
+}

@@ -1,0 +1,111 @@
+//! The keys of the catalog. Numbers are big-endian, so that order by bytes is order by number.
+
+use ullage_types::FileId;
+
+/// The superblock: format, space, root.
+pub const SUPER: &[u8] = b"S";
+/// The first number that was not yet handed out, rounded up.
+pub const NUMBERS: &[u8] = b"N";
+/// Prefix of directory entries.
+pub const ENTRY: u8 = b'd';
+/// Prefix of inode records.
+pub const INODE: u8 = b'i';
+/// Prefix of directory totals.
+pub const TOTALS: u8 = b't';
+/// Prefix of per-user totals.
+pub const USER: u8 = b'u';
+/// Prefix of extended attributes.
+pub const XATTR: u8 = b'x';
+/// Prefix of files without names that are still open.
+pub const ORPHAN: u8 = b'o';
+/// Prefix of the names of files with several.
+pub const NAME: u8 = b'n';
+/// Prefix of the marks of leaf directories in the pools.
+pub const MARK: u8 = b'm';
+
+fn with_id(prefix: u8, file: FileId, more: usize) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9 + more);
+    key.push(prefix);
+    key.extend_from_slice(&file.0.to_be_bytes());
+    key
+}
+
+/// An inode record.
+pub fn inode(file: FileId) -> Vec<u8> {
+    with_id(INODE, file, 0)
+}
+
+/// All entries of a directory.
+pub fn entries(directory: FileId) -> Vec<u8> {
+    with_id(ENTRY, directory, 0)
+}
+
+/// One entry of a directory.
+pub fn entry(directory: FileId, name: &[u8]) -> Vec<u8> {
+    let mut key = with_id(ENTRY, directory, name.len());
+    key.extend_from_slice(name);
+    key
+}
+
+/// A directory's totals.
+pub fn totals(directory: FileId) -> Vec<u8> {
+    with_id(TOTALS, directory, 0)
+}
+
+/// All extended attributes of a file.
+pub fn xattrs(file: FileId) -> Vec<u8> {
+    with_id(XATTR, file, 0)
+}
+
+/// One extended attribute.
+pub fn xattr(file: FileId, name: &[u8]) -> Vec<u8> {
+    let mut key = with_id(XATTR, file, name.len());
+    key.extend_from_slice(name);
+    key
+}
+
+/// A file without a name.
+pub fn orphan(file: FileId) -> Vec<u8> {
+    with_id(ORPHAN, file, 0)
+}
+
+/// All names of a file that has several.
+pub fn names(file: FileId) -> Vec<u8> {
+    with_id(NAME, file, 0)
+}
+
+/// One name of a file that has several.
+pub fn name(file: FileId, directory: FileId, name: &[u8]) -> Vec<u8> {
+    let mut key = with_id(NAME, file, 8 + name.len());
+    key.extend_from_slice(&directory.0.to_be_bytes());
+    key.extend_from_slice(name);
+    key
+}
+
+/// A user's totals.
+pub fn user(uid: u32) -> Vec<u8> {
+    let mut key = Vec::with_capacity(6);
+    key.push(USER);
+    key.extend_from_slice(&uid.to_be_bytes());
+    key
+}
+
+/// All leaf marks of a pool.
+pub fn marks(pool: u16) -> Vec<u8> {
+    let mut key = Vec::with_capacity(3);
+    key.push(MARK);
+    key.extend_from_slice(&pool.to_be_bytes());
+    key
+}
+
+/// The mark of one leaf directory.
+pub fn mark(pool: u16, leaf: &[u8]) -> Vec<u8> {
+    let mut key = marks(pool);
+    key.extend_from_slice(leaf);
+    key
+}
+
+/// The file id in an inode, orphan, entries or names key.
+pub fn id_in(key: &[u8]) -> Option<FileId> {
+    key.get(1..9).map(|bytes| FileId(u64::from_be_bytes(bytes.try_into().expect("eight bytes"))))
+}

@@ -1,0 +1,37 @@
+//! Names, inodes and the ledger: the transactional truth of a space.
+//!
+//! Every record lives in a [`ullage_kv::Kv`]; the objects here are caches of records, written through at each
+//! operation as one batch. Time is handed in, and nothing here touches a data file.
+
+#![deny(missing_docs)]
+
+mod catalog;
+mod directory;
+mod error;
+mod fuzz;
+mod inode;
+mod keys;
+mod ledger;
+mod marks;
+mod names;
+mod numbers;
+mod ops;
+mod record;
+mod table;
+mod verify;
+
+pub use catalog::{Catalog, FORMAT};
+pub use error::{Error, Result};
+pub use fuzz::fuzz_decode;
+pub use inode::{Inode, State};
+pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
+pub use marks::CatalogMarks;
+pub use numbers::CatalogNumbers;
+pub use ops::after;
+pub use ops::create::New;
+pub use ops::readdir::Entry;
+pub use ops::rename::Renamed;
+pub use ops::unlink::Unlinked;
+pub use ops::xattr::Mode as XattrMode;
+pub use record::{Backing, Record};
+pub use verify::{Finding, Report, verify};

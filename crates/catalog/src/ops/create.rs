@@ -1,0 +1,140 @@
+//! Making a file of any kind.
+
+use crate::directory::{Directory, Dirent, FIRST_COOKIE};
+use crate::inode::Inode;
+use crate::ledger::{Delta, Totals};
+use crate::ops::{check_directory, check_name, touch};
+use crate::record::{Backing, Record};
+use crate::{Catalog, Error, Result, keys};
+use std::sync::Arc;
+use ullage_kv::Batch;
+use ullage_types::{Class, FileId, Kind, Timestamp};
+
+/// What a new file is to be.
+#[derive(Clone, Debug)]
+pub struct New {
+    /// Its id: the one its backing file was bound to, or one from [`Catalog::numbers`].
+    pub id: FileId,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its class.
+    pub class: Class,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// For devices.
+    pub rdev: u32,
+    /// For symbolic links.
+    pub target: Box<[u8]>,
+    /// For regular files.
+    pub backing: Option<Backing>,
+    /// Extended attributes it is born with (inherited ACLs).
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl New {
+    fn record(&self, parent: FileId, name: &[u8], now: Timestamp) -> Record {
+        assert_eq!(
+            self.backing.is_some(),
+            self.kind == Kind::Regular,
+            "regular files and only they have a backing file"
+        );
+        Record {
+            kind: self.kind,
+            class: self.class,
+            mode: self.mode & 0o7777,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: if self.kind == Kind::Directory { 2 } else { 1 },
+            rdev: self.rdev,
+            size: self.target.len() as u64,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent,
+            name: name.into(),
+            xattrs: self.xattrs.len() as u32,
+            xattr_bytes: self.xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u32).sum(),
+            next_cookie: FIRST_COOKIE,
+            entries: 0,
+            times_ahead: false,
+            backing: self.backing.clone(),
+            target: self.target.clone(),
+        }
+    }
+}
+
+impl Catalog {
+    /// Makes a file under a name that is free.
+    pub fn create(&self, parent: &Arc<Inode>, name: &[u8], new: New, now: Timestamp) -> Result<Arc<Inode>> {
+        check_name(name)?;
+        let _gate = self.enter()?;
+        let mut state = parent.lock();
+        check_directory(&state)?;
+        if state.find(&*self.kv, parent.id, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let mut batch = Batch::new();
+        let inode = self.born(parent, name, &new, now, &mut batch);
+        let dirent = Dirent { file: new.id, kind: new.kind, cookie: state.record.next_cookie };
+        batch.put_new(keys::entry(parent.id, name), dirent.encode());
+        let mut record = state.record.clone();
+        record.next_cookie += 1;
+        record.entries += 1;
+        record.nlink += u32::from(new.kind == Kind::Directory);
+        touch(&mut record, now);
+        batch.put(keys::inode(parent.id), record.encode());
+        self.commit(batch)?;
+        state.directory.insert(name, dirent);
+        state.record = record;
+        self.table.enter(&inode);
+        let charge = Delta::plus(inode.lock().record.charge());
+        self.ledger.charge(if new.kind == Kind::Directory { &inode } else { parent }, new.uid, new.class, charge);
+        Ok(inode)
+    }
+
+    /// Makes a regular file without a name (O_TMPFILE): charged to `parent`, gone with its last handle.
+    pub fn create_unnamed(&self, parent: &Arc<Inode>, new: New, now: Timestamp) -> Result<Arc<Inode>> {
+        let _gate = self.enter()?;
+        // Held to the end, so that the directory cannot be removed before it is charged.
+        let above = parent.lock();
+        check_directory(&above)?;
+        let mut batch = Batch::new();
+        let inode = self.born(parent, b"", &new, now, &mut batch);
+        {
+            let mut state = inode.lock();
+            state.record.nlink = 0;
+            batch.put(keys::inode(new.id), state.record.encode());
+            batch.put_new(keys::orphan(new.id), Vec::new());
+        }
+        self.commit(batch)?;
+        self.table.enter(&inode);
+        let charge = Delta::plus(inode.lock().record.charge());
+        self.ledger.charge(parent, new.uid, new.class, charge);
+        drop(above);
+        Ok(inode)
+    }
+
+    /// The new file in memory, and its records in the batch.
+    fn born(&self, parent: &Arc<Inode>, name: &[u8], new: &New, now: Timestamp, batch: &mut Batch) -> Arc<Inode> {
+        let record = new.record(parent.id, name, now);
+        batch.put_new(keys::inode(new.id), record.encode());
+        for (name, value) in &new.xattrs {
+            batch.put_new(keys::xattr(new.id, name), value.clone());
+        }
+        let is_directory = new.kind == Kind::Directory;
+        Arc::new(Inode::new(
+            new.id,
+            record,
+            if is_directory { Directory::empty() } else { Directory::default() },
+            is_directory.then(|| parent.clone()),
+            Totals::default(),
+            Arc::downgrade(&self.table),
+        ))
+    }
+}

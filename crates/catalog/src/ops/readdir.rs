@@ -1,0 +1,42 @@
+//! Listing a directory.
+
+use crate::inode::Inode;
+use crate::ops::check_directory;
+use crate::{Catalog, Result};
+use ullage_types::{FileId, Kind};
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// The file it names.
+    pub file: FileId,
+    /// That file's kind.
+    pub kind: Kind,
+    /// Its place; the next listing goes on after it.
+    pub cookie: u64,
+}
+
+impl Catalog {
+    /// At most `most` entries after the place `after` (0 for the beginning). An entry keeps its place as long as
+    /// it lives and places are never used again, so that a listing in parts meets every entry that stays exactly once,
+    /// whatever comes and goes meanwhile.
+    pub fn list(&self, directory: &Inode, after: u64, most: usize) -> Result<Vec<Entry>> {
+        let mut state = directory.lock();
+        if check_directory(&state).is_err() && state.record.nlink == 0 {
+            return Ok(Vec::new());
+        }
+        check_directory(&state)?;
+        state.directory.load(&*self.kv, directory.id)?;
+        let entries = state.directory.list(after + 1).take(most);
+        Ok(entries
+            .map(|(name, dirent)| Entry {
+                name: name.to_vec(),
+                file: dirent.file,
+                kind: dirent.kind,
+                cookie: dirent.cookie,
+            })
+            .collect())
+    }
+}

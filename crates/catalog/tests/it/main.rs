@@ -1,0 +1,13 @@
+//! The catalog against a reference model: generated operations, power cuts, threads.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod bed;
+mod model;
+mod named;
+mod properties;
+mod run;
+mod threads;
+#[allow(dead_code)]
+#[path = "../../../kv/tests/it/world.rs"]
+mod world;

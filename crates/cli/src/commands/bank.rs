@@ -1,0 +1,283 @@
+//! `ullage bank`.
+
+use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, log, print_json};
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use ullage_bank::config::EngineChoice;
+use ullage_bank::engine::EtcdSettings;
+use ullage_bank::wire::{AccountChange, AccountView};
+use ullage_bank::{Bank, BankSettings};
+use ullage_journal::Durability;
+use ullage_voucher::bank::{Answer, Policy};
+use ullage_voucher::{EpochLength, Micros, Params};
+
+/// Run a bank, or ask one.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  ullage bank serve --pki /etc/ullage/pki --name bank-a --listen 10.0.0.1:7000 --directory /var/lib/ullage/bank\n  \
+ullage bank serve --pki pki --name bank-a --listen 10.0.0.1:7000 --engine etcd://10.0.0.1:2379,10.0.0.2:2379\n  \
+ullage bank quota alice 10GiB --config admin.toml\n  ullage bank quota alice\n  ullage bank history alice --json\n  ullage bank findings"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Run a bank
+    Serve(Box<Serve>),
+    /// Show or set quotas
+    Quota {
+        /// Whose; all by default
+        user: Option<String>,
+        /// The new quota
+        #[arg(value_parser = bytes)]
+        quota: Option<u64>,
+        /// Refuse the user further vouchers (true) or allow them again (false)
+        #[arg(long)]
+        block: Option<bool>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show what a user was given, by epoch
+    History {
+        /// Whose
+        user: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show who cheated
+    Findings {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show who leads and which stores count
+    Status {
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Give a store up: what was on it is lost and no longer counts
+    Exclude {
+        /// The store's number
+        node: u32,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PolicyName {
+    Limiting,
+    Revocation,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AnswerName {
+    Notify,
+    Refuse,
+    Hook,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    gate: GateArguments,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1:7000")]
+    listen: String,
+    /// Where other banks send clients, if not to that address
+    #[arg(long)]
+    advertise: Option<String>,
+    /// Where the accounts are kept
+    #[arg(long, default_value = "/var/lib/ullage/bank", value_name = "DIR")]
+    directory: PathBuf,
+    /// Keep the accounts in etcd instead: etcd://HOST:PORT,...[/NAME]
+    #[arg(long, value_name = "URL")]
+    engine: Option<String>,
+    /// Over how many shards users are spread; never changes
+    #[arg(long, default_value_t = 1)]
+    shards: u32,
+    /// Length of an epoch, in milliseconds
+    #[arg(long, default_value_t = 600_000)]
+    epoch_ms: u64,
+    /// Shortest epoch, when space runs low; the full length by default
+    #[arg(long)]
+    shortest_epoch_ms: Option<u64>,
+    /// Epochs for which a voucher is valid (X)
+    #[arg(long, default_value_t = 2)]
+    expiry_epochs: u64,
+    /// Epochs after which vouchers are reconciled (K, at least X + 1)
+    #[arg(long, default_value_t = 3)]
+    reconcile_epochs: u64,
+    /// What happens when quota runs low
+    #[arg(long, value_enum, default_value = "limiting")]
+    policy: PolicyName,
+    /// Least that limiting gives
+    #[arg(long, value_parser = bytes, default_value = "64KiB")]
+    floor: u64,
+    /// How long a request waits under revocation, in milliseconds
+    #[arg(long, default_value_t = 5000)]
+    revocation_ms: u64,
+    /// Length of a store's lease, in milliseconds
+    #[arg(long, default_value_t = 10_000)]
+    lease_ms: u64,
+    /// What is done about a cheater
+    #[arg(long, value_enum, default_value = "refuse")]
+    answer: AnswerName,
+    /// Program told of every finding, as JSON on its input; words separated by spaces
+    #[arg(long, value_name = "COMMAND")]
+    notify_command: Option<String>,
+    /// Program asked to make a cheater's data smaller, with --answer hook
+    #[arg(long, value_name = "COMMAND")]
+    hook_command: Option<String>,
+    /// Answer before the accounts are on the medium: survives kill -9, not a power cut
+    #[arg(long)]
+    no_flush: bool,
+    /// Requests a second of one party; 0 is no limit
+    #[arg(long, default_value_t = 0)]
+    rate: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn words(command: Option<String>) -> Vec<String> {
+    command.map(|command| command.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
+    log();
+    let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
+    let engine = match &serve.engine {
+        None => EngineChoice::Embedded { directory: serve.directory, durability },
+        Some(url) => EngineChoice::Etcd(
+            EtcdSettings::parse(url, serve.advertise.as_deref().unwrap_or_default())
+                .with_context(|| format!("{url:?} is not etcd://HOST:PORT,..."))?,
+        ),
+    };
+    let mut settings = BankSettings::new(engine, serve.gate.keyring(None)?, serve.gate.capability_key()?);
+    settings.shards = serve.shards;
+    settings.params = Params::new(serve.expiry_epochs, serve.reconcile_epochs)?;
+    let normal = Micros::from_millis(serve.epoch_ms);
+    settings.epoch_length = match serve.shortest_epoch_ms {
+        None => EpochLength::fixed(normal),
+        Some(shortest) => EpochLength { normal, shortest: Micros::from_millis(shortest), low_permille: 100 },
+    };
+    settings.policy = match serve.policy {
+        PolicyName::Limiting => Policy::Limiting { floor: serve.floor },
+        PolicyName::Revocation => Policy::Revocation { timeout: Micros::from_millis(serve.revocation_ms) },
+    };
+    settings.lease = Micros::from_millis(serve.lease_ms);
+    settings.answer = match serve.answer {
+        AnswerName::Notify => Answer::Notify,
+        AnswerName::Refuse => Answer::Refuse,
+        AnswerName::Hook => Answer::Hook,
+    };
+    settings.notify_command = words(serve.notify_command);
+    settings.hook_command = words(serve.hook_command);
+    settings.gate = serve.gate.gate()?;
+    settings.limits.requests_per_second = serve.rate;
+    block_on(async {
+        let bank = Bank::bind(&serve.listen, settings).await?;
+        if serve.json {
+            println!("{}", serde_json::json!({"listen": bank.address()}));
+        } else {
+            println!("bank listens on {}", bank.address());
+        }
+        bank.serve(end_signal()).await;
+        anyhow::Ok(ExitCode::SUCCESS)
+    })?
+}
+
+fn show(accounts: &[AccountView], json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_json(&serde_json::json!({"version": 1, "accounts": accounts}));
+    }
+    println!("{:<20} {:>16} {:>16} {:>16} {:>8}", "USER", "RECONCILED", "ISSUED", "QUOTA", "BLOCKED");
+    for account in accounts {
+        let blocked = if account.blocked { "yes" } else { "no" };
+        println!(
+            "{:<20} {:>16} {:>16} {:>16} {:>8}",
+            account.user, account.settled_bytes, account.issued_bytes, account.quota_bytes, blocked
+        );
+    }
+    Ok(())
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let connect = |remote: &Remote| -> anyhow::Result<_> {
+        let mut config = remote.read()?;
+        config.patience_secs.get_or_insert(Duration::from_secs(10).as_secs());
+        let http = config.http()?;
+        Ok(config.bank(http))
+    };
+    match arguments.action {
+        Action::Serve(arguments) => return serve(*arguments),
+        Action::Quota { user, quota, block, remote } => {
+            let bank = connect(&remote)?;
+            let accounts = block_on(async {
+                anyhow::Ok(match user {
+                    None => bank.accounts().await?,
+                    Some(user) if quota.is_none() && block.is_none() => vec![bank.account(&user).await?],
+                    Some(user) => {
+                        vec![bank.change(&user, &AccountChange { quota_bytes: quota, blocked: block }).await?]
+                    }
+                })
+            })??;
+            show(&accounts, remote.json)?;
+        }
+        Action::History { user, remote } => {
+            let bank = connect(&remote)?;
+            let history = block_on(async { bank.history(&user).await })??;
+            if remote.json {
+                print_json(&history)?;
+            } else {
+                println!(
+                    "{:>10} {:>10} {:>16} {:>10} {:>16} {:>9}",
+                    "EPOCH", "GRANTS", "GRANTED", "DENIALS", "RETURNED", "FINDINGS"
+                );
+                for entry in history.entries {
+                    println!(
+                        "{:>10} {:>10} {:>16} {:>10} {:>16} {:>9}",
+                        entry.epoch.0,
+                        entry.grants,
+                        entry.granted_bytes,
+                        entry.denials,
+                        entry.returned_bytes,
+                        entry.findings
+                    );
+                }
+            }
+        }
+        Action::Findings { remote } => {
+            let bank = connect(&remote)?;
+            let findings = block_on(async { bank.findings().await })??;
+            print_json(&serde_json::json!({"version": 1, "findings": findings}))?;
+        }
+        Action::Status { remote } => {
+            let bank = connect(&remote)?;
+            let all = block_on(async {
+                let mut all = serde_json::Map::new();
+                for address in bank.banks() {
+                    let status = match bank.status(address).await {
+                        Ok(status) => serde_json::to_value(status)?,
+                        Err(error) => serde_json::json!({"error": error.to_string()}),
+                    };
+                    all.insert(address.clone(), status);
+                }
+                anyhow::Ok(all)
+            })??;
+            print_json(&serde_json::json!({"version": 1, "banks": all}))?;
+        }
+        Action::Exclude { node, remote } => {
+            let bank = connect(&remote)?;
+            let status = block_on(async { bank.exclude(node).await })??;
+            print_json(&status)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,51 @@
+//! `ullage down`.
+
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use ullage_daemon::{Answer, Client, Request};
+
+/// Unmount a space and end its daemon.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ullage down /srv/space
+  ullage down --lazy /srv/space    take it away at once; it ends with its last user")]
+pub struct Down {
+    /// Where it is mounted.
+    mountpoint: PathBuf,
+    /// Its state directory, where it is not the usual one.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Do not wait for those who use it.
+    #[arg(long)]
+    lazy: bool,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Down {
+    /// Asks the daemon to unmount and waits until everything is on disk.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
+        let mut client = super::connect(&state, &self.mountpoint)?;
+        let Answer::Status(status) = client.ask(&Request::Status)? else {
+            anyhow::bail!("the daemon answered another question")
+        };
+        client.ask(&Request::Down { lazy: self.lazy })?;
+        let began = Instant::now();
+        let process = std::path::PathBuf::from(format!("/proc/{}", status.pid));
+        while !self.lazy && (Client::connect(&state)?.is_some() || process.exists()) {
+            if began.elapsed() > Duration::from_secs(120) {
+                anyhow::bail!("the daemon is still writing; `ullage status` will say when it has ended");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.json {
+            crate::output::json(&serde_json::json!({"down": true}))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

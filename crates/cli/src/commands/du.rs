@@ -1,0 +1,54 @@
+//! `ullage du`.
+
+use crate::output;
+use anyhow::Context;
+use clap::Args;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use ullage_daemon::{Answer, Request, find_mount};
+
+/// Show what lies below a directory, at once however large it is.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  ullage du /srv/space/projects /srv/space/home")]
+pub struct Du {
+    /// Directories in a mounted space.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Exact numbers of bytes.
+    #[arg(long, short = 'b')]
+    bytes: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Du {
+    /// Asks and prints.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut reports = Vec::new();
+        for path in &self.paths {
+            let (mountpoint, state) = find_mount(path)?;
+            let ino = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
+            let mut client = super::connect(&state, &mountpoint)?;
+            let answer = client.ask(&Request::Du { ino }).with_context(|| path.display().to_string())?;
+            let Answer::Du(report) = answer else { anyhow::bail!("the daemon answered another question") };
+            reports.push((path, report));
+        }
+        if self.json {
+            let all: Vec<_> = reports
+                .iter()
+                .map(|(path, report)| serde_json::json!({"path": path.to_string_lossy(), "du": report}))
+                .collect();
+            output::json(&serde_json::json!({ "directories": all }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = output::table(&["USED", "FILES", "PATH"], &[0, 1]);
+        for (path, report) in reports {
+            let used = if self.bytes { report.used.bytes.0.to_string() } else { report.used.bytes.to_string() };
+            table.add_row([used, report.used.inodes.to_string(), path.display().to_string()]);
+        }
+        println!("{table}");
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,400 @@
+//! `ullage memory`: idle memory lent to background work, and never missed.
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use ullage_memory::control::Config;
+use ullage_memory::daemon;
+use ullage_memory::runtime::{RuntimeDir, Status};
+use ullage_memory::{PAGE, bench, chart, guard, join, simulate, timeline};
+use ullage_types::Bytes;
+
+/// Idle memory lent to background work, and never missed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ullage memory run -- povray scene.pov     render with idle memory only
+  ullage memory mark 4711                   lend idle memory to a process that runs
+  ullage memory daemon --box /sys/fs/cgroup/work
+  ullage memory status; ullage memory histogram
+  ullage memory timeline > figure9.svg
+  ullage memory simulate trace.txt --total 1G")]
+pub struct Memory {
+    #[command(subcommand)]
+    command: What,
+    /// Where the controller keeps its state [default: /run/ullage/memory, or below $XDG_RUNTIME_DIR]
+    #[arg(long, global = true, value_name = "DIR")]
+    runtime_dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run a command as contributed work, starting a controller if none runs
+    Run(Run),
+    /// Make processes that run contributed work
+    #[command(visible_alias = "maketransparent")]
+    Mark {
+        /// Process numbers
+        #[arg(required = true, value_name = "PID")]
+        pids: Vec<i32>,
+    },
+    /// Watch opaque memory and bound contributed work, until stopped
+    Daemon(Box<Daemon>),
+    /// Show where memory is and what is lent out
+    Status,
+    /// Show the LRU histogram
+    Histogram,
+    /// Draw memory in use and limits over time (figure 9 of the paper) as SVG
+    Timeline {
+        /// A timeline kept with 'daemon --log' [default: that of the running controller]
+        log: Option<PathBuf>,
+    },
+    /// Compare exact LRU stack distances of a trace with the sampled estimate
+    Simulate(Simulate),
+    /// Measure: a user goes away and comes back beside a hog, under several systems (needs root and
+    /// cgroup v1). The paper's five minutes: --prime 150 --away 300 --back 60 --speed-up 1
+    Bench(Bench),
+    /// Loads for the bench
+    #[command(hide = true)]
+    Load {
+        /// Size of the working set, or of the hog's scene
+        size: Bytes,
+        /// Memory touched once and never again
+        #[arg(long, default_value = "0")]
+        cold: Bytes,
+        /// Be a renderer-like hog instead of a user
+        #[arg(long)]
+        hog: bool,
+    },
+    /// Clean up after a controller that was killed (started by it)
+    #[command(hide = true)]
+    Guard,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    #[command(flatten)]
+    settings: Settings,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct Daemon {
+    #[command(flatten)]
+    settings: Settings,
+    /// End when the last contributed process has ended
+    #[arg(long)]
+    until_empty: bool,
+    /// Write the timeline here and keep it (one line of JSON a second)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Settings {
+    /// The cgroup whose memory is divided [default: the machine, or what is delegated to you]
+    #[arg(long = "box", value_name = "CGROUP")]
+    within: Option<PathBuf>,
+    /// Sampler to use: mglru, idle-bitmap or clear-refs [default: the first of these that works]
+    #[arg(long)]
+    sampler: Option<String>,
+    /// Factor by which opaque misses may grow
+    #[arg(long, default_value_t = Config::default().beta)]
+    beta: f64,
+    /// Kill contributed work that does not give memory back within so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    kill_after: Option<f64>,
+    /// Pages a second contributed work may page in
+    #[arg(long, value_name = "PAGES", default_value_t = Config::default().contributed_paging_per_s)]
+    paging_rate: f64,
+    /// Divide all ageing times by this, for measurements
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide_short_help = true)]
+    speed_up: f64,
+}
+
+impl Settings {
+    fn config(&self) -> anyhow::Result<Config> {
+        if !(self.speed_up.is_finite() && self.speed_up > 0.0) {
+            bail!("--speed-up must be a number above 0");
+        }
+        let patience =
+            |seconds: f64| Duration::try_from_secs_f64(seconds).context("--kill-after must be a time in seconds");
+        let config = Config {
+            beta: self.beta,
+            kill_after: self.kill_after.map(patience).transpose()?,
+            contributed_paging_per_s: self.paging_rate,
+            ..Config::default()
+        };
+        Ok(config.sped_up(self.speed_up))
+    }
+
+    /// As arguments of a daemon.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            format!("--beta={}", self.beta).into(),
+            format!("--paging-rate={}", self.paging_rate).into(),
+            format!("--speed-up={}", self.speed_up).into(),
+        ];
+        if let Some(within) = &self.within {
+            arguments.extend(["--box".into(), within.into()]);
+        }
+        arguments.extend(self.sampler.iter().map(|name| format!("--sampler={name}").into()));
+        arguments.extend(self.kill_after.iter().map(|seconds| format!("--kill-after={seconds}").into()));
+        arguments
+    }
+}
+
+#[derive(Debug, Args)]
+struct Bench {
+    /// Records, one line of JSON per trial; appended to
+    #[arg(long, default_value = "memory-bench.jsonl")]
+    records: PathBuf,
+    /// Write tables and charts of all records here
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Memory of each of the three boxes
+    #[arg(long = "box-size", default_value = "512M")]
+    box_size: Bytes,
+    /// Seconds at work before the break
+    #[arg(long, default_value_t = 36.0)]
+    prime: f64,
+    /// Seconds away
+    #[arg(long, default_value_t = 30.0)]
+    away: f64,
+    /// Seconds measured after coming back
+    #[arg(long, default_value_t = 12.0)]
+    back: f64,
+    /// Ageing times are divided by this
+    #[arg(long, default_value_t = 4.0)]
+    speed_up: f64,
+    /// Trials of each; 0 only reports
+    #[arg(long, default_value_t = 3)]
+    repeats: u32,
+    /// Systems to compare, separated by commas
+    #[arg(long, value_delimiter = ',', default_values_t = bench::SYSTEMS.map(str::to_owned))]
+    systems: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Simulate {
+    /// Lines of 'seconds page', times in order; '-' for standard input
+    trace: PathBuf,
+    /// Memory of the machine
+    #[arg(long, default_value = "1G")]
+    total: Bytes,
+    /// Length of a window in seconds
+    #[arg(long, default_value_t = 60.0)]
+    window: f64,
+}
+
+/// Runs one of the sub-commands.
+pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
+    let runtime = RuntimeDir::new(arguments.runtime_dir);
+    let json = arguments.json;
+    match arguments.command {
+        What::Run(run) => return run_command(&runtime, &run),
+        What::Mark { pids } => {
+            let mut failed = false;
+            for pid in pids {
+                match join::mark(&runtime, pid) {
+                    Ok(()) if json => println!("{}", serde_json::json!({ "version": 1, "marked": pid })),
+                    Ok(()) => println!("{pid} is contributed work now"),
+                    Err(error) => {
+                        failed = true;
+                        eprintln!("ullage: {error}");
+                    }
+                }
+            }
+            return Ok(ExitCode::from(u8::from(failed)));
+        }
+        What::Daemon(options) => {
+            let stop = ullage_memory::daemon::stop_on_signals()?;
+            let guard = vec![
+                std::env::current_exe()?.into(),
+                "memory".into(),
+                "--runtime-dir".into(),
+                runtime.path().into(),
+                "guard".into(),
+            ];
+            let options = daemon::Options {
+                runtime,
+                within: options.settings.within.clone(),
+                sampler: options.settings.sampler.clone(),
+                config: options.settings.config()?,
+                guard: Some(guard),
+                until_empty: options.until_empty,
+                log: options.log,
+            };
+            daemon::run(&options, &stop)?;
+        }
+        What::Status => show_status(&Status::read(&runtime)?, json)?,
+        What::Histogram => {
+            let status = Status::read(&runtime)?;
+            if json {
+                let points = status.histogram.cumulative();
+                println!("{}", serde_json::json!({ "version": 1, "page_bytes": PAGE, "hits_by_memory_pages": points }));
+            } else {
+                let report = &status.report;
+                print!("{}", chart::histogram(&status.histogram, report.picture.total, report.donation.opaque_limit));
+            }
+        }
+        What::Timeline { log } => {
+            let path = match log {
+                Some(path) => path,
+                None => Status::read(&runtime).map(|_| runtime.timeline())?,
+            };
+            let points = timeline::read(&path)?;
+            if json { println!("{}", serde_json::to_string(&points)?) } else { print!("{}", timeline::svg(&points)?) }
+        }
+        What::Simulate(options) => show_simulation(&options, json)?,
+        What::Bench(options) => run_bench(&options, json)?,
+        What::Load { size, hog: true, .. } => bench::load::hog(size.0),
+        What::Load { size, cold, hog: false } => bench::load::user(size.0, cold.0)?,
+        What::Guard => guard::watch(&runtime)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the command, inside the contributed group.
+fn run_command(runtime: &RuntimeDir, run: &Run) -> anyhow::Result<ExitCode> {
+    let Some((program, arguments)) = run.command.split_first() else { bail!("no command given") };
+    if runtime.running().is_none() {
+        run.settings.config()?.validate().map_err(anyhow::Error::msg)?;
+        let mut daemon = Command::new(std::env::current_exe()?)
+            .args(["memory", "--runtime-dir"])
+            .arg(runtime.path())
+            .args(["daemon", "--until-empty"])
+            .args(run.settings.arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("starting a controller")?;
+        // It says itself what hinders it.
+        for _ in 0..100 {
+            if Status::read(runtime).is_ok() {
+                break;
+            }
+            if daemon.try_wait()?.is_some() {
+                return Ok(ExitCode::from(1));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    join::enter(runtime)?;
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("running {}", program.display()))
+}
+
+fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(status)?);
+        return Ok(());
+    }
+    let (report, pages) = (&status.report, |pages: u64| Bytes(pages * PAGE).to_string());
+    let line = |name: &str, value: String| println!("{name:<22}{value}");
+    line("memory", format!("{}, of it free {}", pages(report.picture.total), pages(report.picture.free)));
+    line("opaque", format!("{} used, keeps {}", pages(report.picture.opaque()), pages(report.donation.opaque_limit)));
+    line(
+        "contributed",
+        format!(
+            "{} used by {} processes, may have {} (earned {})",
+            pages(report.picture.contributed),
+            status.contributed.len(),
+            pages(report.donation.limit),
+            pages(report.donation.earned)
+        ),
+    );
+    line("working set", report.need.map_or("not known yet: only free memory is lent".into(), pages));
+    line("ageing", format!("{:?}, {} periods aged, {} filtered as noise", report.mode, report.aged, report.filtered));
+    line("misses", format!("{:.1}/s, goal violated {} times", report.misses_per_s, report.violations));
+    line("evicted to make room", pages(status.evicted));
+    line("back end", format!("{} ({})", status.backend, status.group.display()));
+    line("sampler", format!("{}, watching {} processes", status.sampler, status.opaque_processes));
+    for candidate in &status.samplers {
+        line("", format!("{}: {}", candidate.name, candidate.why_not.as_deref().unwrap_or("works")));
+    }
+    line(
+        "cost",
+        format!(
+            "{:.2} % of a CPU in fast ageing, {:.2} % in slow, {}",
+            status.cost.fast_cpu_percent,
+            status.cost.slow_cpu_percent,
+            Bytes(status.cost.rss_bytes)
+        ),
+    );
+    for warning in &status.warnings {
+        line("warning", warning.clone());
+    }
+    Ok(())
+}
+
+fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
+    let time = |seconds: f64| Duration::try_from_secs_f64(seconds).context("a time must be in seconds, 0 or more");
+    if let Some(unknown) = options.systems.iter().find(|name| !bench::SYSTEMS.contains(&name.as_str())) {
+        bail!("no system is called '{unknown}': choose from {}", bench::SYSTEMS.join(", "));
+    }
+    let plan = bench::Plan {
+        program: std::env::current_exe()?,
+        box_bytes: options.box_size.0,
+        prime: time(options.prime)?,
+        away: time(options.away)?,
+        back: time(options.back)?,
+        speed_up: options.speed_up,
+        repeats: options.repeats,
+        systems: options.systems.clone(),
+        records: options.records.clone(),
+    };
+    bench::run(&plan, |record| {
+        if json {
+            println!("{}", serde_json::json!(record));
+        } else {
+            let faults: u64 = record.back.iter().map(|second| second.faults).sum();
+            println!(
+                "{:<12} {:<7} {faults} faults, {} donated",
+                record.system,
+                record.set,
+                Bytes(record.donated_bytes)
+            );
+        }
+    })?;
+    if let Some(directory) = &options.report {
+        bench::write(&bench::read(&options.records)?, directory)?;
+    }
+    Ok(())
+}
+
+fn show_simulation(options: &Simulate, json: bool) -> anyhow::Result<()> {
+    if !(options.window.is_finite() && options.window > 0.0) {
+        bail!("--window must be a time above 0");
+    }
+    let text = if options.trace.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin()).context("reading standard input")?
+    } else {
+        std::fs::read_to_string(&options.trace).with_context(|| format!("reading {}", options.trace.display()))?
+    };
+    let trace = simulate::parse(&text)?;
+    let outcome = simulate::run(&trace, &Config::default(), (options.total.0 / PAGE).max(1), options.window);
+    if json {
+        println!("{}", serde_json::json!({ "version": 1, "outcome": outcome }));
+        return Ok(());
+    }
+    println!("{} accesses to {} pages", outcome.accesses, outcome.pages);
+    println!("{:>10}  {:>12}  {:>12}", "memory", "misses exact", "estimated");
+    for (pages, exact, estimated) in outcome.curve.iter().step_by(2) {
+        println!("{:>10}  {:>10.3} %  {:>10.3} %", Bytes(pages * PAGE).to_string(), 100.0 * exact, 100.0 * estimated);
+    }
+    println!(
+        "needed: {} exact, {} estimated",
+        Bytes(outcome.exact_need_pages * PAGE),
+        Bytes(outcome.estimated_need_pages * PAGE)
+    );
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! One file per command; this list is their table of contents.
+
+mod bank;
+mod bench;
+mod check;
+mod completions;
+mod down;
+mod du;
+mod get;
+mod ls;
+mod man;
+mod memory;
+mod pki;
+mod pool;
+mod put;
+mod remote;
+mod rm;
+mod simulate;
+mod stat;
+mod status;
+mod store;
+mod up;
+
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// What the user asks for.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a space, or start one that was made before, and mount it.
+    Up(up::Up),
+    /// Unmount a space and end its daemon.
+    Down(down::Down),
+    /// Show how a space is.
+    Status(status::Status),
+    /// Show what a space knows of a file: class, pool, backing path, charge.
+    Stat(stat::Stat),
+    /// Show what lies below a directory, at once however large it is.
+    Du(du::Du),
+    /// Look at pools.
+    Pool(pool::Pool),
+    /// Check a space that is down: every record, every total, every backing file.
+    Check(check::Check),
+    /// Measure ullage beside native ext4 and other stacked file systems.
+    Bench(bench::Bench),
+    /// Lend idle memory to background work, and take it back unmissed.
+    Memory(memory::Memory),
+    /// Print a completion script for a shell.
+    Completions(completions::Completions),
+    /// Write the manual pages.
+    Man(man::Man),
+    /// Simulate banks, clients and storage servers with the code that ships.
+    Simulate(simulate::Simulate),
+    /// Run a bank, or ask one: quotas, history, cheaters
+    Bank(bank::Arguments),
+    /// Copy a file from the storage servers
+    Get(get::Arguments),
+    /// List files on the storage servers
+    Ls(ls::Arguments),
+    /// Make certificates, keys and tokens
+    Pki(pki::Arguments),
+    /// Copy a file to the storage servers
+    Put(put::Arguments),
+    /// Remove files from the storage servers
+    Rm(rm::Arguments),
+    /// Run a storage server
+    Store(store::Arguments),
+}
+
+/// Runs one command and gives its exit code: 0 done, 1 refused or failed (2 is clap's, for usage).
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(up) => up.run(),
+        Command::Down(down) => down.run(),
+        Command::Status(status) => status.run(),
+        Command::Stat(stat) => stat.run(),
+        Command::Du(du) => du.run(),
+        Command::Pool(pool) => pool.run(),
+        Command::Check(check) => check.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Completions(completions) => Ok(completions.run()),
+        Command::Man(man) => man.run(),
+        Command::Memory(memory) => memory::run(memory),
+        Command::Simulate(simulate) => simulate.run(),
+        Command::Bank(arguments) => bank::run(arguments),
+        Command::Get(arguments) => get::run(arguments),
+        Command::Ls(arguments) => ls::run(arguments),
+        Command::Pki(arguments) => pki::run(arguments),
+        Command::Put(arguments) => put::run(arguments),
+        Command::Rm(arguments) => rm::run(arguments),
+        Command::Store(arguments) => store::run(arguments),
+    }
+}
+
+/// The state of the space mounted (or to be mounted) at a path.
+fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
+    if let Some(state) = state {
+        return Ok(ullage_daemon::State::at(std::path::absolute(state)?));
+    }
+    if let Ok((_, state)) = ullage_daemon::find_mount(mountpoint) {
+        return Ok(state);
+    }
+    Ok(ullage_daemon::State::of_mountpoint(&std::path::absolute(mountpoint)?))
+}
+
+/// A connection to the daemon of a space that is up.
+fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
+    ullage_daemon::Client::connect(state)?
+        .ok_or_else(|| anyhow::anyhow!("{0} is not up; start it with `ullage up {0}`", mountpoint.display()))
+}

@@ -1,0 +1,47 @@
+//! `ullage put`.
+
+use super::remote::{Remote, block_on, bytes, log, print_json, progress};
+use anyhow::Context;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use ullage_store::client::{Files, STRIPE_BYTES};
+
+/// Copy a file to the storage servers. What others see under the name changes at once, when everything is there.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  ullage put data.tar backups/data.tar\n  ullage put --stripe 1MiB small.db\n  ullage put --json a b"
+)]
+pub struct Arguments {
+    /// The local file
+    file: PathBuf,
+    /// Its name on the servers; the local one by default
+    name: Option<String>,
+    /// Bytes per stripe: 4KiB to 16MiB, 4MiB by default
+    #[arg(long, value_parser = bytes)]
+    stripe: Option<u64>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    log();
+    let config = arguments.remote.read()?;
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => arguments.file.file_name().and_then(|name| name.to_str()).context("a name is needed")?.to_owned(),
+    };
+    let stripe = arguments.stripe.or(config.stripe_bytes).unwrap_or(STRIPE_BYTES);
+    let json = arguments.remote.json;
+    let done = block_on(async {
+        let size = std::fs::metadata(&arguments.file).map_or(0, |meta| meta.len());
+        let files = config.files(Files::expected_charge(size, stripe.max(1)))?;
+        anyhow::Ok(files.put(&arguments.file, &name, stripe, progress(json, &name)).await?)
+    })??;
+    if json {
+        print_json(&done)?;
+    } else {
+        println!("{name}: {} bytes in {} stripes, {} charged", done.size_bytes, done.stripes, done.allocated_bytes);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,196 @@
+//! `ullage simulate`: clusters with faults, the paper's study, and the administrator's plan.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use ullage_sim::faults;
+use ullage_sim::study::{AdvicePlan, Scale, study};
+
+/// Simulate banks, clients and storage servers with the code that ships.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ullage simulate --faults --seeds 10000           whole clusters with faults, invariants checked at every step
+  ullage simulate --faults --seed 4711 --verbose   replay one seed, with all messages
+  ullage simulate --study out/ --runs 3            the paper's figures as SVG and JSON
+  ullage simulate --plan plan.toml                 which epoch length and policy?")]
+pub struct Simulate {
+    /// Whole clusters with faults: every seed is a run.
+    #[arg(long)]
+    faults: bool,
+    /// How many seeds to run, with --faults.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed (--faults), or the seed of the first run.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print every message of the one seed given by --seed.
+    #[arg(long)]
+    verbose: bool,
+    /// Regenerate the paper's figures into this directory.
+    #[arg(long, value_name = "DIR")]
+    study: Option<PathBuf>,
+    /// Only this figure, such as figure-06 or sweep-k.
+    #[arg(long)]
+    figure: Option<String>,
+    /// Runs of each point of the study; the paper has 10.
+    #[arg(long, default_value_t = 10)]
+    runs: u32,
+    /// The part of the paper's hour that is simulated; epochs and the measured time shrink with it.
+    #[arg(long, default_value_t = 1.0)]
+    time: f64,
+    /// The same for the scientific workload.
+    #[arg(long, default_value_t = 1.0)]
+    scientific_time: f64,
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Answer: with the clients, quotas and failure times in this file, which epoch length and policy?
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Output as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Simulate {
+    /// Runs it.
+    pub fn run(self) -> Result<ExitCode> {
+        if let Some(directory) = &self.study {
+            return self.run_study(directory);
+        }
+        if let Some(file) = &self.plan {
+            return self.run_plan(file);
+        }
+        if self.faults {
+            return Ok(self.run_faults());
+        }
+        bail!("say what to simulate: --faults, --study DIR or --plan FILE")
+    }
+
+    fn run_faults(&self) -> ExitCode {
+        let setup = faults::Setup { verbose: self.verbose, ..faults::Setup::default() };
+        let count = if self.verbose { 1 } else { self.seeds };
+        let threads = if self.verbose { 1 } else { self.threads };
+        let done = AtomicU64::new(0);
+        let totals = [const { AtomicU64::new(0) }; 7];
+        let breaches = faults::campaign(self.seed, count, threads, &setup, &|_, result| {
+            let finished = done.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Ok(outcome) = result {
+                let values = [
+                    outcome.steps,
+                    outcome.crashes,
+                    outcome.restored,
+                    outcome.lost,
+                    outcome.rebuilt,
+                    outcome.overspent,
+                    outcome.found,
+                ];
+                for (total, value) in totals.iter().zip(values) {
+                    total.fetch_add(value, Ordering::Relaxed);
+                }
+            }
+            if finished % 500 == 0 && !self.json {
+                eprintln!("{finished} seeds");
+            }
+        });
+        let total = |at: usize| totals[at].load(Ordering::Relaxed);
+        let last = self.seed + count - 1;
+        if self.json {
+            let list: Vec<_> = breaches
+                .iter()
+                .map(|b| serde_json::json!({"seed": b.seed, "second": b.second, "what": b.what}))
+                .collect();
+            let report = serde_json::json!({
+                "version": 1, "first_seed": self.seed, "seeds": count, "steps": total(0), "crashes": total(1),
+                "restored": total(2), "lost": total(3), "rebuilt": total(4), "overspent": total(5),
+                "found": total(6), "breaches": list,
+            });
+            println!("{report}");
+        } else {
+            for breach in &breaches {
+                println!("{breach}\n  replay: ullage simulate --faults --seed {} --verbose", breach.seed);
+            }
+            println!(
+                "seeds {} to {last}: {} breaches; {} steps, each checked; {} crashes, {} stores set back, {} lost, {} banks \
+                 rebuilt, {} vouchers overspent, {} findings",
+                self.seed,
+                breaches.len(),
+                total(0),
+                total(1),
+                total(2),
+                total(3),
+                total(4),
+                total(5),
+                total(6)
+            );
+        }
+        ExitCode::from(u8::from(!breaches.is_empty()))
+    }
+
+    fn run_study(&self, directory: &std::path::Path) -> Result<ExitCode> {
+        std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        let scale = Scale {
+            runs: self.runs,
+            time: self.time,
+            scientific_time: self.scientific_time,
+            threads: self.threads,
+            seed: self.seed,
+        };
+        let mut failure = None;
+        study(scale, self.figure.as_deref(), &mut |figure| {
+            if failure.is_some() {
+                return;
+            }
+            println!("{}: {}", figure.name, figure.verdict);
+            let written = figure.chart.svg().map_err(anyhow::Error::msg).and_then(|svg| {
+                let with_scale = serde_json::json!({"version": 1, "scale": scale, "figure": figure});
+                std::fs::write(directory.join(format!("{}.svg", figure.name)), svg)?;
+                std::fs::write(
+                    directory.join(format!("{}.json", figure.name)),
+                    format!("{}\n", serde_json::to_string_pretty(&with_scale)?),
+                )?;
+                Ok(())
+            });
+            failure = written.err();
+        });
+        match failure {
+            Some(error) => Err(error.context(format!("write into {}", directory.display()))),
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn run_plan(&self, file: &std::path::Path) -> Result<ExitCode> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        let advice = AdvicePlan::parse(&text)?.advise(self.seed);
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&serde_json::json!({"version": 1, "advice": advice}))?);
+        } else {
+            println!(
+                "{:>8} {:>12} {:>18} {:>12} {:>11}  against",
+                "epoch s", "named in s", "cheat bound B", "messages/s", "latency ms"
+            );
+            for c in &advice.candidates {
+                println!(
+                    "{:>8} {:>12} {:>18.0} {:>12.2} {:>11.3}  {}{}",
+                    c.epoch,
+                    c.named_within,
+                    c.cheat_bound,
+                    c.messages,
+                    c.latency_ms,
+                    c.against.join("; "),
+                    if c.bridges_outage { "" } else { " (a store away that long holds quota up)" }
+                );
+            }
+            match advice.epoch {
+                Some(epoch) => println!(
+                    "\nepoch {epoch} s, X = {}, K = {}, policy {}: {}",
+                    advice.expiry, advice.reconcile, advice.policy, advice.because
+                ),
+                None => println!("\nno epoch length satisfies this plan: see what is against each"),
+            }
+        }
+        Ok(ExitCode::from(u8::from(advice.epoch.is_none())))
+    }
+}

@@ -1,0 +1,61 @@
+//! `ullage stat`.
+
+use crate::output;
+use anyhow::Context;
+use clap::Args;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use ullage_daemon::{Answer, Request, find_mount};
+
+/// Show what a space knows of a file: class, pool, backing path, charge.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  ullage stat /srv/space/data.bin")]
+pub struct Stat {
+    /// Files in a mounted space.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stat {
+    /// Asks and prints.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut reports = Vec::new();
+        for path in &self.paths {
+            let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
+            // A symbolic link is asked about itself: its directory says which mount it is in.
+            let parent = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                _ => PathBuf::from("."),
+            };
+            let (mountpoint, state) = if path.is_symlink() { find_mount(&parent)? } else { find_mount(path)? };
+            let mut client = super::connect(&state, &mountpoint)?;
+            let answer = client.ask(&Request::Stat { ino }).with_context(|| path.display().to_string())?;
+            let Answer::Stat(report) = answer else { anyhow::bail!("the daemon answered another question") };
+            reports.push((path, report));
+        }
+        if self.json {
+            let all: Vec<_> = reports
+                .iter()
+                .map(|(path, report)| serde_json::json!({"path": path.to_string_lossy(), "file": report}))
+                .collect();
+            output::json(&serde_json::json!({ "files": all }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        for (path, report) in reports {
+            output::facts(&[
+                ("path", path.display().to_string()),
+                ("inode", report.ino.to_string()),
+                ("class", report.class.to_string()),
+                ("size", report.size.to_string()),
+                ("charge", format!("{} to user {}", report.charge, report.uid)),
+                ("pool", report.pool.unwrap_or_else(|| "-".into())),
+                ("backing", report.backing.map_or_else(|| "-".into(), |path| path.display().to_string())),
+            ]);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,51 @@
+//! `ullage status`.
+
+use crate::output;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use ullage_daemon::{Answer, Request};
+
+/// Show how a space is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ullage status /srv/space
+  ullage status /srv/space --json | jq .pid")]
+pub struct Status {
+    /// Where it is mounted.
+    mountpoint: PathBuf,
+    /// Its state directory, where it is not the usual one.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    /// Asks and prints.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
+        let mut client = super::connect(&state, &self.mountpoint)?;
+        let Answer::Status(report) = client.ask(&Request::Status)? else {
+            anyhow::bail!("the daemon answered another question")
+        };
+        if self.json {
+            output::json(&report)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let why = if report.transport_why.is_empty() { String::new() } else { format!(" ({})", report.transport_why) };
+        output::facts(&[
+            ("mounted at", report.mountpoint.display().to_string()),
+            ("state", report.state.display().to_string()),
+            ("daemon", format!("process {}, version {}, up {} s", report.pid, report.version, report.uptime_seconds)),
+            ("transport", format!("{}{why}", report.transport)),
+            ("data", if report.passthrough { "in the kernel (passthrough)" } else { "through the server" }.to_owned()),
+            ("used", format!("{} in {} files", report.used.bytes, report.used.inodes)),
+        ]);
+        println!();
+        super::pool::print(&report.pools);
+        Ok(ExitCode::SUCCESS)
+    }
+}

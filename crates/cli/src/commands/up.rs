@@ -1,0 +1,162 @@
+//! `ullage up`.
+
+use anyhow::{Context, bail};
+use clap::Args;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use ullage_daemon::{PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
+use ullage_fs::SpaceOptions;
+
+/// Make a space, or start one that was made before, and mount it.
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of a command line")]
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ullage up /srv/space --pool main=/data/pool
+                           first use: makes the space, its state is /srv/space.ullage
+  ullage up /srv/space     later: everything is known
+  ullage up /mnt --state /var/lib/ullage/a --pool fast=/nvme/p --pool big=/hdd/p,reserve=10G
+  ullage up /srv/space --foreground
+                           for systemd and other supervisors")]
+pub struct Up {
+    /// Where to mount; made if it does not exist.
+    mountpoint: PathBuf,
+    /// The state directory: settings, catalog, log, control socket [default: MOUNTPOINT.ullage].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]. At first use only.
+    #[arg(long = "pool", value_name = "POOL")]
+    pools: Vec<PoolSettings>,
+    /// How files are spread over several pools. At first use only.
+    #[arg(long, value_parser = ["most-free", "round-robin", "first-fit"])]
+    spread: Option<String>,
+    /// Stay in the foreground.
+    #[arg(long)]
+    foreground: bool,
+    /// Move all data through the server, even where the kernel could do it.
+    #[arg(long)]
+    no_passthrough: bool,
+    /// How requests come from the kernel: auto, io-uring, device or fuser.
+    #[arg(long, default_value_t)]
+    transport: TransportChoice,
+    /// Switch FUSE over io_uring on in the kernel if it is off; for the whole machine, until it is booted again.
+    #[arg(long)]
+    enable_uring: bool,
+    /// Keep a backing file open this long after its last use, in milliseconds.
+    #[arg(long, default_value_t = 2000, hide = true)]
+    linger_ms: u64,
+    /// Print what was done as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print a line when ready (how `up` waits for its own daemon).
+    #[arg(long, hide = true)]
+    report_ready: bool,
+}
+
+impl Up {
+    /// Mounts and, unless in the background, serves.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.foreground {
+            return match self.serve() {
+                Err(error) if self.report_ready => {
+                    println!("{}", crate::output::error(&error));
+                    Err(error)
+                }
+                outcome => outcome,
+            };
+        }
+        let (mountpoint, state) = self.place()?;
+        let settings = self.settings(&mountpoint, &state)?;
+        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+        command.arg("up").arg(&mountpoint).arg("--state").arg(state.dir()).args(["--foreground", "--report-ready"]);
+        if self.no_passthrough {
+            command.arg("--no-passthrough");
+        }
+        if self.enable_uring {
+            command.arg("--enable-uring");
+        }
+        command.arg("--transport").arg(self.transport.to_string());
+        command.arg("--linger-ms").arg(self.linger_ms.to_string());
+        // A first use is written down by the daemon once everything was found in order; until then it is handed over.
+        if state.load()?.is_none() {
+            for pool in &settings.pools {
+                command.arg("--pool").arg(pool.to_string());
+            }
+            command.arg("--spread").arg(&settings.spread);
+        }
+        let pid = ullage_daemon::start_in_background(command, &state)?;
+        link_state(&mountpoint, &state);
+        if self.json {
+            crate::output::json(&serde_json::json!({"mountpoint": mountpoint, "state": state.dir(), "pid": pid}))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn place(&self) -> anyhow::Result<(PathBuf, State)> {
+        let absolute = std::path::absolute(&self.mountpoint)?;
+        // A dead mount cannot be looked into; its path is taken as it is.
+        let mountpoint = absolute.canonicalize().unwrap_or(absolute);
+        let state = match &self.state {
+            Some(dir) => State::at(std::path::absolute(dir)?),
+            None => State::of_mountpoint(&mountpoint),
+        };
+        Ok((mountpoint, state))
+    }
+
+    fn settings(&self, mountpoint: &Path, state: &State) -> anyhow::Result<SpaceSettings> {
+        match state.load()? {
+            Some(mut settings) => {
+                if !self.pools.is_empty() || self.spread.is_some() {
+                    bail!(
+                        "the space exists already: its pools stand in {}; leave out --pool and --spread",
+                        state.settings_path().display()
+                    );
+                }
+                settings.mountpoint = mountpoint.to_owned();
+                Ok(settings)
+            }
+            None => {
+                if self.pools.is_empty() {
+                    bail!(
+                        "there is no space at {} yet; say where its data goes, as in `ullage up {} --pool main=/some/directory`",
+                        state.dir().display(),
+                        mountpoint.display()
+                    );
+                }
+                let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());
+                Ok(SpaceSettings::new(mountpoint, self.pools.clone(), spread)?)
+            }
+        }
+    }
+
+    fn serve(&self) -> anyhow::Result<ExitCode> {
+        let (mountpoint, state) = self.place()?;
+        let settings = self.settings(&mountpoint, &state)?;
+        let options = SpaceOptions {
+            passthrough: !self.no_passthrough,
+            linger: Duration::from_millis(self.linger_ms),
+            ..SpaceOptions::default()
+        };
+        let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring };
+        let serving = ullage_daemon::serve(&state, settings, options, how)?;
+        if self.report_ready {
+            println!("ready");
+            std::io::stdout().flush()?;
+        }
+        serving.run()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// So that later commands find a state that lies elsewhere by the mount point alone.
+fn link_state(mountpoint: &Path, state: &State) {
+    let usual = State::of_mountpoint(mountpoint);
+    if usual.dir() != state.dir() && !usual.dir().exists() {
+        let _ = std::fs::remove_file(usual.dir());
+        if let Err(error) = std::os::unix::fs::symlink(state.dir(), usual.dir()) {
+            tracing::info!("later commands will need --state: {} cannot be made ({error})", usual.dir().display());
+        }
+    }
+}

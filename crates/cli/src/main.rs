@@ -1,0 +1,32 @@
+//! The `ullage` command: arguments, one call, output.
+
+mod commands;
+mod output;
+
+use clap::Parser;
+
+/// Disk space that is elastic, guaranteed, fairly reclaimed and exactly accounted for.
+#[derive(Debug, Parser)]
+#[command(name = "ullage", version, propagate_version = true, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+fn main() -> std::process::ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ULLAGE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn,fuser=error"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(false)
+        .init();
+    match commands::run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ullage: {}", output::error(&error));
+            std::process::ExitCode::from(1)
+        }
+    }
+}

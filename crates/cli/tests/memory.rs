@@ -1,0 +1,170 @@
+//! `ullage memory` as a user runs it: bad input, and a controller that is killed.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const MEMORY_ROOT: &str = "/sys/fs/cgroup/memory";
+
+fn ullage(runtime: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ullage"));
+    command.args(["memory", "--runtime-dir"]).arg(runtime);
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < until, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
+}
+
+/// A box below the v1 memory hierarchy.
+struct Sandbox(PathBuf);
+
+impl Sandbox {
+    fn new(name: &str) -> Option<Self> {
+        let path = Path::new(MEMORY_ROOT).join(format!("ullage-cli-{}-{name}", std::process::id()));
+        if !is_root() || fs::create_dir(&path).is_err() {
+            eprintln!("skipped: needs root and a cgroup v1 memory hierarchy at {MEMORY_ROOT}");
+            return None;
+        }
+        fs::write(path.join("memory.limit_in_bytes"), (64u64 << 20).to_string()).unwrap();
+        Some(Self(path))
+    }
+
+    fn start(&self, runtime: &Path) -> Child {
+        let mut command = ullage(runtime);
+        command.args(["daemon", "--speed-up", "20", "--box"]).arg(&self.0).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        wait("the daemon", || ullage(runtime).arg("status").output().unwrap().status.success());
+        child
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        wait("the box to be empty", || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_and_the_exit_code_is_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 7] = [
+        (&["status"], "no controller runs"),
+        (&["mark", "1"], "no controller runs"),
+        (&["mark", "2147483647"], "is gone, or never was"),
+        (&["daemon", "--box", "/tmp"], "no usable memory controller"),
+        (&["daemon", "--beta", "0.5"], "beta must be at least 1"),
+        (&["daemon", "--box", "/sys/fs/cgroup/memory/ullage-is-not-there"], "no usable memory controller"),
+        (&["simulate", "/dev/null"], "no accesses"),
+    ];
+    for (arguments, expected) in cases {
+        let output = ullage(dir.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output));
+        assert!(text(&output).contains(expected), "{arguments:?}: {}", text(&output));
+    }
+    let usage = ullage(dir.path()).arg("run").output().unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
+fn somebody_elses_process_is_refused() {
+    if !is_root() {
+        eprintln!("skipped: needs root to become somebody else");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("theirs");
+    // Somebody else must be able to reach and run the command.
+    let program = dir.path().join("ullage");
+    fs::copy(env!("CARGO_BIN_EXE_ullage"), &program).unwrap();
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(["memory", "--runtime-dir"]).arg(&runtime).args(arguments).uid(65534).gid(65534);
+        command.output().unwrap()
+    };
+    let output = as_nobody(&["mark", "1"]);
+    assert!(text(&output).contains("process 1 is not yours"), "{}", text(&output));
+    // And without anything delegated, each hierarchy says what it lacks.
+    let output = as_nobody(&["daemon", "--runtime-dir", "/tmp/ullage-test-nobody"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output);
+    assert!(told.contains("cgroup v2:") && told.contains("cgroup v1:"), "{told}");
+    let _left_by_nobody = fs::remove_dir_all("/tmp/ullage-test-nobody");
+}
+
+#[test]
+fn kill_dash_nine_leaves_nothing_behind() {
+    let Some(sandbox) = Sandbox::new("kill9") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut daemon = sandbox.start(&runtime);
+    let mut sleeper = Command::new("sleep").arg("30").spawn().unwrap();
+    let marked = ullage(&runtime).args(["mark", &sleeper.id().to_string()]).output().unwrap();
+    assert!(marked.status.success(), "{}", text(&marked));
+    let group = sandbox.0.join("ullage.contributed");
+    assert!(fs::read_to_string(group.join("cgroup.procs")).unwrap().contains(&sleeper.id().to_string()));
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    wait("the guard to clean up", || !group.exists() && !runtime.exists());
+    assert!(sleeper.try_wait().unwrap().is_none(), "the contributed process goes on");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn run_starts_a_controller_that_ends_with_the_command() {
+    let Some(sandbox) = Sandbox::new("run") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut command = ullage(&runtime);
+    command.args(["run", "--box"]).arg(&sandbox.0).args([
+        "--",
+        "sh",
+        "-c",
+        "grep memory /proc/self/cgroup; sleep 1; exit 7",
+    ]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output));
+    assert!(text(&output).contains("ullage.contributed"), "{}", text(&output));
+    wait("the controller to end", || !runtime.exists());
+    assert!(!sandbox.0.join("ullage.contributed").exists());
+}
+
+#[test]
+fn status_histogram_and_timeline_of_a_running_controller() {
+    let Some(sandbox) = Sandbox::new("show") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut daemon = sandbox.start(&runtime);
+    let show = |arguments: &[&str]| {
+        let output = ullage(&runtime).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let status: serde_json::Value = serde_json::from_str(&show(&["status", "--json"])).unwrap();
+    assert_eq!(status["version"], 1);
+    assert_eq!(status["report"]["picture"]["total"], (64 << 20) / 4096);
+    assert!(show(&["status"]).contains("clear-refs: works"));
+    assert!(show(&["histogram"]).contains("nothing seen yet"));
+    wait("a point", || show(&["timeline", "--json"]).contains("at_s"));
+    assert!(show(&["timeline"]).starts_with("<svg"));
+    let pid = daemon.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success(), "ends in order on SIGTERM");
+    assert!(!runtime.exists());
+}

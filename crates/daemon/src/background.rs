@@ -1,0 +1,44 @@
+//! `up` without `--foreground`: a process of its own that says when the mount is usable.
+
+use crate::error::io_error;
+use crate::{Error, Result, State};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// What the background process prints when it is ready; anything else is why it is not.
+pub(crate) const READY: &str = "ready";
+
+/// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
+/// waits until it is ready. Gives back its process id.
+pub fn start_in_background(mut command: Command, state: &State) -> Result<u32> {
+    std::fs::create_dir_all(state.dir()).map_err(io_error("create", state.dir()))?;
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(state.log_path())
+        .map_err(io_error("open", state.log_path()))?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .process_group(0)
+        .current_dir("/")
+        .spawn()
+        .map_err(io_error("start", "the daemon"))?;
+    let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;
+    let mut line = String::new();
+    let read = BufReader::new(stdout).read_line(&mut line);
+    match (read, line.trim_end()) {
+        (Ok(_), READY) => Ok(child.id()),
+        (_, "") => {
+            let _ = child.wait();
+            Err(Error::Refused(format!("the daemon ended before it was ready; see {}", state.log_path().display())))
+        }
+        (_, why) => {
+            let _ = child.wait();
+            Err(Error::Refused(why.to_owned()))
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! `space.toml`: what a space consists of, written at its first `up`.
+
+use crate::error::io_error;
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use ullage_pool::Uuid;
+use ullage_types::Bytes;
+
+/// The format this version writes.
+const FORMAT: u32 = 1;
+
+/// Kind of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A directory on any file system.
+    #[default]
+    Dir,
+    /// No data at all, for measuring.
+    Null,
+}
+
+/// Layout of a `dir` pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Paths that suit the file system below (COFS §4.2).
+    #[default]
+    Sparse,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolSettings {
+    /// Its name.
+    pub name: String,
+    /// Its number, stored with every file in it.
+    pub id: u16,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its kind.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Its layout.
+    #[serde(default)]
+    pub layout: Layout,
+    /// Bytes that new files leave free.
+    #[serde(default)]
+    pub reserve_bytes: Bytes,
+    /// What its marker must say; none before its first use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+}
+
+/// `NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]`.
+impl FromStr for PoolSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        const FORM: &str = "write NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]";
+        let (name, rest) = text.split_once('=').ok_or_else(|| format!("'{text}' names no path: {FORM}"))?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return Err(format!("'{name}' is no name for a pool: use letters, digits, '-' and '_', 64 at most"));
+        }
+        let mut parts = rest.split(',');
+        let path = parts.next().unwrap_or_default();
+        if path.is_empty() {
+            return Err(format!("pool '{name}' has no path: {FORM}"));
+        }
+        let path = std::path::absolute(path).map_err(|error| format!("pool '{name}': {error}"))?;
+        let mut pool = Self {
+            name: name.to_owned(),
+            id: 0,
+            path,
+            kind: Kind::Dir,
+            layout: Layout::Sparse,
+            reserve_bytes: Bytes(0),
+            uuid: None,
+        };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("kind", "dir")) => pool.kind = Kind::Dir,
+                Some(("kind", "null")) => pool.kind = Kind::Null,
+                Some(("layout", "sparse")) => pool.layout = Layout::Sparse,
+                Some(("reserve", size)) => {
+                    pool.reserve_bytes = size.parse().map_err(|error| format!("pool '{name}': {error}"))?;
+                }
+                _ => return Err(format!("pool '{name}': '{part}' is unknown: {FORM}")),
+            }
+        }
+        Ok(pool)
+    }
+}
+
+/// As [`PoolSettings::from_str`] reads it.
+impl std::fmt::Display for PoolSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            Kind::Dir => "dir",
+            Kind::Null => "null",
+        };
+        write!(f, "{}={},kind={kind}", self.name, self.path.display())?;
+        if self.kind == Kind::Dir {
+            let Layout::Sparse = self.layout;
+            f.write_str(",layout=sparse")?;
+        }
+        if self.reserve_bytes.0 > 0 {
+            write!(f, ",reserve={}B", self.reserve_bytes.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// What `space.toml` holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpaceSettings {
+    /// Format of this file.
+    pub format: u32,
+    /// The space's identity, which its pools carry too.
+    pub uuid: String,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// How files are spread over the pools: `most-free`, `round-robin` or `first-fit`.
+    #[serde(default = "default_spread")]
+    pub spread: String,
+    /// The pools.
+    #[serde(rename = "pool")]
+    pub pools: Vec<PoolSettings>,
+}
+
+fn default_spread() -> String {
+    "most-free".into()
+}
+
+impl SpaceSettings {
+    /// The settings of a new space.
+    pub fn new(mountpoint: &Path, mut pools: Vec<PoolSettings>, spread: String) -> Result<Self> {
+        for (index, pool) in pools.iter_mut().enumerate() {
+            pool.id = u16::try_from(index).map_err(|_| Error::Refused("a space has at most 65,536 pools".into()))?;
+        }
+        for (index, pool) in pools.iter().enumerate() {
+            if pools[..index].iter().any(|other| other.name == pool.name) {
+                return Err(Error::Refused(format!(
+                    "two pools are called '{}'; give each a name of its own",
+                    pool.name
+                )));
+            }
+            if pool.kind == Kind::Dir && pools[..index].iter().any(|other| other.path == pool.path) {
+                return Err(Error::Refused(format!(
+                    "two pools lie at {}; give each a directory of its own",
+                    pool.path.display()
+                )));
+            }
+            if pool.path.starts_with(mountpoint) {
+                return Err(Error::Refused(format!(
+                    "pool '{}' would lie below the mount point {}; put it elsewhere",
+                    pool.name,
+                    mountpoint.display()
+                )));
+            }
+        }
+        let uuid = Uuid::random().map_err(io_error("read", "the random numbers of the kernel"))?.to_string();
+        Ok(Self { format: FORMAT, uuid, mountpoint: mountpoint.to_owned(), spread, pools })
+    }
+}
+
+/// A space's state directory: settings, catalog, log, control socket.
+#[derive(Clone, Debug)]
+pub struct State {
+    dir: PathBuf,
+}
+
+impl State {
+    /// The state in this directory.
+    pub fn at(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Where the state of a space lies when nothing else was said: `MNT.ullage`.
+    pub fn of_mountpoint(mountpoint: &Path) -> Self {
+        let mut dir = mountpoint.as_os_str().to_owned();
+        dir.push(".ullage");
+        Self { dir: dir.into() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The settings file.
+    pub fn settings_path(&self) -> PathBuf {
+        self.dir.join("space.toml")
+    }
+
+    /// The catalog's directory.
+    pub fn catalog_path(&self) -> PathBuf {
+        self.dir.join("catalog")
+    }
+
+    /// The log of a daemon in the background.
+    pub fn log_path(&self) -> PathBuf {
+        self.dir.join("ullage.log")
+    }
+
+    /// The control socket.
+    pub fn socket_path(&self) -> PathBuf {
+        self.dir.join("control.sock")
+    }
+
+    /// The settings, if there are any.
+    pub fn load(&self) -> Result<Option<SpaceSettings>> {
+        let path = self.settings_path();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("read", path)(error)),
+        };
+        let settings: SpaceSettings =
+            toml::from_str(&text).map_err(|source| Error::Settings { path: path.clone(), source: Box::new(source) })?;
+        if settings.format > FORMAT {
+            return Err(Error::Refused(format!(
+                "{} has format {}, newer than the {FORMAT} this version knows; use a newer ullage",
+                path.display(),
+                settings.format
+            )));
+        }
+        Ok(Some(settings))
+    }
+
+    /// Writes the settings in one step.
+    pub fn store(&self, settings: &SpaceSettings) -> Result<()> {
+        fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
+        let path = self.settings_path();
+        let new = path.with_extension("toml.new");
+        let text = toml::to_string_pretty(settings).map_err(|error| Error::Refused(error.to_string()))?;
+        let write = || -> std::io::Result<()> {
+            let mut file = fs::File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(io_error("write", &path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_read_from_the_command_line() {
+        let pool: PoolSettings = "fast=/srv/fast,kind=dir,layout=sparse,reserve=1G".parse().expect("valid");
+        assert_eq!(
+            (pool.name.as_str(), pool.path.as_path(), pool.reserve_bytes),
+            ("fast", Path::new("/srv/fast"), Bytes(1 << 30))
+        );
+        for text in ["", "x", "=/a", "a=", "a b=/x", "a=/x,kind=tape", "a=/x,reserve=much", "a=/x,layout"] {
+            assert!(text.parse::<PoolSettings>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn pools_that_would_collide_are_refused() {
+        let pools =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().expect("valid")).collect::<Vec<PoolSettings>>();
+        for texts in [&["a=/x", "a=/y"][..], &["a=/x", "b=/x"], &["a=/mnt/x"]] {
+            assert!(SpaceSettings::new(Path::new("/mnt"), pools(texts), default_spread()).is_err(), "{texts:?}");
+        }
+        let settings =
+            SpaceSettings::new(Path::new("/mnt"), pools(&["a=/x", "b=/y"]), default_spread()).expect("valid");
+        let text = toml::to_string(&settings).expect("written");
+        assert_eq!(toml::from_str::<SpaceSettings>(&text).expect("read"), settings);
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong around a space; each text says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The daemon's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of a space's start, end or control.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The text says what is wrong and what to do.
+    #[error("{0}")]
+    Refused(String),
+    /// A file or directory around the space.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was being done, as a verb.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The settings cannot be read.
+    #[error("{path} is not a valid space.toml: {source}")]
+    Settings {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: Box<toml::de::Error>,
+    },
+    /// The catalog.
+    #[error(transparent)]
+    Catalog(#[from] ullage_catalog::Error),
+    /// A pool.
+    #[error("pool '{name}': {source}")]
+    Pool {
+        /// Which.
+        name: String,
+        /// Why.
+        source: ullage_pool::Error,
+    },
+}
+
+impl From<ullage_kv::Error> for Error {
+    fn from(error: ullage_kv::Error) -> Self {
+        Self::Catalog(error.into())
+    }
+}
+
+/// Names what was being done to which path.
+pub(crate) fn io_error(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+    let path = path.into();
+    move |source| Error::Io { doing, path, source }
+}

@@ -1,0 +1,27 @@
+//! A space in operation: its configuration, its start and end, and the control socket that commands talk to.
+
+#![deny(missing_docs)]
+
+mod adapt;
+mod background;
+mod check;
+mod client;
+mod config;
+mod control;
+mod error;
+mod messages;
+mod mount;
+mod mountpoint;
+mod open;
+mod report;
+mod serve;
+
+pub use background::start_in_background;
+pub use check::{CheckReport, check};
+pub use client::{Client, find_mount};
+pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
+pub use error::{Error, Result};
+pub use messages::{Answer, ClassUse, DuReport, PoolReport, Request, SpaceUse, StatReport, StatusReport};
+pub use mount::{ServeOptions, TransportChoice};
+pub use open::OpenSpace;
+pub use serve::{Serving, serve};

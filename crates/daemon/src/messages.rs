@@ -1,0 +1,166 @@
+//! What commands and daemon say to each other: one JSON object a line, over the control socket.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use ullage_types::{Bytes, Class};
+
+/// What a command asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Request {
+    /// How the space is.
+    Status,
+    /// What is known of one file, by its number; asked by who could stat it.
+    Stat {
+        /// `st_ino`.
+        ino: u64,
+    },
+    /// What lies below a directory.
+    Du {
+        /// `st_ino`.
+        ino: u64,
+    },
+    /// Everything on disk now.
+    Sync,
+    /// Unmount and end. `lazy` takes the mount away even while it is used.
+    Down {
+        /// Do not wait for users of the mount.
+        lazy: bool,
+    },
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<StatusReport>),
+    /// To [`Request::Stat`].
+    Stat(StatReport),
+    /// To [`Request::Du`].
+    Du(DuReport),
+    /// Done.
+    Done,
+    /// Refused; the text says why.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// How a space is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Version of the daemon.
+    pub version: String,
+    /// Process of the daemon.
+    pub pid: u32,
+    /// The space.
+    pub uuid: String,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Its state directory.
+    pub state: PathBuf,
+    /// Seconds since it was mounted.
+    pub uptime_seconds: u64,
+    /// How requests come from the kernel.
+    pub transport: String,
+    /// Why not a better way.
+    pub transport_why: String,
+    /// Whether data moves in the kernel.
+    pub passthrough: bool,
+    /// Use of the whole space.
+    pub used: SpaceUse,
+    /// Its pools.
+    pub pools: Vec<PoolReport>,
+    /// The catalog's store.
+    pub store: BTreeMap<String, u64>,
+    /// Requests from the kernel by name, where the transport counts them.
+    pub messages: BTreeMap<String, u64>,
+    /// What the last start had to mend.
+    pub recovered: serde_json::Value,
+}
+
+/// Use by class.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ClassUse {
+    /// The class.
+    pub class: Class,
+    /// Allocated bytes.
+    pub bytes: Bytes,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+/// Use below a directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SpaceUse {
+    /// Of all classes.
+    pub bytes: Bytes,
+    /// Of all classes.
+    pub inodes: u64,
+    /// Each class with any use.
+    pub classes: Vec<ClassUse>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its layout.
+    pub layout: Option<String>,
+    /// Where it is.
+    pub path: Option<PathBuf>,
+    /// The file system below.
+    pub fs_type: Option<String>,
+    /// All there is.
+    pub total: Bytes,
+    /// Free.
+    pub free: Bytes,
+    /// Kept free.
+    pub reserve: Bytes,
+    /// What the file system below can do.
+    pub abilities: BTreeMap<String, bool>,
+    /// What a user should know.
+    pub notes: Vec<String>,
+}
+
+/// One file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatReport {
+    /// `st_ino`.
+    pub ino: u64,
+    /// Its kind.
+    pub kind: ullage_types::Kind,
+    /// Its class.
+    pub class: Class,
+    /// Its owner.
+    pub uid: u32,
+    /// Length in bytes.
+    pub size: Bytes,
+    /// What it is charged.
+    pub charge: Bytes,
+    /// The directory it is charged to.
+    pub charged_to: u64,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// Its backing file.
+    pub backing: Option<PathBuf>,
+    /// The binding's generation.
+    pub generation: Option<u64>,
+}
+
+/// What lies below a directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DuReport {
+    /// `st_ino`.
+    pub ino: u64,
+    /// Use, the directory itself included.
+    pub used: SpaceUse,
+    /// Names of multiply-linked files below.
+    pub linked_names: u64,
+}

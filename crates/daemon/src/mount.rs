@@ -1,0 +1,164 @@
+//! Which transport serves a mount: our own where it can, crate fuser otherwise.
+
+use crate::error::io_error;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use ullage_fs::Filesystem;
+use ullage_fuse::{Choice, FuserMount, FuserOptions, MountOptions, Mounted, mount_with_fuser};
+
+/// Which transport to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// The best there is.
+    #[default]
+    Auto,
+    /// FUSE over io_uring or nothing.
+    IoUring,
+    /// Our own readers of `/dev/fuse`.
+    Device,
+    /// Crate fuser.
+    Fuser,
+}
+
+impl FromStr for TransportChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "io-uring" => Ok(Self::IoUring),
+            "device" => Ok(Self::Device),
+            "fuser" => Ok(Self::Fuser),
+            _ => Err(format!("'{text}' is no transport: use auto, io-uring, device or fuser")),
+        }
+    }
+}
+
+impl std::fmt::Display for TransportChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::IoUring => "io-uring",
+            Self::Device => "device",
+            Self::Fuser => "fuser",
+        })
+    }
+}
+
+/// How to mount.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServeOptions {
+    /// Which transport.
+    pub transport: TransportChoice,
+    /// Switch the kernel's `enable_uring` on if it is off.
+    pub enable_uring: bool,
+}
+
+enum Server {
+    Own(Mounted),
+    Fuser(FuserMount),
+}
+
+/// A served mount, whatever serves it.
+pub(crate) struct Mount {
+    server: Server,
+    point: PathBuf,
+    why: String,
+}
+
+impl Mount {
+    /// Mounts `fs`, shown as coming from `source`.
+    pub(crate) fn new(fs: Arc<dyn Filesystem>, point: &Path, source: &Path, options: ServeOptions) -> Result<Self> {
+        let privileged = rustix::process::geteuid().is_root();
+        let source = source.display().to_string();
+        let choice = match options.transport {
+            TransportChoice::Auto if !privileged => None,
+            TransportChoice::Fuser => None,
+            TransportChoice::Auto => Some(Choice::Best),
+            TransportChoice::IoUring => Some(Choice::IoUring),
+            TransportChoice::Device => Some(Choice::Device),
+        };
+        let (server, why) = match choice {
+            Some(transport) => {
+                let wanted = MountOptions {
+                    source,
+                    transport,
+                    enable_uring: options.enable_uring,
+                    allow_other: privileged,
+                    ..MountOptions::default()
+                };
+                let mounted = ullage_fuse::mount(fs, point, &wanted).map_err(io_error("mount on", point))?;
+                let why = mounted.why().to_owned();
+                (Server::Own(mounted), why)
+            }
+            None => {
+                let threads = std::thread::available_parallelism().map_or(4, usize::from).max(4);
+                let wanted = FuserOptions { name: source, threads, allow_other: privileged, read_only: false };
+                let mounted = mount_with_fuser(fs, point, &wanted).map_err(io_error("mount on", point))?;
+                let why =
+                    if privileged { "fuser was asked for" } else { "without root, mounts go through fusermount3" };
+                (Server::Fuser(mounted), why.to_owned())
+            }
+        };
+        Ok(Self { server, point: point.to_owned(), why })
+    }
+
+    /// Waits until the mount has ended and everything is on disk.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match &self.server {
+            Server::Own(mounted) => {
+                mounted.wait();
+                Ok(())
+            }
+            Server::Fuser(mounted) => mounted.join().map_err(io_error("serve", &self.point)),
+        }
+    }
+
+    /// Unmounts; [`Error::Refused`] says what to do while it is in use.
+    pub(crate) fn unmount(&self, lazy: bool) -> Result<()> {
+        let outcome = if lazy {
+            rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH).map_err(io::Error::from)
+        } else {
+            match &self.server {
+                Server::Own(_) => {
+                    rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::empty()).map_err(io::Error::from)
+                }
+                Server::Fuser(mounted) => mounted.unmount(),
+            }
+        };
+        outcome.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::Refused(format!(
+                "{} is in use; `fuser -vm {0}` shows by whom, `ullage down --lazy` does not wait for them",
+                self.point.display()
+            )),
+            _ => io_error("unmount", &self.point)(error),
+        })
+    }
+
+    /// The transport's name.
+    pub(crate) fn transport(&self) -> String {
+        match &self.server {
+            Server::Own(mounted) => mounted.transport().to_string(),
+            Server::Fuser(_) => "fuser".into(),
+        }
+    }
+
+    /// Why this transport.
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Requests by name.
+    pub(crate) fn messages(&self) -> BTreeMap<String, u64> {
+        match &self.server {
+            Server::Own(mounted) => {
+                mounted.counters().snapshot().into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+            }
+            Server::Fuser(_) => BTreeMap::new(),
+        }
+    }
+}

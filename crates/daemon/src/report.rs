@@ -1,0 +1,96 @@
+//! Answers to questions about an open space.
+
+use crate::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
+use std::sync::Arc;
+use ullage_catalog::{Inode, TotalsNow};
+use ullage_fs::{Filesystem, PoolMember, Space};
+use ullage_pool::Locator;
+use ullage_types::{Bytes, Class, FileId, NodeId};
+
+pub(crate) fn refuse(why: impl std::fmt::Display) -> Answer {
+    Answer::Refused { why: why.to_string() }
+}
+
+pub(crate) fn space_use(totals: &TotalsNow) -> SpaceUse {
+    let classes: Vec<ClassUse> = Class::ALL
+        .into_iter()
+        .map(|class| ClassUse { class, bytes: totals.actual[class].bytes, inodes: totals.actual[class].inodes })
+        .filter(|use_| use_.inodes > 0 || use_.bytes > Bytes(0))
+        .collect();
+    SpaceUse {
+        bytes: classes.iter().map(|use_| use_.bytes).sum(),
+        inodes: classes.iter().map(|use_| use_.inodes).sum(),
+        classes,
+    }
+}
+
+pub(crate) fn pool(member: &PoolMember) -> PoolReport {
+    let description = member.pool.describe();
+    let usage = member.pool.usage().unwrap_or_default();
+    let abilities = description.abilities;
+    PoolReport {
+        name: member.name.clone(),
+        kind: description.kind.to_owned(),
+        layout: description.layout.map(str::to_owned),
+        path: description.path,
+        fs_type: description.fs_type,
+        total: usage.total,
+        free: usage.free,
+        reserve: member.reserve,
+        abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
+        notes: description.notes,
+    }
+}
+
+/// Whoever asks may know of files that are their own, and root and the space's owner of all.
+fn visible(space: &Space, ino: u64, peer: u32) -> Result<Arc<Inode>, Answer> {
+    let inode = space.catalog().get(FileId(ino)).map_err(refuse)?;
+    let owner = inode.record().uid;
+    if peer == 0 || peer == owner || peer == rustix::process::geteuid().as_raw() {
+        Ok(inode)
+    } else {
+        Err(refuse("it belongs to somebody else; only its owner and root may ask"))
+    }
+}
+
+pub(crate) fn stat(space: &Space, ino: u64, peer: u32) -> Answer {
+    let inode = match visible(space, ino, peer) {
+        Ok(inode) => inode,
+        Err(answer) => return answer,
+    };
+    let record = inode.record();
+    let member = record
+        .backing
+        .as_ref()
+        .and_then(|backing| space.pools().members().iter().find(|member| member.id == backing.pool));
+    let locator = record.backing.as_ref().map(|backing| Locator(backing.locator.clone()));
+    // A file that is open may be ahead of its record.
+    let (size, charge) = match space.getattr(NodeId(ino), None) {
+        Ok(now) => (now.attributes.size, now.attributes.blocks * 512),
+        Err(_) => (record.size, record.charge().bytes.0),
+    };
+    Answer::Stat(StatReport {
+        ino,
+        kind: record.kind,
+        class: record.class,
+        uid: record.uid,
+        size: Bytes(size),
+        charge: Bytes(charge),
+        charged_to: record.parent.0,
+        pool: member.map(|member| member.name.clone()),
+        backing: member.zip(locator).and_then(|(member, locator)| member.pool.backing_path(&locator)),
+        generation: record.backing.map(|backing| backing.generation.0),
+    })
+}
+
+pub(crate) fn du(space: &Space, ino: u64, peer: u32) -> Answer {
+    let inode = match visible(space, ino, peer) {
+        Ok(inode) => inode,
+        Err(answer) => return answer,
+    };
+    if !inode.is_directory() {
+        return refuse("not a directory");
+    }
+    let totals = inode.totals().now();
+    Answer::Du(DuReport { ino, used: space_use(&totals), linked_names: totals.linked })
+}

@@ -1,0 +1,124 @@
+//! A mounted space from its first request to its last.
+
+use crate::error::io_error;
+use crate::messages::{Answer, Request, StatusReport};
+use crate::mount::{Mount, ServeOptions};
+use crate::open::OpenSpace;
+use crate::{Result, SpaceSettings, State, control, mountpoint, report};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use ullage_fs::SpaceOptions;
+
+/// A mounted space.
+pub struct Serving {
+    state: State,
+    mountpoint: PathBuf,
+    mount: Arc<Mount>,
+    open: Arc<OpenSpace>,
+    busy: control::Busy,
+}
+
+/// Opens and mounts a space.
+pub fn serve(state: &State, settings: SpaceSettings, options: SpaceOptions, how: ServeOptions) -> Result<Serving> {
+    let point = settings.mountpoint.clone();
+    mountpoint::prepare(&point, state)?;
+    allow_many_files();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
+    let open = Arc::new(OpenSpace::open(state, settings, options)?);
+    let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
+    let busy = listen(state, &point, &mount, &open)?;
+    Ok(Serving { state: state.clone(), mountpoint: point, mount, open, busy })
+}
+
+impl Serving {
+    /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
+    pub fn run(self) -> Result<()> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .map_err(io_error("wait for signals of", "this process"))?;
+        let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
+        let handle = signals.handle();
+        let waiter = std::thread::spawn(move || {
+            for signal in signals.forever() {
+                tracing::info!("unmounting {} on signal {signal}", mountpoint.display());
+                // While somebody uses it, it disappears from the tree now and ends with its last user.
+                if mount.unmount(false).is_err()
+                    && let Err(error) = mount.unmount(true)
+                {
+                    tracing::error!("{error}");
+                }
+            }
+        });
+        let ended = self.mount.wait();
+        handle.close();
+        let _ = waiter.join();
+        let written = self.open.store.checkpoint();
+        // Last: whoever waits for the end of this space looks for it.
+        let _ = std::fs::remove_file(self.state.socket_path());
+        self.busy.wait(Duration::from_secs(1));
+        written?;
+        ended
+    }
+}
+
+fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenSpace>) -> Result<control::Busy> {
+    let (open, mount, started) = (open.clone(), mount.clone(), Instant::now());
+    let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
+    let answer = move |request, peer| match request {
+        Request::Status => status(&open, &mount, &own, &mountpoint, started),
+        Request::Stat { ino } => report::stat(&open.space, ino, peer),
+        Request::Du { ino } => report::du(&open.space, ino, peer),
+        Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
+            Ok(()) => Answer::Done,
+            Err(error) => report::refuse(std::io::Error::from_raw_os_error(error.0)),
+        },
+        Request::Down { lazy } => down(&mount, lazy, peer),
+    };
+    control::listen(state, Arc::new(answer))
+}
+
+/// Backing files stay open for a while: as many as this process may have. Root may have more than it was given.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let given = getrlimit(Resource::Nofile);
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    let wanted = [most, given.maximum].into_iter().flatten();
+    for maximum in wanted {
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), maximum: Some(maximum) }).is_ok() {
+            return;
+        }
+    }
+    tracing::debug!("the limit of open files stays");
+}
+
+fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
+    if peer != 0 && peer != rustix::process::geteuid().as_raw() {
+        return report::refuse("only root and who mounted it may unmount it");
+    }
+    match mount.unmount(lazy) {
+        Ok(()) => Answer::Done,
+        Err(error) => report::refuse(error),
+    }
+}
+
+fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant) -> Answer {
+    let totals = open.space.catalog().root().totals().now();
+    Answer::Status(Box::new(StatusReport {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uuid: open.settings.uuid.clone(),
+        mountpoint: mountpoint.to_owned(),
+        state: state.dir().to_owned(),
+        uptime_seconds: started.elapsed().as_secs(),
+        transport: mount.transport(),
+        transport_why: mount.why().to_owned(),
+        passthrough: open.space.uses_passthrough(),
+        used: report::space_use(&totals),
+        pools: open.space.pools().members().iter().map(report::pool).collect(),
+        store: open.store.stats().named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        messages: mount.messages(),
+        recovered: serde_json::to_value(open.recovered).unwrap_or_default(),
+    }))
+}

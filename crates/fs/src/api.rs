@@ -1,0 +1,305 @@
+//! What a transport calls and what it gets back: the whole surface between `fuse` and `fs`.
+//!
+//! Every call is synchronous and may come from any thread. The transport decides which thread runs it; calls
+//! marked *may block* wait for disks and belong on a worker where the transport has one.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use ullage_types::{Bytes, NodeId, Timestamp};
+
+/// An errno; the only error a transport sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What every call gives back.
+pub type Outcome<T> = Result<T, Errno>;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Process.
+    pub pid: u32,
+}
+
+/// What stat(2) shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// `st_ino`.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Allocated 512-byte blocks.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last modification of the data.
+    pub mtime: Timestamp,
+    /// Last change of data or attributes.
+    pub ctime: Timestamp,
+    /// Birth.
+    pub btime: Timestamp,
+    /// Type and permission bits, as `st_mode`.
+    pub mode: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number, as the kernel's 32-bit encoding.
+    pub rdev: u32,
+    /// Preferred I/O size.
+    pub block_size: u32,
+}
+
+/// Attributes and how long the kernel may believe them.
+#[derive(Clone, Copy, Debug)]
+pub struct AttributesFor {
+    /// The attributes.
+    pub attributes: Attributes,
+    /// For this long.
+    pub lifetime: Duration,
+}
+
+/// A name's node.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The handle the kernel will use; each entry given out counts as one look-up until FORGET. 0: there is no
+    /// such name, and the kernel may remember that for `lifetime`.
+    pub node: NodeId,
+    /// Attributes of the node.
+    pub attributes: AttributesFor,
+    /// How long the kernel may believe the name.
+    pub lifetime: Duration,
+}
+
+/// How the data of an open file moves.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// READ and WRITE requests through the page cache.
+    Server,
+    /// READ and WRITE requests, page cache bypassed (`FOPEN_DIRECT_IO`).
+    Direct,
+    /// In the kernel, onto the registered backing file (`FOPEN_PASSTHROUGH`).
+    Passthrough(u32),
+    /// READ and WRITE requests on an inode that has a registered backing file
+    /// (`FOPEN_PASSTHROUGH | FOPEN_DIRECT_IO`): the exact mode beside fast opens.
+    Exact(u32),
+}
+
+/// An opened file or directory.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The handle, to be given back with every call on this open file.
+    pub handle: u64,
+    /// How its data moves; `Server` for directories.
+    pub data: Data,
+    /// Whether pages cached by an earlier open stay (`FOPEN_KEEP_CACHE`).
+    pub keep_cache: bool,
+}
+
+/// Which time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// This one.
+    At(Timestamp),
+    /// The current one.
+    Now,
+}
+
+/// What SETATTR asks for. All `None` and false is a request too: clear setuid, setgid and capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (only the kernel's write-back cache sends it).
+    pub ctime: Option<Timestamp>,
+    /// The open file it came through.
+    pub handle: Option<u64>,
+    /// Clear setuid and setgid with the change (`FATTR_KILL_SUIDGID`).
+    pub kill_privileges: bool,
+}
+
+/// One entry of a directory listing.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// `d_ino`.
+    pub ino: u64,
+    /// The `S_IFMT` bits.
+    pub mode: u32,
+    /// Where the listing goes on after this entry.
+    pub next: u64,
+    /// For READDIRPLUS: the node, counted as one look-up when the sink takes it. `None` for `.` and `..`.
+    pub entry: Option<Entry>,
+}
+
+/// Takes entries until its buffer is full: false means that this entry was not taken.
+pub type Sink<'a> = dyn FnMut(&Listed<'_>) -> bool + 'a;
+
+/// What statfs(2) shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Statfs {
+    /// Block size.
+    pub block: Bytes,
+    /// All blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Free to ordinary users.
+    pub available: u64,
+    /// All inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// Longest name.
+    pub name_max: u32,
+}
+
+/// What an extended-attribute call gives back: callers ask for the length (`size` 0) or the bytes.
+#[derive(Clone, Debug)]
+pub enum Xattr {
+    /// How long it is.
+    Length(u32),
+    /// The bytes.
+    Bytes(Vec<u8>),
+}
+
+/// What the kernel can do for the file system; the transport implements it and hands it to [`Filesystem::attach`].
+pub trait Kernel: Send + Sync {
+    /// Registers a backing file; gives back its id. EPERM without CAP_SYS_ADMIN.
+    fn register(&self, file: BorrowedFd<'_>) -> io::Result<u32>;
+    /// Ends a registration.
+    fn unregister(&self, backing: u32);
+    /// Makes the kernel drop cached attributes (and pages from `offset` on, unless negative) of a node.
+    fn invalidate_node(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()>;
+    /// Makes the kernel drop a cached name. Takes the directory's lock in the kernel: never from a call on it.
+    fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()>;
+    /// Whether passthrough was negotiated.
+    fn passthrough(&self) -> bool;
+}
+
+/// The file system, as a transport sees it. See the module's page for threads; names are raw bytes.
+pub trait Filesystem: Send + Sync + 'static {
+    /// Called once, after the connection is negotiated and before the first call.
+    fn attach(&self, kernel: Arc<dyn Kernel>);
+    /// LOOKUP.
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry>;
+    /// FORGET: `count` look-ups less.
+    fn forget(&self, node: NodeId, count: u64);
+    /// GETATTR.
+    fn getattr(&self, node: NodeId, handle: Option<u64>) -> Outcome<AttributesFor>;
+    /// SETATTR. May block when it changes the length.
+    fn setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor>;
+    /// READLINK.
+    fn readlink(&self, node: NodeId) -> Outcome<Vec<u8>>;
+    /// MKNOD: `mode` with its type bits; `umask` is not yet applied (`FUSE_DONT_MASK`).
+    fn mknod(&self, caller: Caller, parent: NodeId, name: &[u8], mode: u32, umask: u32, rdev: u32) -> Outcome<Entry>;
+    /// MKDIR.
+    fn mkdir(&self, caller: Caller, parent: NodeId, name: &[u8], mode: u32, umask: u32) -> Outcome<Entry>;
+    /// SYMLINK.
+    fn symlink(&self, caller: Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Outcome<Entry>;
+    /// LINK: another name for `node`.
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry>;
+    /// UNLINK.
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Outcome<()>;
+    /// RMDIR.
+    fn rmdir(&self, parent: NodeId, name: &[u8]) -> Outcome<()>;
+    /// RENAME2 with `RENAME_NOREPLACE` and `RENAME_EXCHANGE` in `flags`.
+    fn rename(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        to: NodeId,
+        to_name: &[u8],
+        flags: u32,
+    ) -> Outcome<()>;
+    /// OPEN with the flags of open(2) (`O_TRUNC` included: `FUSE_ATOMIC_O_TRUNC`).
+    fn open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened>;
+    /// CREATE: as MKNOD of a regular file and OPEN in one.
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    ) -> Outcome<(Entry, Opened)>;
+    /// TMPFILE: a file without a name in `parent`'s file system, opened.
+    fn tmpfile(&self, caller: Caller, parent: NodeId, mode: u32, umask: u32, flags: u32) -> Outcome<(Entry, Opened)>;
+    /// READ: appends at most `size` bytes to `into`; fewer only at the end of the file. May block.
+    fn read(&self, node: NodeId, handle: u64, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()>;
+    /// WRITE: gives back how many bytes were taken. `kill_privileges`: clear setuid and setgid. May block.
+    fn write(&self, node: NodeId, handle: u64, offset: u64, data: &[u8], kill_privileges: bool) -> Outcome<u32>;
+    /// RELEASE of a handle from `open`, `create` or `tmpfile`.
+    fn release(&self, node: NodeId, handle: u64);
+    /// FLUSH, sent at each close(2) unless the open said otherwise.
+    fn flush(&self, node: NodeId, handle: u64) -> Outcome<()>;
+    /// FSYNC. Blocks.
+    fn fsync(&self, node: NodeId, handle: u64, data_only: bool) -> Outcome<()>;
+    /// OPENDIR.
+    fn opendir(&self, node: NodeId) -> Outcome<Opened>;
+    /// READDIR and READDIRPLUS (`plus`): entries after `offset` (0 at first) until the sink is full.
+    fn readdir(&self, node: NodeId, handle: u64, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()>;
+    /// RELEASEDIR.
+    fn releasedir(&self, node: NodeId, handle: u64);
+    /// FSYNCDIR. Blocks.
+    fn fsyncdir(&self, node: NodeId) -> Outcome<()>;
+    /// SYNCFS. Blocks.
+    fn syncfs(&self) -> Outcome<()>;
+    /// STATFS.
+    fn statfs(&self, node: NodeId) -> Outcome<Statfs>;
+    /// SETXATTR with `XATTR_CREATE` and `XATTR_REPLACE` in `flags`; `kill_setgid` is `FUSE_SETXATTR_ACL_KILL_SGID`.
+    fn setxattr(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_setgid: bool,
+    ) -> Outcome<()>;
+    /// GETXATTR; `size` 0 asks for the length.
+    fn getxattr(&self, caller: Caller, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr>;
+    /// LISTXATTR; `size` 0 asks for the length.
+    fn listxattr(&self, caller: Caller, node: NodeId, size: u32) -> Outcome<Xattr>;
+    /// REMOVEXATTR.
+    fn removexattr(&self, caller: Caller, node: NodeId, name: &[u8]) -> Outcome<()>;
+    /// FALLOCATE with the mode bits of fallocate(2). May block.
+    fn fallocate(&self, node: NodeId, handle: u64, offset: u64, length: u64, mode: u32) -> Outcome<()>;
+    /// LSEEK with `SEEK_HOLE` or `SEEK_DATA`.
+    fn lseek(&self, node: NodeId, handle: u64, offset: u64, whence: u32) -> Outcome<u64>;
+    /// COPY_FILE_RANGE. Blocks.
+    #[allow(clippy::too_many_arguments)]
+    fn copy_file_range(
+        &self,
+        from: NodeId,
+        from_handle: u64,
+        from_offset: u64,
+        to: NodeId,
+        to_handle: u64,
+        to_offset: u64,
+        length: u64,
+    ) -> Outcome<u64>;
+    /// The connection is gone: let go of everything. Blocks until all is on disk.
+    fn detach(&self);
+}

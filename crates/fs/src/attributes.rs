@@ -1,0 +1,82 @@
+//! What stat(2) shows: the record, and for files that may have been written since, the backing file.
+
+use crate::node::Node;
+use crate::open_file::{Measure, OpenBacking};
+use crate::space::FOREVER;
+use crate::{Attributes, AttributesFor, Outcome, Space};
+use std::sync::Arc;
+use std::time::Duration;
+use ullage_catalog::Record;
+use ullage_types::{FileId, Kind};
+
+/// What `st_size` of a directory is.
+const DIRECTORY_SIZE: u64 = ullage_catalog::DIRECTORY_CHARGE;
+
+/// How long the kernel may believe the attributes of a file that may be written to behind our back. What it writes
+/// itself it knows of; stores into a mapping it does not, so that their times and blocks are seen this late. Not zero,
+/// since then every open would ask for the permission bits again.
+const WHILE_WRITTEN: Duration = Duration::from_millis(10);
+
+impl Space {
+    /// A node's attributes now.
+    #[allow(clippy::unused_self, reason = "views will look into the space")]
+    pub(crate) fn attributes(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
+        if node.inode.kind != Kind::Regular {
+            return Ok(forever(node.inode.id, &node.inode.lock().record));
+        }
+        let open = node.open.lock();
+        let record = node.inode.record();
+        let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
+        let record = measured(record, backing)?;
+        let attributes = shown(node.inode.id, &record);
+        let lifetime = if backing.written { WHILE_WRITTEN } else { FOREVER };
+        Ok(AttributesFor { attributes, lifetime })
+    }
+}
+
+/// The record as it would be if the backing file were measured now.
+pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
+    if backing.discards {
+        return Ok(record);
+    }
+    let now = Measure::of(&backing.file)?;
+    let before = &backing.baseline;
+    if now.atime != before.atime && now.atime > record.atime {
+        record.atime = now.atime;
+    }
+    if backing.written {
+        if now.mtime != before.mtime {
+            record.mtime = now.mtime;
+        }
+        if (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks) {
+            record.ctime = record.ctime.max(now.ctime);
+        }
+        record.size = now.size;
+        record.blocks = now.blocks;
+    }
+    Ok(record)
+}
+
+fn forever(file: FileId, record: &Record) -> AttributesFor {
+    AttributesFor { attributes: shown(file, record), lifetime: FOREVER }
+}
+
+/// A record as stat(2) shows it.
+pub(crate) fn shown(file: FileId, record: &Record) -> Attributes {
+    let charge = record.charge();
+    Attributes {
+        ino: file.0,
+        size: if record.kind == Kind::Directory { DIRECTORY_SIZE } else { record.size },
+        blocks: charge.bytes.0 / 512,
+        atime: record.atime,
+        mtime: record.mtime,
+        ctime: record.ctime,
+        btime: record.btime,
+        mode: record.kind.mode_bits() | record.mode,
+        nlink: record.nlink,
+        uid: record.uid,
+        gid: record.gid,
+        rdev: record.rdev,
+        block_size: 4096,
+    }
+}

@@ -1,0 +1,112 @@
+//! The one table from typed errors to errno; no catch-all arm.
+
+use crate::Errno;
+use std::io;
+use ullage_catalog::Error as CatalogError;
+use ullage_kv::Error as KvError;
+use ullage_pool::Error as PoolError;
+
+macro_rules! errnos {
+    ($($name:ident),* $(,)?) => {
+        impl Errno {
+            $(#[doc = concat!("`", stringify!($name), "`.")] pub const $name: Self = Self(libc::$name);)*
+        }
+    };
+}
+
+errnos!(
+    EACCES,
+    EBADF,
+    EBUSY,
+    EDQUOT,
+    EEXIST,
+    EINVAL,
+    EIO,
+    EISDIR,
+    EMLINK,
+    ENAMETOOLONG,
+    ENODATA,
+    ENOENT,
+    ENOSPC,
+    ENOSYS,
+    ENOTDIR,
+    ENOTEMPTY,
+    EOPNOTSUPP,
+    EPERM,
+    ERANGE,
+    EROFS,
+    ESTALE,
+    EXDEV,
+    E2BIG,
+    ENXIO,
+    EFBIG
+);
+
+impl From<CatalogError> for Errno {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::NotFound => Self::ENOENT,
+            CatalogError::Exists => Self::EEXIST,
+            CatalogError::NotDirectory => Self::ENOTDIR,
+            CatalogError::IsDirectory => Self::EISDIR,
+            CatalogError::NotEmpty => Self::ENOTEMPTY,
+            CatalogError::NameTooLong => Self::ENAMETOOLONG,
+            CatalogError::TooManyLinks => Self::EMLINK,
+            CatalogError::Invalid => Self::EINVAL,
+            CatalogError::NoAttribute => Self::ENODATA,
+            CatalogError::AttributesFull => Self::ENOSPC,
+            CatalogError::CrossDomain => Self::EXDEV,
+            CatalogError::Damaged(text) => {
+                tracing::error!("{text}");
+                Self::EIO
+            }
+            CatalogError::Kv(error) => error.into(),
+        }
+    }
+}
+
+impl From<KvError> for Errno {
+    fn from(error: KvError) -> Self {
+        match error {
+            KvError::Poisoned(_) => Self::EROFS,
+            KvError::Io { .. }
+            | KvError::Engine(_)
+            | KvError::Corrupt(_)
+            | KvError::Newer { .. }
+            | KvError::Locked(_) => {
+                tracing::error!("{error}");
+                Self::EIO
+            }
+        }
+    }
+}
+
+impl From<PoolError> for Errno {
+    fn from(error: PoolError) -> Self {
+        match &error {
+            PoolError::Io { source, .. } => match source.raw_os_error() {
+                Some(number @ (libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS)) => Self(number),
+                _ => {
+                    tracing::error!("{error}");
+                    Self::EIO
+                }
+            },
+            PoolError::Mismatch { .. } | PoolError::Unusable(_) => {
+                tracing::error!("{error}");
+                Self::EIO
+            }
+        }
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self(error.raw_os_error())
+    }
+}

@@ -1,0 +1,26 @@
+//! The file system proper: one operation per file, handles, views, the errno table. Knows no FUSE type.
+
+#![deny(missing_docs)]
+
+mod acl;
+mod api;
+mod attributes;
+mod clock;
+mod errno;
+mod filesystem;
+mod node;
+mod open_file;
+mod ops;
+mod pools;
+mod privileges;
+mod reaper;
+mod recover;
+mod settle;
+mod space;
+mod sys;
+
+pub use api::*;
+pub use clock::now;
+pub use pools::{PoolMember, Pools};
+pub use recover::Recovered;
+pub use space::{Space, SpaceOptions};

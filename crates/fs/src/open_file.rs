@@ -1,0 +1,81 @@
+//! What is open behind a node: one inode, one mode (DESIGN, "One inode, one mode").
+//!
+//! The backing file is opened once a node and stays open for a while after the last handle, together with its
+//! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use ullage_kv::Seq;
+use ullage_pool::Binding;
+use ullage_types::{PoolId, Timestamp};
+
+/// The handles of a node and its backing file.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFile {
+    /// Handles given out and not released.
+    pub handles: u32,
+    /// Those among them that can write.
+    pub writers: u32,
+    /// The backing file, while it is open.
+    pub backing: Option<OpenBacking>,
+    /// Waits for its turn to be settled.
+    pub queued: bool,
+}
+
+/// An open backing file.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
+#[derive(Debug)]
+pub(crate) struct OpenBacking {
+    pub pool: PoolId,
+    pub binding: Binding,
+    pub file: Arc<File>,
+    /// Whether `file` can be written through.
+    pub writable: bool,
+    /// The kernel's id of the registration, in passthrough mode.
+    pub registered: Option<u32>,
+    /// What the backing file looked like when the record was last known to be right.
+    pub baseline: Measure,
+    /// A handle could write since the backing file was opened: its attributes are measured, not remembered.
+    pub written: bool,
+    /// The pool was told that the file is open for writing, and is to be told when that has ended.
+    pub claimed: bool,
+    /// The newest commit when the record was last brought up to the backing file.
+    pub recorded: Seq,
+    /// The pool takes no data: reads give zeros, writes are only counted.
+    pub discards: bool,
+}
+
+/// What fstat(2) says of a backing file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+}
+
+impl Measure {
+    pub(crate) fn of(file: &impl AsFd) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::fstat(file)?;
+        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        Ok(Self {
+            size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+}
+
+/// A handle's number says by itself (in bit 0) whether it can write.
+pub(crate) fn handle(serial: u64, writes: bool) -> u64 {
+    serial << 1 | u64::from(writes)
+}
+
+/// Whether a handle can write.
+pub(crate) fn writes(handle: u64) -> bool {
+    handle & 1 == 1
+}

@@ -1,0 +1,241 @@
+//! CREATE, TMPFILE, MKNOD, MKDIR, SYMLINK.
+
+use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::open_file::{Measure, OpenBacking};
+use crate::space::FOREVER;
+use crate::{AttributesFor, Caller, Entry, Errno, Opened, Outcome, Space};
+use std::sync::Arc;
+use ullage_catalog::{Backing, Error, Inode, New};
+use ullage_pool::{Fresh, Hint};
+use ullage_types::{Class, Kind, NodeId, PoolId};
+
+const SETGID: u32 = 0o2000;
+
+/// What a new file inherits from its directory.
+struct Inherited {
+    mode: u32,
+    gid: u32,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Space {
+    /// Mode, group and ACLs of a file made in `parent`: as on ext4, group and setgid come from a setgid
+    /// directory, and a default ACL stands in the place of the umask.
+    fn inherit(&self, parent: &Arc<Inode>, caller: Caller, kind: Kind, mode: u32, umask: u32) -> Outcome<Inherited> {
+        let (parent_mode, parent_gid, has_xattrs) = {
+            let state = parent.lock();
+            (state.record.mode, state.record.gid, state.record.xattrs > 0)
+        };
+        let mut mode = mode & 0o7777;
+        let setgid = parent_mode & SETGID != 0;
+        let gid = if setgid { parent_gid } else { caller.gid };
+        let mut xattrs = Vec::new();
+        let default = if has_xattrs && kind != Kind::Symlink {
+            match self.catalog.xattr(parent, DEFAULT) {
+                Ok(bytes) => Some((Acl::decode(&bytes)?, bytes)),
+                Err(Error::NoAttribute) => None,
+                Err(error) => return Err(error.into()),
+            }
+        } else {
+            None
+        };
+        if let Some((default, bytes)) = default {
+            let (access, inherited) = default.inherited(mode);
+            mode = inherited;
+            if !access.is_mode() {
+                xattrs.push((ACCESS.to_vec(), access.encode()));
+            }
+            if kind == Kind::Directory {
+                xattrs.push((DEFAULT.to_vec(), bytes));
+            }
+        } else if kind != Kind::Symlink {
+            mode &= !umask;
+        }
+        if setgid && kind == Kind::Directory {
+            mode |= SETGID;
+        }
+        Ok(Inherited { mode, gid, xattrs })
+    }
+
+    fn fresh(&self, parent: &Inode, caller: Caller) -> Outcome<(PoolId, Fresh)> {
+        let hint = Hint { parent: parent.id, pid: caller.pid };
+        Ok(self.with_files(|| self.pools.create(hint), crate::settle::is_full)?)
+    }
+
+    /// A new file that has no data of its own.
+    #[allow(clippy::too_many_arguments)]
+    fn make_plain(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        kind: Kind,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        target: &[u8],
+    ) -> Outcome<Entry> {
+        let parent = self.inode(parent)?;
+        let inherited = self.inherit(&parent, caller, kind, mode, umask)?;
+        let (id, _) = self.catalog.numbers().pair();
+        let new = New {
+            id,
+            kind,
+            class: Class::Persistent,
+            mode: inherited.mode,
+            uid: caller.uid,
+            gid: inherited.gid,
+            rdev,
+            target: target.into(),
+            backing: None,
+            xattrs: inherited.xattrs,
+        };
+        self.entry(self.catalog.create(&parent, name, new, crate::now())?)
+    }
+
+    pub(crate) fn do_mkdir(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+    ) -> Outcome<Entry> {
+        self.make_plain(caller, parent, name, Kind::Directory, mode, umask, 0, b"")
+    }
+
+    pub(crate) fn do_symlink(&self, caller: Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Outcome<Entry> {
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if target.len() > 4095 {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        self.make_plain(caller, parent, name, Kind::Symlink, 0o777, 0, 0, target)
+    }
+
+    pub(crate) fn do_mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+    ) -> Outcome<Entry> {
+        match Kind::from_mode(mode).ok_or(Errno::EINVAL)? {
+            Kind::Regular => {
+                let parent = self.inode(parent)?;
+                let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
+                match self.catalog.create(&parent, name, new, crate::now()) {
+                    Ok(inode) => {
+                        let entry = self.entry(inode)?;
+                        let node = self.node(entry.node)?;
+                        let mut open = node.open.lock();
+                        open.backing = Some(backing(pool, fresh)?);
+                        self.settler.push(&node, &mut open);
+                        Ok(entry)
+                    }
+                    Err(error) => Err(self.give_back(pool, fresh, error)),
+                }
+            }
+            kind @ (Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice) => {
+                let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { rdev } else { 0 };
+                self.make_plain(caller, parent, name, kind, mode, umask, rdev, b"")
+            }
+            Kind::Directory | Kind::Symlink => Err(Errno::EINVAL),
+        }
+    }
+
+    fn new_regular(&self, parent: &Arc<Inode>, caller: Caller, mode: u32, umask: u32) -> Outcome<(PoolId, Fresh, New)> {
+        let inherited = self.inherit(parent, caller, Kind::Regular, mode, umask)?;
+        let (pool, fresh) = self.fresh(parent, caller)?;
+        let new = New {
+            id: fresh.binding.file,
+            kind: Kind::Regular,
+            class: Class::Persistent,
+            mode: inherited.mode,
+            uid: caller.uid,
+            gid: inherited.gid,
+            rdev: 0,
+            target: Box::default(),
+            backing: Some(Backing {
+                pool,
+                generation: fresh.binding.generation,
+                locator: fresh.binding.locator.0.clone(),
+            }),
+            xattrs: inherited.xattrs,
+        };
+        Ok((pool, fresh, new))
+    }
+
+    fn give_back(&self, pool: PoolId, fresh: Fresh, error: Error) -> Errno {
+        if let Ok(pool) = self.pools.get(pool) {
+            pool.abandon(fresh);
+        }
+        error.into()
+    }
+
+    pub(crate) fn do_create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    ) -> Outcome<(Entry, Opened)> {
+        let parent = self.inode(parent)?;
+        let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
+        match self.catalog.create(&parent, name, new, crate::now()) {
+            Ok(inode) => self.open_new(inode, pool, fresh, flags),
+            Err(error) => Err(self.give_back(pool, fresh, error)),
+        }
+    }
+
+    pub(crate) fn do_tmpfile(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    ) -> Outcome<(Entry, Opened)> {
+        let parent = self.inode(parent)?;
+        let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
+        match self.catalog.create_unnamed(&parent, new, crate::now()) {
+            Ok(inode) => self.open_new(inode, pool, fresh, flags),
+            Err(error) => Err(self.give_back(pool, fresh, error)),
+        }
+    }
+
+    fn open_new(&self, inode: Arc<Inode>, pool: PoolId, fresh: Fresh, flags: u32) -> Outcome<(Entry, Opened)> {
+        let writable = flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+        let node = self.nodes.enter(inode);
+        let opened = {
+            let mut open = node.open.lock();
+            let mut fresh = backing(pool, fresh)?;
+            fresh.discards = self.pools.get(pool)?.discards();
+            open.backing = Some(fresh);
+            self.opened(&mut open, writable)
+        };
+        // Nobody can have mapped it yet, and a mapping makes the kernel ask again.
+        let attributes = AttributesFor { lifetime: FOREVER, ..self.attributes(&node)? };
+        Ok((Entry { node: node.id, attributes, lifetime: FOREVER }, opened))
+    }
+}
+
+fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
+    Ok(OpenBacking {
+        pool,
+        baseline: Measure::of(&fresh.file)?,
+        binding: fresh.binding,
+        file: fresh.file,
+        writable: true,
+        registered: None,
+        written: false,
+        claimed: true,
+        recorded: ullage_kv::Seq(0),
+        discards: false,
+    })
+}

@@ -1,0 +1,87 @@
+//! READ, WRITE, LSEEK: data that moves through the server.
+
+use crate::{Errno, Outcome, Space};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use ullage_types::NodeId;
+
+/// The backing file of an open node, and whether it takes no data.
+pub(crate) struct Stream {
+    pub file: Arc<std::fs::File>,
+    pub discards: bool,
+}
+
+impl Space {
+    /// The backing file behind a handle.
+    pub(crate) fn stream(&self, node: NodeId) -> Outcome<Stream> {
+        let node = self.node(node)?;
+        let open = node.open.lock();
+        let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+        Ok(Stream { file: backing.file.clone(), discards: backing.discards })
+    }
+
+    pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {
+        let stream = self.stream(node)?;
+        if stream.discards {
+            let length = self.inode(node)?.lock().record.size;
+            let count = length.saturating_sub(offset).min(size.into());
+            into.resize(into.len() + count as usize, 0);
+            return Ok(());
+        }
+        let start = into.len();
+        into.resize(start + size as usize, 0);
+        let mut filled = 0;
+        while filled < size as usize {
+            match stream.file.read_at(&mut into[start + filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if filled == 0 => {
+                    into.truncate(start);
+                    return Err(error.into());
+                }
+                Err(_) => break,
+            }
+        }
+        into.truncate(start + filled);
+        Ok(())
+    }
+
+    pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], kill: bool) -> Outcome<u32> {
+        let stream = self.stream(node)?;
+        if kill {
+            self.kill_privileges(&self.inode(node)?)?;
+        }
+        if stream.discards {
+            let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+            self.catalog.update(&self.inode(node)?, |record| {
+                record.size = record.size.max(end);
+                record.mtime = crate::now();
+                record.ctime = record.mtime;
+                Ok(())
+            })?;
+            return Ok(data.len() as u32);
+        }
+        let mut written = 0;
+        while written < data.len() {
+            match stream.file.write_at(&data[written..], offset + written as u64) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if written == 0 => return Err(error.into()),
+                Err(_) => break,
+            }
+        }
+        Ok(written as u32)
+    }
+
+    pub(crate) fn do_lseek(&self, node: NodeId, offset: u64, whence: u32) -> Outcome<u64> {
+        let stream = self.stream(node)?;
+        let from = match whence as i32 {
+            libc::SEEK_DATA => rustix::fs::SeekFrom::Data(offset),
+            libc::SEEK_HOLE => rustix::fs::SeekFrom::Hole(offset),
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(rustix::fs::seek(&stream.file, from)?)
+    }
+}

@@ -1,0 +1,29 @@
+//! FORGET and RELEASE: what the kernel lets go of.
+
+use crate::open_file::writes;
+use crate::{Outcome, Space};
+use ullage_types::NodeId;
+
+impl Space {
+    pub(crate) fn do_release(&self, node: NodeId, handle: u64) -> Outcome<()> {
+        let node = self.node(node)?;
+        let mut open = node.open.lock();
+        assert!(open.handles > 0, "node {} is released more often than it was opened", node.id);
+        open.handles -= 1;
+        open.writers -= u32::from(writes(handle));
+        if open.handles > 0 {
+            return Ok(());
+        }
+        // The pages may still be on their way through a mapping; what is known by now is written down, and the
+        // backing file stays open until it is settled.
+        if node.inode.lock().record.nlink > 0 {
+            self.record_measure(&node, &mut open)?;
+            self.settler.push(&node, &mut open);
+        }
+        drop(open);
+        if !node.is_known() {
+            self.let_go(&node);
+        }
+        Ok(())
+    }
+}

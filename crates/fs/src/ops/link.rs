@@ -1,0 +1,13 @@
+//! LINK.
+
+use crate::{Entry, Outcome, Space};
+use ullage_types::NodeId;
+
+impl Space {
+    pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
+        let file = self.inode(node)?;
+        let parent = self.inode(parent)?;
+        self.catalog.link(&file, &parent, name, crate::now())?;
+        self.entry(file)
+    }
+}

@@ -1,0 +1,62 @@
+//! LOOKUP, GETATTR, READLINK.
+
+use crate::space::FOREVER;
+use crate::{Attributes, AttributesFor, Entry, Errno, Outcome, Space};
+use std::time::Duration;
+use ullage_types::{Kind, NodeId, Timestamp};
+
+/// There is no such name, and the kernel may believe it until it makes one itself.
+const NOTHING: Entry = Entry {
+    node: NodeId(0),
+    attributes: AttributesFor {
+        attributes: Attributes {
+            ino: 0,
+            size: 0,
+            blocks: 0,
+            atime: EPOCH,
+            mtime: EPOCH,
+            ctime: EPOCH,
+            btime: EPOCH,
+            mode: 0,
+            nlink: 0,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            block_size: 0,
+        },
+        lifetime: Duration::ZERO,
+    },
+    lifetime: FOREVER,
+};
+
+const EPOCH: Timestamp = Timestamp { seconds: 0, nanoseconds: 0 };
+
+impl Space {
+    pub(crate) fn do_lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
+        let parent = self.inode(parent)?;
+        if name.len() > 255 {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let found = match name {
+            b"." => Some(parent),
+            b".." => Some(self.catalog.parent(&parent)),
+            _ => self.catalog.lookup(&parent, name)?,
+        };
+        match found {
+            Some(inode) => self.entry(inode),
+            None => Ok(NOTHING),
+        }
+    }
+
+    pub(crate) fn do_getattr(&self, node: NodeId) -> Outcome<AttributesFor> {
+        self.attributes(&self.node(node)?)
+    }
+
+    pub(crate) fn do_readlink(&self, node: NodeId) -> Outcome<Vec<u8>> {
+        let inode = self.inode(node)?;
+        if inode.kind != Kind::Symlink {
+            return Err(Errno::EINVAL);
+        }
+        Ok(inode.lock().record.target.to_vec())
+    }
+}

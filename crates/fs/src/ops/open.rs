@@ -1,0 +1,145 @@
+//! OPEN, and the opening of backing files for every operation that needs one.
+
+use crate::node::Node;
+use crate::open_file::{Measure, OpenBacking, OpenFile, handle};
+use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use ullage_pool::{Access, Binding, Locator};
+use ullage_types::{Kind, NodeId};
+
+impl Space {
+    pub(crate) fn do_open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened> {
+        let node = self.node(node)?;
+        match node.inode.kind {
+            Kind::Regular => {}
+            Kind::Directory => return Err(Errno::EISDIR),
+            _ => return Err(Errno::ENXIO),
+        }
+        let flags = flags as i32;
+        let truncates = flags & libc::O_TRUNC != 0;
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let mut open = node.open.lock();
+        self.back(&node, &mut open, writable || truncates)?;
+        if truncates {
+            self.truncate_locked(&node, &mut open, 0, caller.uid != 0)?;
+        }
+        Ok(self.opened(&mut open, writable))
+    }
+
+    /// A handle on a node whose backing file is open.
+    pub(crate) fn opened(&self, open: &mut OpenFile, writable: bool) -> Opened {
+        let data = self.mode(open);
+        let backing = open.backing.as_mut().expect("an opened file has its backing file open");
+        backing.written |= writable;
+        open.handles += 1;
+        open.writers += u32::from(writable);
+        Opened { handle: handle(self.next_serial(), writable), data, keep_cache: true }
+    }
+
+    /// How data moves: passthrough for all handles of a node, or the server for all.
+    fn mode(&self, open: &mut OpenFile) -> Data {
+        let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
+        if let Some(id) = backing.registered {
+            return Data::Passthrough(id);
+        }
+        // Another kind of open while handles of this kind live would fail in the kernel.
+        if backing.discards || open.handles > 0 || !self.uses_passthrough() {
+            return Data::Server;
+        }
+        let Some(kernel) = self.kernel() else { return Data::Server };
+        match kernel.register(backing.file.as_fd()) {
+            Ok(id) => {
+                backing.registered = Some(id);
+                Data::Passthrough(id)
+            }
+            Err(error) => {
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOTTY | libc::EOPNOTSUPP | libc::EINVAL)) {
+                    self.no_passthrough(&error);
+                }
+                Data::Server
+            }
+        }
+    }
+
+    /// Opens the backing file of a node, unless it is open well enough.
+    pub(crate) fn back(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
+        if open.backing.as_ref().is_some_and(|backing| backing.writable || !writable) {
+            return Ok(());
+        }
+        let record = node.inode.record();
+        let place = record.backing.ok_or(Errno::EINVAL)?;
+        let pool = self.pools.get(place.pool)?;
+        let binding =
+            Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator.clone()) };
+        let access = if writable { Access::Write } else { Access::Read };
+        let file = Arc::new(self.with_files(|| pool.open(&binding, access), crate::settle::is_full)?);
+        if let Some(backing) = &mut open.backing {
+            // It is the same file: baseline and registration stay.
+            backing.file = file;
+            backing.writable = true;
+            backing.claimed = true;
+            return Ok(());
+        }
+        let discards = pool.discards();
+        if record.times_ahead && !discards {
+            set_times(&file, record.atime, record.mtime)?;
+        }
+        let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
+        open.backing = Some(OpenBacking {
+            pool: place.pool,
+            binding,
+            file,
+            writable,
+            registered: None,
+            baseline,
+            written: false,
+            claimed: writable,
+            recorded: ullage_kv::Seq(0),
+            discards,
+        });
+        Ok(())
+    }
+
+    /// Sets the length. Call with the backing file open for writing.
+    pub(crate) fn truncate_locked(&self, node: &Arc<Node>, open: &mut OpenFile, size: u64, kill: bool) -> Outcome<()> {
+        let backing = open.backing.as_mut().expect("a truncated file has its backing file open");
+        if !backing.discards {
+            rustix::fs::ftruncate(&backing.file, size)?;
+        }
+        let discards = backing.discards;
+        if kill {
+            self.drop_capability(&node.inode)?;
+        }
+        let now = crate::now();
+        let backing = open.backing.as_mut().expect("still open");
+        let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };
+        let outcome = self.catalog.update(&node.inode, |record| {
+            record.size = size;
+            if let Some(measure) = &measure {
+                record.blocks = measure.blocks;
+            }
+            record.mtime = now;
+            record.ctime = now;
+            if kill {
+                privileges::clear(record);
+            }
+            Ok(())
+        });
+        if let Some(measure) = measure {
+            backing.baseline = measure;
+        }
+        Ok(outcome?)
+    }
+}
+
+/// Gives a backing file the times that its record was given while it was closed.
+pub(crate) fn set_times(
+    file: &std::fs::File,
+    atime: ullage_types::Timestamp,
+    mtime: ullage_types::Timestamp,
+) -> Outcome<()> {
+    let time = |t: ullage_types::Timestamp| rustix::fs::Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() };
+    let times = rustix::fs::Timestamps { last_access: time(atime), last_modification: time(mtime) };
+    Ok(rustix::fs::futimens(file, &times)?)
+}

@@ -1,0 +1,103 @@
+//! SETATTR. The kernel has checked who may (`default_permissions`).
+
+use crate::acl::{ACCESS, Acl};
+use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
+use std::sync::Arc;
+use ullage_catalog::{Error, Inode, XattrMode};
+use ullage_types::{Kind, NodeId, Timestamp};
+
+const SETGID: u32 = 0o2000;
+
+impl Space {
+    pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
+        let node = self.node(node)?;
+        let inode = &node.inode;
+        if change
+            == (SetAttributes { handle: change.handle, kill_privileges: change.kill_privileges, ..Default::default() })
+        {
+            self.kill_privileges(inode)?;
+            self.catalog.update(inode, |record| {
+                record.ctime = ullage_catalog::after(record.ctime, crate::now());
+                Ok(())
+            })?;
+            return self.attributes(&node);
+        }
+        if let Some(size) = change.size {
+            if inode.kind != Kind::Regular {
+                return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
+            }
+            let mut open = node.open.lock();
+            self.back(&node, &mut open, true)?;
+            let kill = change.kill_privileges || caller.uid != 0;
+            let outcome = self.truncate_locked(&node, &mut open, size, kill);
+            if open.handles == 0 {
+                self.settler.push(&node, &mut open);
+            }
+            outcome?;
+        }
+        let owner = change.uid.is_some() || change.gid.is_some();
+        if owner && inode.kind != Kind::Directory {
+            self.drop_capability(inode)?;
+        }
+        let now = crate::now();
+        if change.atime.is_some() || change.mtime.is_some() {
+            // What is measured from here on is compared with what the backing file says now.
+            let mut open = node.open.lock();
+            self.record_measure(&node, &mut open)?;
+        }
+        self.catalog.update(inode, |record| {
+            if let Some(mode) = change.mode {
+                record.mode = mode & 0o7777;
+            }
+            if let Some(uid) = change.uid {
+                record.uid = uid;
+            }
+            if let Some(gid) = change.gid {
+                record.gid = gid;
+            }
+            if owner && change.mode.is_none() && record.kind != Kind::Directory {
+                privileges::clear(record);
+                // Without group execution the bit stays only with those who may set it.
+                if caller.uid != 0 && record.gid != caller.gid {
+                    record.mode &= !SETGID;
+                }
+            }
+            if let Some(time) = change.atime {
+                record.atime = at(time, now);
+                record.times_ahead = record.kind == Kind::Regular;
+            }
+            if let Some(time) = change.mtime {
+                record.mtime = at(time, now);
+                record.times_ahead = record.kind == Kind::Regular;
+            }
+            record.ctime = change.ctime.unwrap_or_else(|| ullage_catalog::after(record.ctime, now));
+            Ok(())
+        })?;
+        if change.mode.is_some() {
+            self.follow_mode(inode)?;
+        }
+        self.attributes(&node)
+    }
+
+    /// An access ACL follows the permission bits.
+    fn follow_mode(&self, inode: &Arc<Inode>) -> Outcome<()> {
+        if inode.lock().record.xattrs == 0 {
+            return Ok(());
+        }
+        let bytes = match self.catalog.xattr(inode, ACCESS) {
+            Ok(bytes) => bytes,
+            Err(Error::NoAttribute) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut acl = Acl::decode(&bytes)?;
+        acl.chmod(inode.lock().record.mode);
+        Ok(self.catalog.set_xattr(inode, ACCESS, &acl.encode(), XattrMode::Any, crate::now(), |_| {})?)
+    }
+}
+
+fn at(time: SetTime, now: Timestamp) -> Timestamp {
+    match time {
+        SetTime::At(time) => time,
+        SetTime::Now => now,
+    }
+}

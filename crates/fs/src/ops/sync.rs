@@ -1,0 +1,80 @@
+//! FSYNC, FSYNCDIR, SYNCFS.
+
+use crate::{Outcome, Space};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use ullage_types::NodeId;
+
+/// A flush that takes longer than this goes on beside that of the data.
+const WORTH_A_THREAD: Duration = Duration::from_micros(250);
+
+impl Space {
+    /// The data goes to the disk while the log does: two flushes, one wait, where flushes are slow. What the backing file says of itself
+    /// is recorded first, so that the size is as durable as the data.
+    pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
+        let node = self.node(node)?;
+        let stream = self.stream(node.id)?;
+        {
+            let mut open = node.open.lock();
+            self.record_measure(&node, &mut open)?;
+        }
+        if stream.discards {
+            return Ok(self.catalog.sync()?);
+        }
+        let newest = self.catalog.kv().newest();
+        let data = || if data_only { rustix::fs::fdatasync(&stream.file) } else { rustix::fs::fsync(&stream.file) };
+        if self.catalog.durable() >= newest {
+            return Ok(data()?);
+        }
+        // Handing the log to another thread pays where a flush takes longer than waking that thread.
+        if self.log_flush.load(Relaxed) < WORTH_A_THREAD.as_nanos() as u64 {
+            self.flush_log(newest)?;
+            return Ok(data()?);
+        }
+        std::thread::scope(|scope| -> Outcome<()> {
+            let log = scope.spawn(|| self.flush_log(newest));
+            let data = data();
+            log.join().expect("a sync does not panic")?;
+            Ok(data?)
+        })
+    }
+
+    /// Flushes the log and remembers how long that takes.
+    fn flush_log(&self, upto: ullage_kv::Seq) -> Outcome<()> {
+        let began = Instant::now();
+        self.catalog.kv().sync(upto)?;
+        let took = began.elapsed().as_nanos() as u64;
+        let before = self.log_flush.load(Relaxed);
+        self.log_flush.store(before - before / 8 + took / 8, Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn do_fsyncdir(&self, _node: NodeId) -> Outcome<()> {
+        Ok(self.catalog.sync()?)
+    }
+
+    /// Everything: the records, and every pool's file system.
+    pub(crate) fn do_syncfs(&self) -> Outcome<()> {
+        for member in self.pools.members() {
+            member.pool.sync()?;
+        }
+        Ok(self.catalog.sync()?)
+    }
+
+    /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
+    pub(crate) fn do_detach(&self) {
+        self.settler.stop();
+        if let Err(error) = self.catalog.sync() {
+            tracing::error!("the catalog could not be written: {error}");
+        }
+        self.reaper.stop();
+        for member in self.pools.members() {
+            if let Err(error) = member.pool.close() {
+                tracing::error!("pool '{}' could not be closed: {error}", member.name);
+            }
+        }
+        if let Err(error) = self.catalog.sync() {
+            tracing::error!("the catalog could not be written: {error}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, with ACLs kept in step with the mode.
+
+use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::{Caller, Errno, Outcome, Space, Xattr};
+use ullage_catalog::{Record, XattrMode};
+use ullage_types::{Kind, NodeId};
+
+/// What the VFS allows a value to be.
+const VALUE_MAX: usize = 65536;
+const SETGID: u32 = 0o2000;
+/// The name space that answers questions about the space itself; read-only and not stored.
+const OWN: &[u8] = b"user.ullage.";
+
+impl Space {
+    pub(crate) fn do_setxattr(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+        kill_setgid: bool,
+    ) -> Outcome<()> {
+        check_name(name)?;
+        let inode = self.inode(node)?;
+        if value.len() > VALUE_MAX {
+            return Err(Errno::E2BIG);
+        }
+        if name.starts_with(OWN) {
+            return Err(Errno::EPERM);
+        }
+        let mode = match flags as i32 {
+            0 => XattrMode::Any,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Errno::EINVAL),
+        };
+        let now = crate::now();
+        if name == ACCESS {
+            let acl = Acl::decode(value)?;
+            let bits = acl.mode();
+            // The setgid bit stays only with members of the group (and root).
+            let change = |record: &mut Record| {
+                record.mode = (record.mode & 0o7000) | bits;
+                if kill_setgid || (caller.uid != 0 && caller.gid != record.gid) {
+                    record.mode &= !SETGID;
+                }
+            };
+            if acl.is_mode() {
+                return match self.catalog.remove_xattr(&inode, name, now, change) {
+                    Err(ullage_catalog::Error::NoAttribute) => Ok(self.catalog.update(&inode, |record| {
+                        change(record);
+                        record.ctime = now;
+                        Ok(())
+                    })?),
+                    done => Ok(done?),
+                };
+            }
+            return Ok(self.catalog.set_xattr(&inode, name, value, mode, now, change)?);
+        }
+        if name == DEFAULT {
+            if inode.kind != Kind::Directory {
+                return Err(Errno::EACCES);
+            }
+            Acl::decode(value)?;
+        }
+        Ok(self.catalog.set_xattr(&inode, name, value, mode, now, |_| {})?)
+    }
+
+    pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {
+        check_name(name)?;
+        let inode = self.inode(node)?;
+        if let Some(question) = name.strip_prefix(OWN) {
+            return sized(self.own_xattr(&inode, question)?, size);
+        }
+        sized(self.catalog.xattr(&inode, name)?, size)
+    }
+
+    pub(crate) fn do_listxattr(&self, caller: Caller, node: NodeId, size: u32) -> Outcome<Xattr> {
+        let inode = self.inode(node)?;
+        let mut names = Vec::new();
+        for (name, _) in self.catalog.xattrs(&inode)? {
+            // As everywhere: only root sees that there are trusted attributes.
+            if caller.uid != 0 && name.starts_with(b"trusted.") {
+                continue;
+            }
+            names.extend_from_slice(&name);
+            names.push(0);
+        }
+        sized(names, size)
+    }
+
+    pub(crate) fn do_removexattr(&self, node: NodeId, name: &[u8]) -> Outcome<()> {
+        check_name(name)?;
+        let inode = self.inode(node)?;
+        if name.starts_with(OWN) {
+            return Err(Errno::EPERM);
+        }
+        Ok(self.catalog.remove_xattr(&inode, name, crate::now(), |_| {})?)
+    }
+
+    /// `user.ullage.*`: what the space knows of a file, for whoever has no tool but getfattr.
+    fn own_xattr(&self, inode: &std::sync::Arc<ullage_catalog::Inode>, question: &[u8]) -> Outcome<Vec<u8>> {
+        let record = inode.record();
+        let answer = match question {
+            b"class" => record.class.to_string(),
+            b"charge" => record.charge().bytes.0.to_string(),
+            b"used" if inode.is_directory() => {
+                let now = inode.totals().now();
+                now.actual.0.iter().map(|charge| charge.bytes.0).sum::<u64>().to_string()
+            }
+            b"pool" => {
+                let place = record.backing.ok_or(Errno::ENODATA)?;
+                let member = self.pools.members().iter().find(|member| member.id == place.pool);
+                member.ok_or(Errno::EIO)?.name.clone()
+            }
+            _ => return Err(Errno::ENODATA),
+        };
+        Ok(answer.into_bytes())
+    }
+}
+
+/// Refuses names of name spaces that no file has, and names with nothing behind the name space, as ext4 does.
+fn check_name(name: &[u8]) -> Outcome<()> {
+    const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    if SPACES.contains(&name) {
+        return Err(Errno::EINVAL);
+    }
+    let known = name == ACCESS || name == DEFAULT || SPACES.iter().any(|space| name.starts_with(space));
+    if known { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+}
+
+fn sized(bytes: Vec<u8>, size: u32) -> Outcome<Xattr> {
+    if size == 0 {
+        Ok(Xattr::Length(bytes.len() as u32))
+    } else if bytes.len() > size as usize {
+        Err(Errno::ERANGE)
+    } else {
+        Ok(Xattr::Bytes(bytes))
+    }
+}

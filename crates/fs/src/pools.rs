@@ -1,0 +1,92 @@
+//! The pools of a space, and which of them a new file goes to.
+
+use crate::{Errno, Outcome};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use ullage_policy::choose::{Room, Spread};
+use ullage_pool::{Error, Fresh, Hint, Pool, Usage};
+use ullage_types::{Bytes, PoolId};
+
+/// A pool and what the space's configuration says of it.
+#[derive(Clone)]
+pub struct PoolMember {
+    /// Its number, stored with every file in it.
+    pub id: PoolId,
+    /// Its name.
+    pub name: String,
+    /// The driver.
+    pub pool: Arc<dyn Pool>,
+    /// Room that new files leave free.
+    pub reserve: Bytes,
+}
+
+/// Every pool of a space.
+pub struct Pools {
+    members: Vec<PoolMember>,
+    spread: Spread,
+    turn: AtomicU64,
+}
+
+impl Pools {
+    /// Pools in the order of the configuration.
+    pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
+        assert!(!members.is_empty(), "a space has at least one pool");
+        Self { members, spread, turn: AtomicU64::new(0) }
+    }
+
+    /// All of them.
+    pub fn members(&self) -> &[PoolMember] {
+        &self.members
+    }
+
+    /// The pool with this number. EIO when the configuration no longer has it.
+    pub fn get(&self, id: PoolId) -> Outcome<&Arc<dyn Pool>> {
+        match self.members.iter().find(|member| member.id == id) {
+            Some(member) => Ok(&member.pool),
+            None => {
+                tracing::error!("a file lies in pool {id}, which the space no longer has");
+                Err(Errno::EIO)
+            }
+        }
+    }
+
+    /// A new backing file in the pool that the spread names; in another one where that is full.
+    pub fn create(&self, hint: Hint) -> Result<(PoolId, Fresh), Error> {
+        if let [only] = &self.members[..] {
+            return Ok((only.id, only.pool.create(hint)?));
+        }
+        let rooms: Vec<Room> = self.members.iter().map(room).collect();
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let mut refused = vec![false; rooms.len()];
+        let mut last = None;
+        while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
+            let member = &self.members[index];
+            match member.pool.create(hint) {
+                Ok(fresh) => return Ok((member.id, fresh)),
+                Err(error) => {
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                    last = Some(error);
+                    refused[index] = true;
+                }
+            }
+        }
+        Err(last.unwrap_or_else(full))
+    }
+}
+
+fn room(member: &PoolMember) -> Room {
+    let Usage { free, inodes_total, inodes_free, .. } = member.pool.usage().unwrap_or_default();
+    Room { free, reserve: member.reserve, inodes_total, inodes_free }
+}
+
+/// Every pool is down to its reserve.
+fn full() -> Error {
+    let source = std::io::Error::from_raw_os_error(libc::ENOSPC);
+    Error::Io { doing: "make a file in any of", path: "the space's pools".into(), source }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+}

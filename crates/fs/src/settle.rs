@@ -1,0 +1,247 @@
+//! Settling: some time after its last handle, a backing file is measured once more and closed.
+//!
+//! A mapping outlives RELEASE and goes on writing, so a file counts as settled only when nobody can write to it any
+//! more: a read lease can be had only then.
+
+use crate::node::Node;
+use crate::open_file::{OpenBacking, OpenFile};
+use crate::{Outcome, Space};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use ullage_kv::Seq;
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Instant, Arc<Node>)>,
+    stop: bool,
+}
+
+/// The queue of nodes to settle, and the thread that does it.
+#[derive(Default)]
+pub(crate) struct Settler {
+    queue: Mutex<Queue>,
+    bell: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Settler {
+    pub(crate) fn start(space: &Arc<Space>) {
+        let weak = Arc::downgrade(space);
+        let thread = std::thread::Builder::new()
+            .name("settler".into())
+            .spawn(move || run(&weak))
+            .expect("a thread can be started");
+        *space.settler.thread.lock() = Some(thread);
+    }
+
+    /// Queues a node that has no handles left.
+    pub(crate) fn push(&self, node: &Arc<Node>, open: &mut OpenFile) {
+        if !std::mem::replace(&mut open.queued, true) {
+            self.queue.lock().waiting.push_back((Instant::now(), node.clone()));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.queue.lock().stop = true;
+        self.bell.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(weak: &Weak<Space>) {
+    const TICK: Duration = Duration::from_millis(250);
+    loop {
+        let Some(space) = weak.upgrade() else { return };
+        let mut queue = space.settler.queue.lock();
+        if !queue.stop {
+            space.settler.bell.wait_for(&mut queue, TICK);
+        }
+        let stop = queue.stop;
+        let due = |queue: &mut Queue| {
+            let full = queue.waiting.len() > space.options.linger_max;
+            let (since, _) = queue.waiting.front()?;
+            (stop || full || since.elapsed() >= space.options.linger).then(|| queue.waiting.pop_front())?
+        };
+        let mut batch = Vec::new();
+        while let Some((_, node)) = due(&mut queue) {
+            batch.push(node);
+        }
+        drop(queue);
+        if stop {
+            space.settle_all(&batch);
+            return;
+        }
+        for node in batch {
+            space.settle(&node, false);
+        }
+    }
+}
+
+impl Space {
+    /// Runs what opens a file, and when this process has too many open, once more after closing all that can be.
+    pub(crate) fn with_files<T, E>(&self, open: impl Fn() -> Result<T, E>, full: impl Fn(&E) -> bool) -> Result<T, E> {
+        match open() {
+            Err(error) if full(&error) => {
+                self.close_lingering();
+                open()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that no lock is waited for.
+    fn close_lingering(&self) {
+        let waiting = std::mem::take(&mut self.settler.queue.lock().waiting);
+        tracing::warn!(files = waiting.len(), "too many open files: closing those out of use");
+        for (_, node) in &waiting {
+            if let Some(mut open) = node.open.try_lock() {
+                let _ = self.record_measure(node, &mut open);
+            }
+        }
+        if self.catalog.sync().is_err() {
+            return;
+        }
+        for (since, node) in waiting {
+            if let Some(open) = node.open.try_lock() {
+                self.settle_locked(&node, open, false);
+                continue;
+            }
+            self.settler.queue.lock().waiting.push_back((since, node));
+        }
+    }
+
+    /// At the end: everything is measured, then made durable, then closed.
+    fn settle_all(&self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            let mut open = node.open.lock();
+            if let Err(error) = self.record_measure(node, &mut open) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+        }
+        if let Err(error) = self.catalog.sync() {
+            tracing::error!("the catalog could not be written: {error}");
+            return;
+        }
+        for node in nodes {
+            self.settle(node, true);
+        }
+    }
+
+    /// Measures and closes a node's backing file if nothing holds it any more. What somebody still has mapped is
+    /// measured at each GETATTR and looked at again later.
+    fn settle(&self, node: &Arc<Node>, last: bool) {
+        self.settle_locked(node, node.open.lock(), last);
+    }
+
+    fn settle_locked(&self, node: &Arc<Node>, mut open: MutexGuard<'_, OpenFile>, last: bool) {
+        open.queued = false;
+        if open.handles > 0 {
+            return;
+        }
+        if open.backing.is_some() {
+            let free = last || self.is_settled(&mut open);
+            let measured = self.record_measure(node, &mut open);
+            if let Err(error) = &measured {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+            let durable = open.backing.as_ref().is_none_or(|b| !b.claimed || b.recorded <= self.catalog.durable());
+            if !free || measured.is_err() || !durable {
+                if !last {
+                    self.settler.push(node, &mut open);
+                }
+                return;
+            }
+            self.close_backing(&mut open);
+        }
+        drop(open);
+        if !node.is_known() {
+            self.let_go(node);
+        }
+    }
+
+    /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
+    /// lease would see them; one for reading takes their place.
+    fn is_settled(&self, open: &mut OpenFile) -> bool {
+        let Some(backing) = &mut open.backing else { return true };
+        if backing.discards || !(backing.written || backing.claimed) {
+            return true;
+        }
+        if backing.writable {
+            let Ok(reader) = File::open(format!("/proc/self/fd/{}", backing.file.as_raw_fd())) else { return false };
+            self.unregister(backing);
+            backing.file = Arc::new(reader);
+            backing.writable = false;
+        }
+        // The kernel's own descriptors of ended handles are put away with a delay: a refusal is asked again later.
+        nobody_writes(&backing.file)
+    }
+
+    /// Ends the backing file's registration in the kernel, if it has one.
+    pub(crate) fn unregister(&self, backing: &mut OpenBacking) {
+        if let (Some(id), Some(kernel)) = (backing.registered.take(), self.kernel()) {
+            kernel.unregister(id);
+        }
+    }
+
+    /// Unregisters and closes the backing file.
+    pub(crate) fn close_backing(&self, open: &mut OpenFile) {
+        if let Some(mut backing) = open.backing.take() {
+            self.unregister(&mut backing);
+            if backing.claimed
+                && let Ok(pool) = self.pools.get(backing.pool)
+            {
+                drop(backing.file);
+                pool.closed(&backing.binding);
+            }
+        }
+    }
+
+    /// Brings the record up to what the backing file says, if it may have been written or read.
+    pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
+        let Some(backing) = &mut open.backing else { return Ok(()) };
+        if backing.discards {
+            return Ok(());
+        }
+        let now = crate::open_file::Measure::of(&backing.file)?;
+        if now == backing.baseline {
+            if backing.recorded == Seq(0) {
+                backing.recorded = self.catalog.kv().newest();
+            }
+            return Ok(());
+        }
+        let outcome = self.catalog.update(&node.inode, |record| {
+            if let Ok(new) = crate::attributes::measured(record.clone(), backing) {
+                *record = new;
+            }
+            Ok(())
+        });
+        backing.baseline = now;
+        backing.recorded = self.catalog.kv().newest();
+        Ok(outcome?)
+    }
+}
+
+/// Whether no descriptor and no mapping can write to a file: only then the kernel grants a read lease on it.
+/// `file` must itself be open for reading only. Where the file system has no leases, we cannot know: true.
+fn nobody_writes(file: &File) -> bool {
+    match crate::sys::set_lease(file, libc::F_RDLCK) {
+        Ok(()) => {
+            let _ = crate::sys::set_lease(file, libc::F_UNLCK);
+            true
+        }
+        Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
+    }
+}
+
+/// Whether a pool refused since this process has too many files open.
+pub(crate) fn is_full(error: &ullage_pool::Error) -> bool {
+    matches!(error, ullage_pool::Error::Io { source, .. }
+        if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
+}

@@ -1,0 +1,179 @@
+//! A space: a catalog and its pools, as one file system.
+
+use crate::node::{Node, Nodes};
+use crate::open_file::OpenFile;
+use crate::pools::Pools;
+use crate::reaper::Reaper;
+use crate::settle::Settler;
+use crate::{Entry, Kernel, Outcome};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use ullage_catalog::{Catalog, Inode};
+use ullage_pool::{Binding, Locator};
+use ullage_types::NodeId;
+
+/// How long the kernel may believe what nobody but itself can change: a local space is its own sole authority.
+pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// How a space is to behave.
+#[derive(Clone, Debug)]
+pub struct SpaceOptions {
+    /// How long a backing file stays open after its last handle.
+    pub linger: Duration,
+    /// At most this many of them.
+    pub linger_max: usize,
+    /// Use passthrough where the kernel has it.
+    pub passthrough: bool,
+}
+
+impl Default for SpaceOptions {
+    fn default() -> Self {
+        Self { linger: Duration::from_secs(2), linger_max: 65_536, passthrough: true }
+    }
+}
+
+/// A space, ready to be attached to a transport. See [`crate::Filesystem`] for what it does.
+pub struct Space {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) nodes: Nodes,
+    pub(crate) options: SpaceOptions,
+    pub(crate) reaper: Reaper,
+    pub(crate) settler: Settler,
+    kernel: OnceLock<Arc<dyn Kernel>>,
+    /// Cleared for good when the kernel refuses a registration.
+    passthrough: AtomicBool,
+    serial: AtomicU64,
+    /// How long a flush of the log takes, in nanoseconds: a moving average.
+    pub(crate) log_flush: AtomicU64,
+}
+
+impl Space {
+    /// A space over an open catalog and its pools.
+    pub fn new(catalog: Arc<Catalog>, pools: Arc<Pools>, options: SpaceOptions) -> Arc<Self> {
+        let space = Arc::new(Self {
+            nodes: Nodes::new(catalog.root().clone()),
+            reaper: Reaper::start(catalog.clone(), pools.clone()),
+            settler: Settler::default(),
+            passthrough: AtomicBool::new(options.passthrough),
+            kernel: OnceLock::new(),
+            serial: AtomicU64::new(1),
+            log_flush: AtomicU64::new(0),
+            options,
+            catalog,
+            pools,
+        });
+        Settler::start(&space);
+        space
+    }
+
+    /// The catalog.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// The pools.
+    pub fn pools(&self) -> &Arc<Pools> {
+        &self.pools
+    }
+
+    /// Whether files are opened in passthrough mode.
+    pub fn uses_passthrough(&self) -> bool {
+        self.passthrough.load(Relaxed) && self.kernel.get().is_some_and(|kernel| kernel.passthrough())
+    }
+
+    pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
+        assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
+    }
+
+    pub(crate) fn kernel(&self) -> Option<&Arc<dyn Kernel>> {
+        self.kernel.get()
+    }
+
+    pub(crate) fn no_passthrough(&self, why: &std::io::Error) {
+        if self.passthrough.swap(false, Relaxed) {
+            tracing::info!("the kernel refuses passthrough ({why}); files are read and written through the server");
+        }
+    }
+
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.serial.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn node(&self, node: NodeId) -> Outcome<Arc<Node>> {
+        self.nodes.get(node)
+    }
+
+    pub(crate) fn inode(&self, node: NodeId) -> Outcome<Arc<Inode>> {
+        Ok(self.nodes.get(node)?.inode.clone())
+    }
+
+    /// The entry for a file, counted as one look-up.
+    pub(crate) fn entry(&self, inode: Arc<Inode>) -> Outcome<Entry> {
+        let node = self.nodes.enter(inode);
+        match self.attributes(&node) {
+            Ok(attributes) => Ok(Entry { node: node.id, attributes, lifetime: FOREVER }),
+            Err(error) => {
+                self.forget_node(node.id, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn forget_node(&self, node: NodeId, count: u64) {
+        if let Some(node) = self.nodes.forget(node, count) {
+            self.let_go(&node);
+        }
+    }
+
+    /// The kernel has forgotten a node: what is open behind it is closed, and a file without a name goes for good.
+    pub(crate) fn let_go(&self, node: &Arc<Node>) {
+        let mut open = node.open.lock();
+        if open.handles > 0 || node.is_known() {
+            return;
+        }
+        let unnamed = node.inode.lock().record.nlink == 0;
+        if unnamed {
+            self.doom(node, &mut open);
+            match self.catalog.remove(&node.inode) {
+                Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing),
+                Ok(_) => {}
+                Err(error) => tracing::error!("inode {} could not be removed: {error}", node.inode.id),
+            }
+        } else if open.backing.is_some() {
+            // The settler closes it and lets the node go.
+            self.settler.push(node, &mut open);
+            return;
+        }
+        drop(open);
+        self.nodes
+            .discard(node, || node.open.try_lock().is_some_and(|open| open.handles == 0 && open.backing.is_none()));
+    }
+
+    /// Closes the backing file of a file about to be removed, and has it marked durably before: no crash
+    /// between the removal and the return of the backing file may leak it.
+    fn doom(&self, node: &Node, open: &mut OpenFile) {
+        let binding = match open.backing.take() {
+            Some(mut backing) => {
+                self.unregister(&mut backing);
+                if backing.claimed {
+                    return;
+                }
+                (backing.pool, backing.binding)
+            }
+            None => match node.inode.record().backing {
+                None => return,
+                Some(place) => (
+                    place.pool,
+                    Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator) },
+                ),
+            },
+        };
+        if let Ok(pool) = self.pools.get(binding.0)
+            && let Err(error) = pool.doom(&binding.1)
+        {
+            tracing::error!("the removal of inode {} could not be announced: {error}", node.inode.id);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A space on a directory of its own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use ullage_catalog::{Catalog, CatalogMarks, CatalogNumbers, verify};
+use ullage_fs::{Caller, Filesystem, PoolMember, Pools, Space, SpaceOptions};
+use ullage_kv::{EngineKind, Options, Store};
+use ullage_policy::choose::Spread;
+use ullage_pool::{DirPool, Error, Locator, Marks, Numbers, Pool, PoolConfig, Uuid};
+use ullage_types::{Bytes, FileId, Generation, NodeId, PoolId};
+
+pub const ROOT: NodeId = NodeId(1);
+pub const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 77 };
+const ID: PoolId = PoolId(0);
+
+struct NumbersOf(Arc<CatalogNumbers>);
+
+impl Numbers for NumbersOf {
+    fn next(&self) -> (FileId, Generation) {
+        self.0.pair()
+    }
+}
+
+struct MarksOf(Arc<CatalogMarks>);
+
+impl Marks for MarksOf {
+    fn mark(&self, leaf: &[u8]) -> Result<(), Error> {
+        self.0.mark(leaf).map_err(|error| Error::Unusable(error.to_string()))
+    }
+
+    fn clear(&self, leaf: &[u8]) {
+        self.0.clear(leaf).unwrap();
+    }
+}
+
+pub struct Bed {
+    dir: TempDir,
+    pool: Option<Arc<DirPool>>,
+    uuid: Option<Uuid>,
+    store: Option<Arc<Store>>,
+    space: Option<Arc<Space>>,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        std::fs::create_dir(dir.path().join("pool")).unwrap();
+        let mut bed = Self { dir, pool: None, uuid: None, store: None, space: None };
+        bed.open();
+        bed
+    }
+
+    fn open(&mut self) {
+        let options = Options { log_bytes: 1 << 20, ..Options::default() };
+        let store = Arc::new(Store::open(&self.dir.path().join("catalog"), EngineKind::Fjall, options).unwrap());
+        let catalog = Catalog::open(store.clone(), 0, 0, ullage_fs::now()).unwrap();
+        let marks = Arc::new(catalog.marks(ID).unwrap());
+        let config = PoolConfig { clear_after: Duration::from_millis(50), ..PoolConfig::new(Uuid([7; 16]), self.uuid) };
+        let numbers = Arc::new(NumbersOf(catalog.numbers()));
+        let pool = DirPool::open(&self.dir.path().join("pool"), config, numbers, Arc::new(MarksOf(marks.clone())));
+        let pool = Arc::new(pool.unwrap());
+        self.uuid = Some(pool.uuid());
+        let member = PoolMember { id: ID, name: "one".into(), pool: pool.clone(), reserve: Bytes(0) };
+        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap()));
+        let options = SpaceOptions { linger: Duration::from_millis(5), ..SpaceOptions::default() };
+        let space = Space::new(catalog, pools, options);
+        space.recover(&[(ID, &marks)]).unwrap();
+        (self.pool, self.store, self.space) = (Some(pool), Some(store), Some(space));
+    }
+
+    pub fn space(&self) -> Arc<Space> {
+        self.space.clone().unwrap()
+    }
+
+    /// Ends the space, checks what it left, and opens it again.
+    pub fn reopen(&mut self) {
+        self.space.take().unwrap().detach();
+        let pool = self.pool.take().unwrap();
+        let store = self.store.take().unwrap();
+        let report = verify(&*store).unwrap();
+        assert_eq!(report.findings, []);
+        assert_eq!(report.orphans, 0);
+        let bound: BTreeSet<PathBuf> =
+            report.locators.values().map(|locator| pool.backing_path(&Locator(locator.clone())).unwrap()).collect();
+        assert_eq!(files(&self.dir.path().join("pool")), bound, "what is in the pool and what should be");
+        drop(pool);
+        let store = until(store);
+        store.close().unwrap();
+        self.open();
+    }
+}
+
+/// The space's threads let go of it when they have ended.
+fn until(mut store: Arc<Store>) -> Store {
+    for _ in 0..2000 {
+        match Arc::try_unwrap(store) {
+            Ok(store) => return store,
+            Err(shared) => store = shared,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("something holds the store after the end of the space");
+}
+
+fn files(root: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                todo.push(entry.path());
+            } else if entry.file_name() != ".ullage-pool.toml" {
+                found.insert(entry.path());
+            }
+        }
+    }
+    found
+}

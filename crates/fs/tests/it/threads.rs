@@ -1,0 +1,70 @@
+//! Four threads on the same names: every byte read was written to that file, and nothing is left over.
+
+use crate::bed::{Bed, CALLER, ROOT};
+use std::time::{Duration, Instant};
+use ullage_fs::Filesystem;
+
+fn churn(bed: &Bed, seed: u64, end: Instant) -> u64 {
+    let space = bed.space();
+    let mut state = seed;
+    let mut random = |n: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    };
+    let mut steps = 0;
+    while Instant::now() < end {
+        steps += 1;
+        let (name, other) = (format!("n{}", random(8)), format!("n{}", random(8)));
+        match random(4) {
+            0 => {
+                let flags = libc::O_RDWR as u32;
+                if let Ok((entry, opened)) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, flags) {
+                    let stamp = entry.attributes.attributes.ino.to_le_bytes();
+                    space.write(entry.node, opened.handle, 8 * random(100), &stamp, false).unwrap();
+                    space.release(entry.node, opened.handle);
+                    space.forget(entry.node, 1);
+                }
+            }
+            1 => drop(space.unlink(ROOT, name.as_bytes())),
+            2 => drop(space.rename(CALLER, ROOT, name.as_bytes(), ROOT, other.as_bytes(), random(3) as u32)),
+            _ => {
+                let Ok(entry) = space.lookup(ROOT, name.as_bytes()) else { continue };
+                if entry.node.0 == 0 {
+                    continue;
+                }
+                if let Ok(opened) = space.open(CALLER, entry.node, libc::O_RDWR as u32) {
+                    let mut data = Vec::new();
+                    space.read(entry.node, opened.handle, 0, 4096, &mut data).unwrap();
+                    let own = entry.attributes.attributes.ino.to_le_bytes();
+                    for word in data.chunks_exact(8) {
+                        assert!(word == own || word == [0; 8], "another file's bytes");
+                    }
+                    space.release(entry.node, opened.handle);
+                }
+                space.forget(entry.node, 1);
+            }
+        }
+    }
+    steps
+}
+
+#[test]
+fn threads_on_the_same_names_leave_nothing_over() {
+    let (done, ended) = std::sync::mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        let mut bed = Bed::new();
+        let end = Instant::now() + Duration::from_millis(1500);
+        let steps: u64 = std::thread::scope(|scope| {
+            let bed = &bed;
+            let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || churn(bed, seed, end))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(steps > 0);
+        bed.reopen();
+        let _ = done.send(());
+    });
+    match ended.recv_timeout(Duration::from_secs(60)) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("a deadlock"),
+        _ => worker.join().unwrap(),
+    }
+}

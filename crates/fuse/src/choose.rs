@@ -1,0 +1,69 @@
+//! Which transport this machine can have, and why not a better one.
+
+use crate::options::{Choice, MountOptions};
+use std::fmt;
+use std::io;
+
+/// The kernel module's parameter.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// A way requests travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// FUSE over io_uring: a request is handled on the CPU that sent it.
+    IoUring,
+    /// Readers of `/dev/fuse`.
+    Device,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IoUring => "io_uring",
+            Self::Device => "/dev/fuse",
+        })
+    }
+}
+
+/// The outcome of a choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// What to use.
+    pub transport: Transport,
+    /// Why it and not a better one, for people.
+    pub why: String,
+}
+
+impl Transport {
+    /// Picks the best transport there is. Switches `enable_uring` on if the options say so; fails only if the options
+    /// demand one that is not there.
+    pub fn best(options: &MountOptions) -> io::Result<Chosen> {
+        if options.transport == Choice::Device {
+            return Ok(Chosen { transport: Self::Device, why: "/dev/fuse was asked for".into() });
+        }
+        match io_uring_available(options.enable_uring) {
+            Ok(()) => Ok(Chosen { transport: Self::IoUring, why: "the best there is".into() }),
+            Err(why) if options.transport == Choice::IoUring => {
+                Err(io::Error::new(io::ErrorKind::Unsupported, format!("FUSE over io_uring cannot be used: {why}")))
+            }
+            Err(why) => Ok(Chosen { transport: Self::Device, why: format!("io_uring is better, but {why}") }),
+        }
+    }
+}
+
+/// Whether FUSE over io_uring can work; otherwise why not.
+fn io_uring_available(enable: bool) -> Result<(), String> {
+    let value = std::fs::read_to_string(PARAMETER).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "this kernel has no FUSE over io_uring (Linux 6.14 and later do)".into(),
+        _ => format!("{PARAMETER} cannot be read: {error}"),
+    })?;
+    crate::uring::probe().map_err(|error| format!("io_uring cannot be set up here: {error}"))?;
+    if value.trim() != "Y" {
+        if !enable {
+            return Err("the module parameter enable_uring of fuse is off (--enable-uring switches it on)".into());
+        }
+        std::fs::write(PARAMETER, "Y").map_err(|error| format!("{PARAMETER} cannot be written: {error}"))?;
+        tracing::info!("switched the fuse module's parameter enable_uring on, as told");
+    }
+    Ok(())
+}

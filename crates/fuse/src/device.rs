@@ -1,0 +1,146 @@
+//! Requests over `/dev/fuse`: each thread reads one, carries it out and writes the reply.
+
+use crate::connection::{DeathWatch, write_reply};
+use crate::core::Core;
+use crate::counters::Tally;
+use crate::decode::decode;
+use crate::dispatch::Answer;
+use crate::message::Message;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Room before the data of a WRITE: its headers, rounded up.
+const HEADERS: usize = 4096;
+/// Requests up to this long are copied when a worker takes them.
+const SMALL: usize = 64 << 10;
+
+/// One reader.
+pub(crate) struct Reader {
+    device: Arc<OwnedFd>,
+    core: Arc<Core>,
+    tally: Arc<Tally>,
+    /// How long to poll before sleeping; the descriptor is non-blocking if not zero.
+    spin: Duration,
+}
+
+impl Reader {
+    /// A reader of a descriptor of its own.
+    pub fn new(device: OwnedFd, core: Arc<Core>, spin: Duration) -> std::io::Result<Self> {
+        if !spin.is_zero() {
+            rustix::fs::fcntl_setfl(&device, rustix::fs::fcntl_getfl(&device)? | rustix::fs::OFlags::NONBLOCK)?;
+        }
+        let tally = core.counters.tally();
+        Ok(Self { device: Arc::new(device), core, tally, spin })
+    }
+
+    /// Serves until the connection ends.
+    pub fn run(self) {
+        let _watch = DeathWatch(Arc::clone(&self.core.connection));
+        let size = self.core.max_transfer + HEADERS;
+        let mut buffer = vec![0; size];
+        let mut out = vec![0; self.core.max_transfer];
+        let mut scratch = Vec::new();
+        loop {
+            match self.receive(&mut buffer) {
+                Ok(length) => {
+                    if self.is_blocking(&buffer[..length]) {
+                        // Copying a small request is cheaper than a fresh large buffer.
+                        let request = if length <= SMALL {
+                            buffer[..length].to_vec()
+                        } else {
+                            std::mem::replace(&mut buffer, vec![0; size])
+                        };
+                        self.hand_over(request, length);
+                    } else {
+                        handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch);
+                    }
+                }
+                // ENOENT: the request was interrupted before it could be copied.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::NODEV | Errno::CONNABORTED) => {
+                    self.core.connection.set_gone();
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "reading requests failed; breaking the connection off");
+                    self.core.connection.abort();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        if self.spin.is_zero() {
+            return rustix::io::read(&*self.device, buffer);
+        }
+        let until = Instant::now() + self.spin;
+        loop {
+            match rustix::io::read(&*self.device, &mut *buffer) {
+                Err(Errno::AGAIN) if Instant::now() < until => std::hint::spin_loop(),
+                Err(Errno::AGAIN) => break,
+                done => return done,
+            }
+        }
+        rustix::event::poll(&mut [PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN)], None)?;
+        Err(Errno::AGAIN)
+    }
+
+    /// Counts the request and tells whether it belongs on a worker.
+    fn is_blocking(&self, bytes: &[u8]) -> bool {
+        let Ok(message) = Message::from_device(bytes, self.core.dialect) else { return false };
+        self.tally.add(message.header.opcode);
+        decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io))
+    }
+
+    fn hand_over(&self, request: Vec<u8>, length: usize) {
+        let (core, device) = (Arc::clone(&self.core), Arc::clone(&self.device));
+        let unique = Message::from_device(&request[..length], core.dialect).map_or(0, |message| message.header.unique);
+        let submitted = self.core.workers.submit(move |space| {
+            handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch);
+        });
+        if let Err(error) = submitted {
+            tracing::error!(%error, "no worker could be started");
+            send(&self.device, unique, Answer::Error(libc::EAGAIN), &[], &[]);
+        }
+    }
+}
+
+/// Carries out one request and replies.
+fn handle(core: &Core, device: &OwnedFd, bytes: &[u8], out: &mut [u8], scratch: &mut Vec<u8>) {
+    let message = match Message::from_device(bytes, core.dialect) {
+        Ok(message) => message,
+        Err(malformed) => {
+            tracing::error!(?malformed, length = bytes.len(), "malformed request");
+            if let Some(unique) = malformed.unique {
+                send(device, unique, Answer::Error(libc::EIO), &[], &[]);
+            }
+            return;
+        }
+    };
+    let answer = match decode(&message, core.dialect) {
+        Ok(request) => core.dispatcher.answer(&message, request, out, scratch),
+        Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
+    };
+    send(device, message.header.unique, answer, out, scratch);
+}
+
+fn send(device: &OwnedFd, unique: u64, answer: Answer, out: &[u8], scratch: &[u8]) {
+    let (errno, body): (i32, &[u8]) = match answer {
+        Answer::Silent => return,
+        Answer::Error(errno) => (errno, &[]),
+        Answer::Buffer(length) => (0, &out[..length]),
+        Answer::Scratch => (0, scratch),
+    };
+    match write_reply(device.as_fd(), unique, errno, body) {
+        // ENOENT: the request is no longer waited for; the others: the connection ended meanwhile.
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::PERM | Errno::NOTCONN) => {}
+        Err(error) => {
+            tracing::error!(unique, errno, length = body.len(), %error, "the kernel refused a reply");
+            let _ = write_reply(device.as_fd(), unique, libc::EIO, &[]);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The fallback transport, on crate `fuser`: a queue of requests on `/dev/fuse`, served by a few threads.
+//!
+//! Works everywhere, without privileges too (then through `fusermount3`, for the owner only, all data through the
+//! server). Limits that come from the crate: no O_TMPFILE (the kernel reports EOPNOTSUPP), no birth time in statx.
+
+mod dispatch;
+mod kernel;
+mod sys;
+mod wire;
+
+use crate::fuser_adapter::dispatch::Adapter;
+use crate::fuser_adapter::kernel::Connection;
+use fuser::{Config, MountOption, Session, SessionACL};
+use parking_lot::Mutex;
+use rustix::mount::UnmountFlags;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use ullage_fs::Filesystem;
+
+/// Fewer threads could all be waiting for disks at once, with nobody left to answer a look-up.
+const THREADS_MIN: usize = 4;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct FuserOptions {
+    /// What `mount` and `df` show as the source.
+    pub name: String,
+    /// Threads that serve requests; at least four are used.
+    pub threads: usize,
+    /// Whether other users may use the mount (needs root, or `user_allow_other` in `/etc/fuse.conf`).
+    pub allow_other: bool,
+    /// Mount read-only.
+    pub read_only: bool,
+}
+
+/// A served mount. Dropping it leaves the mount in place; it ends with [`FuserMount::unmount`] or umount(8).
+#[derive(Debug)]
+pub struct FuserMount {
+    mountpoint: PathBuf,
+    server: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+/// Mounts `fs` on `mountpoint` and serves it until it is unmounted. [`Filesystem::attach`] has been called, and the
+/// mount answers, when this returns; [`Filesystem::detach`] is called once, at the end.
+///
+/// # Errors
+/// When `/dev/fuse` or `fusermount3` is missing or refuses, or the mount point is not a directory one may mount on.
+pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &FuserOptions) -> io::Result<FuserMount> {
+    let mountpoint = mountpoint.canonicalize()?;
+    let connection = Arc::new(Connection::new());
+    let adapter = Adapter::new(fs.clone(), connection.clone());
+    let session = Session::new(adapter, &mountpoint, &config(options))?;
+    connection.open(&session)?;
+    // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
+    fs.attach(connection);
+    let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+        let ended = session.run();
+        fs.detach();
+        ended
+    })?;
+    Ok(FuserMount { mountpoint, server: Mutex::new(Some(server)) })
+}
+
+impl FuserMount {
+    /// Waits until the mount has ended and the file system is detached. A second call returns at once.
+    ///
+    /// # Errors
+    /// What ended the service, unless it was an unmount.
+    pub fn join(&self) -> io::Result<()> {
+        let Some(server) = self.server.lock().take() else { return Ok(()) };
+        server.join().unwrap_or_else(|_| Err(io::Error::other("the thread that served the mount panicked")))
+    }
+
+    /// Unmounts; service ends when the last user is gone (see [`FuserMount::join`]).
+    ///
+    /// # Errors
+    /// EBUSY while files of the mount are in use.
+    pub fn unmount(&self) -> io::Result<()> {
+        match rustix::mount::unmount(&self.mountpoint, UnmountFlags::empty()) {
+            Err(rustix::io::Errno::PERM) => self.unmount_by_helper(),
+            other => Ok(other?),
+        }
+    }
+
+    /// Only the set-uid helper may unmount for an ordinary user.
+    fn unmount_by_helper(&self) -> io::Result<()> {
+        let output = Command::new("fusermount3").arg("-u").arg("--").arg(&self.mountpoint).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+}
+
+fn config(options: &FuserOptions) -> Config {
+    let mut mount_options = vec![
+        MountOption::FSName(unambiguous(&options.name)),
+        MountOption::Subtype("ullage".to_owned()),
+        MountOption::DefaultPermissions,
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    if rustix::process::geteuid().is_root() {
+        mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    }
+    let mut config = Config::default();
+    config.mount_options = mount_options;
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(THREADS_MIN));
+    config
+}
+
+/// The helper splits its option string at commas.
+fn unambiguous(name: &str) -> String {
+    name.replace([',', '\\'], "_")
+}

@@ -1,0 +1,77 @@
+//! The kernel's side of a connection: replies that `fuser` cannot express, notifications, backing files.
+
+use crate::fuser_adapter::{dispatch::Adapter, sys};
+use fuser::{BackingId, INodeNo, Notifier, Request, Session};
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use ullage_fs::Kernel;
+use ullage_types::NodeId;
+
+/// One connection. Made before the handshake, because `fuser` owns the adapter from then on; opened after it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    channel: OnceLock<(OwnedFd, Notifier)>,
+    passthrough: AtomicBool,
+}
+
+impl Connection {
+    pub(super) fn new() -> Self {
+        Self { channel: OnceLock::new(), passthrough: AtomicBool::new(false) }
+    }
+
+    /// Takes a descriptor of the session's own queue: a reply must come by the queue that gave the request.
+    pub(super) fn open(&self, session: &Session<Adapter>) -> io::Result<()> {
+        let device = session.as_fd().try_clone_to_owned()?;
+        self.channel.set((device, session.notifier())).map_err(|_| io::Error::other("the connection is open already"))
+    }
+
+    pub(super) fn set_passthrough(&self, negotiated: bool) {
+        self.passthrough.store(negotiated, Ordering::Relaxed);
+    }
+
+    /// Sends a successful reply. Fails with ENOENT when nobody waits for it any more.
+    pub(super) fn reply(&self, request: &Request, body: &[u8]) -> io::Result<()> {
+        let mut header = [0; 16];
+        let length = (header.len() + body.len()) as u32;
+        header[..4].copy_from_slice(&length.to_ne_bytes());
+        header[8..].copy_from_slice(&request.unique().0.to_ne_bytes());
+        rustix::io::writev(self.device()?, &[IoSlice::new(&header), IoSlice::new(body)])?;
+        Ok(())
+    }
+
+    fn device(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.channel()?.0.as_fd())
+    }
+
+    fn channel(&self) -> io::Result<&(OwnedFd, Notifier)> {
+        self.channel.get().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Kernel for Connection {
+    fn register(&self, file: BorrowedFd<'_>) -> io::Result<u32> {
+        BackingId::create_raw(self.device()?, file)
+    }
+
+    fn unregister(&self, backing: u32) {
+        if let Err(error) = self.device().and_then(|device| sys::close_backing(device, backing)) {
+            tracing::warn!(backing, %error, "closing a backing file");
+        }
+    }
+
+    fn invalidate_node(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()> {
+        self.channel()?.1.inval_inode(INodeNo(node.0), offset, length)
+    }
+
+    fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()> {
+        self.channel()?.1.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
+    }
+
+    fn passthrough(&self) -> bool {
+        self.passthrough.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,50 @@
+//! FUSE adapter: decode, call, reply; transports behind one trait.
+//!
+//! [`mount`] serves an [`ullage_fs::Filesystem`] over the best transport the machine has: FUSE over io_uring, where a
+//! request is handled on the CPU that sent it, or readers of `/dev/fuse`.
+
+#![deny(missing_docs)]
+
+mod abi;
+mod affinity;
+mod choose;
+mod connection;
+mod core;
+mod counters;
+mod decode;
+#[cfg(test)]
+mod decode_tests;
+mod device;
+mod dispatch;
+mod fuser_adapter;
+mod message;
+mod mount;
+mod negotiate;
+mod options;
+mod reply;
+#[cfg(test)]
+mod reply_tests;
+mod request;
+mod sys;
+mod uring;
+mod workers;
+
+pub use choose::{Chosen, Transport};
+pub use counters::Counters;
+pub use fuser_adapter::{FuserMount, FuserOptions, mount_with_fuser};
+pub use mount::{Mounted, mount};
+pub use options::{Choice, MountOptions, Readers};
+
+/// Decodes bytes as if the device had sent them, as far as it goes: the fuzzer's way in. Must never panic.
+#[doc(hidden)]
+pub fn fuzz_decode(bytes: &[u8], setxattr_ext: bool) {
+    let dialect = message::Dialect { setxattr_ext };
+    if let Ok(message) = message::Message::from_device(bytes, dialect)
+        && let Ok(request) = decode::decode(&message, dialect)
+    {
+        let _ = (request.blocks(true), request.is_silent());
+        if let request::Request::BatchForget(forgets) = &request {
+            forgets.iter().for_each(drop);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! INIT: what the kernel offers, what is taken.
+
+#[allow(clippy::wildcard_imports, reason = "the protocol's own names, all of them used here")]
+use crate::abi::{self, init::*};
+use crate::connection::{Connection, write_reply};
+use crate::decode::decode;
+use crate::message::{Dialect, Message};
+use crate::request::Request;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io;
+
+/// Largest READ and WRITE.
+pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
+
+/// Taken whenever offered.
+const WANTED: u64 = ASYNC_READ
+    | ATOMIC_O_TRUNC
+    | BIG_WRITES
+    | DONT_MASK
+    | DO_READDIRPLUS
+    | READDIRPLUS_AUTO
+    | ASYNC_DIO
+    | PARALLEL_DIROPS
+    | POSIX_ACL
+    | ABORT_ERROR
+    | MAX_PAGES
+    | CACHE_SYMLINKS
+    | EXPLICIT_INVAL_DATA
+    | HANDLE_KILLPRIV_V2
+    | SETXATTR_EXT
+    | INIT_EXT
+    | HAS_EXPIRE_ONLY
+    | DIRECT_IO_ALLOW_MMAP
+    | NO_EXPORT_SUPPORT;
+
+/// Requests of the kernel's own (readahead, asynchronous I/O) in flight at most.
+const MAX_BACKGROUND: u16 = 64;
+/// From this many on, the kernel takes the file system for congested.
+const CONGESTED: u16 = 48;
+
+/// How long the kernel may take to send INIT, which it queues in mount(2).
+const PATIENCE_SECONDS: i64 = 10;
+
+/// What was settled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub dialect: Dialect,
+    pub passthrough: bool,
+    pub over_io_uring: bool,
+    /// Longest data of one READ or WRITE.
+    pub max_transfer: usize,
+}
+
+/// Answers INIT, the first request of every connection.
+pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bool) -> io::Result<Settled> {
+    let device = connection.device();
+    let patience = Timespec { tv_sec: PATIENCE_SECONDS, tv_nsec: 0 };
+    let mut poll = [PollFd::from_borrowed_fd(device, PollFlags::IN)];
+    if rustix::event::poll(&mut poll, Some(&patience))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel sent no INIT"));
+    }
+    let mut buffer = vec![0; MAX_TRANSFER as usize + 4096];
+    let length = rustix::io::read(device, &mut buffer)?;
+    let dialect = Dialect { setxattr_ext: false };
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's INIT is not one");
+    let message = Message::from_device(&buffer[..length], dialect).map_err(|_| broken())?;
+    let unique = message.header.unique;
+    let Ok(Request::Init { minor, max_readahead, flags: offered }) = decode(&message, dialect) else {
+        return Err(broken());
+    };
+    if minor < 31 {
+        // Below 7.31 structures are shorter and neither FUSE_INIT_EXT nor passthrough exist.
+        let _ = write_reply(device, unique, libc::EPROTO, &[]);
+        return Err(io::Error::other(format!("the kernel speaks FUSE 7.{minor}; 7.31 is the oldest understood")));
+    }
+    let mut wanted = WANTED;
+    if passthrough {
+        wanted |= PASSTHROUGH;
+    }
+    if io_uring {
+        wanted |= OVER_IO_URING;
+    }
+    let taken = offered & wanted;
+    let max_write = if taken & MAX_PAGES != 0 { MAX_TRANSFER } else { 32 * 4096 };
+    let answer = InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR.min(minor),
+        max_readahead,
+        flags: taken as u32,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: CONGESTED,
+        max_write,
+        time_gran: 1,
+        max_pages: (max_write / 4096) as u16,
+        flags2: (taken >> 32) as u32,
+        max_stack_depth: u32::from(taken & PASSTHROUGH != 0),
+        ..InitOut::default()
+    };
+    write_reply(device, unique, 0, zerocopy::IntoBytes::as_bytes(&answer))?;
+    let settled = Settled {
+        dialect: Dialect { setxattr_ext: taken & SETXATTR_EXT != 0 },
+        passthrough: taken & PASSTHROUGH != 0,
+        over_io_uring: taken & OVER_IO_URING != 0,
+        max_transfer: max_write as usize,
+    };
+    connection.set_passthrough(settled.passthrough);
+    tracing::debug!(minor, ?settled, offered = format!("{offered:#x}"), taken = format!("{taken:#x}"), "negotiated");
+    Ok(settled)
+}

@@ -1,0 +1,55 @@
+//! The system calls that have no safe wrapper elsewhere: the device's ioctls.
+
+use crate::abi::output::BackingMap;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// The device's ioctl type, `FUSE_DEV_IOC_MAGIC`.
+const MAGIC: u32 = 229;
+
+/// `_IOR(229, number, T)` or `_IOW(229, number, T)`.
+const fn request(direction: u32, number: u32, size: usize) -> libc::Ioctl {
+    ((direction << 30) | ((size as u32) << 16) | (MAGIC << 8) | number) as libc::Ioctl
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+const CLONE: libc::Ioctl = request(READ, 0, size_of::<u32>());
+const BACKING_OPEN: libc::Ioctl = request(WRITE, 1, size_of::<BackingMap>());
+const BACKING_CLOSE: libc::Ioctl = request(WRITE, 2, size_of::<u32>());
+
+/// Binds a freshly opened `/dev/fuse` to the connection of `device`.
+pub fn clone_device(fresh: BorrowedFd<'_>, device: BorrowedFd<'_>) -> io::Result<()> {
+    let source = device.as_raw_fd() as u32;
+    // SAFETY: the kernel reads one u32 behind the pointer, which outlives the call.
+    check(unsafe { libc::ioctl(fresh.as_raw_fd(), CLONE, &raw const source) }).map(drop)
+}
+
+/// Registers a backing file with the connection; gives back its id.
+pub fn backing_open(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<u32> {
+    let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
+    // SAFETY: the kernel reads one fuse_backing_map behind the pointer, which outlives the call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_OPEN, &raw const map) })
+}
+
+/// Ends a registration.
+pub fn backing_close(device: BorrowedFd<'_>, backing: u32) -> io::Result<()> {
+    // SAFETY: the kernel reads one u32 behind the pointer, which outlives the call.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const backing) }).map(drop)
+}
+
+fn check(result: i32) -> io::Result<u32> {
+    u32::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ioctl_numbers_are_those_of_the_header() {
+        assert_eq!(CLONE as u32, 0x8004_e500);
+        assert_eq!(BACKING_OPEN as u32, 0x4010_e501);
+        assert_eq!(BACKING_CLOSE as u32, 0x4004_e502);
+    }
+}

@@ -1,0 +1,327 @@
+//! One CPU's queue: its entries, and the thread that serves them.
+//!
+//! A request that finds no entry waits in the kernel until an entry is *committed* on this queue: registering another
+//! does not fetch it. While workers hold entries nothing may be committed for long, so the queue keeps more entries
+//! in the kernel than workers can take at once, and where it may have run out all the same, it makes the kernel send
+//! a message that is answered at once ([`crate::connection::Connection::poke`]), until a commit fetches nothing.
+
+use super::buffers::Buffers;
+use super::ring::{Completion, Ring};
+use crate::affinity;
+use crate::connection::DeathWatch;
+use crate::core::Core;
+use crate::counters::Tally;
+use crate::decode::decode;
+use crate::dispatch::Answer;
+use crate::message::Message;
+use crate::request::Request;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use ullage_types::NodeId;
+
+/// Tag of the watch on the inbox; entries are tagged by their index.
+const INBOX: u64 = u64::MAX;
+/// Entries of a queue at least.
+const LEAST_DEPTH: usize = 2;
+/// Entries a queue grows to.
+const MOST_ENTRIES: usize = 1024;
+/// Submissions a ring holds.
+const RING_ENTRIES: u32 = 128;
+
+/// Entries that workers are done with, replies in place.
+struct Inbox {
+    done: Mutex<Vec<(usize, Buffers, u64)>>,
+    wake: OwnedFd,
+}
+
+impl Inbox {
+    fn put(&self, index: usize, buffers: Buffers, commit_id: u64) {
+        let mut done = self.done.lock();
+        done.push((index, buffers, commit_id));
+        if done.len() == 1 {
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> Vec<(usize, Buffers, u64)> {
+        let mut done = self.done.lock();
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        std::mem::take(&mut *done)
+    }
+}
+
+/// Whose an entry is.
+enum Entry {
+    /// The kernel may write to the buffers at any time.
+    Kernel(Buffers),
+    /// Being handled, by us or a worker, or given up.
+    Away,
+}
+
+/// One queue. Made, run and dropped on its own thread.
+pub(crate) struct Queue {
+    core: Arc<Core>,
+    ring: Ring,
+    id: u16,
+    entries: Vec<Entry>,
+    in_kernel: usize,
+    /// Entries the kernel shall have at least.
+    least_in_kernel: usize,
+    /// Requests may wait in the kernel for a commit.
+    maybe_waiting: bool,
+    /// The entry committed last, until its submission has been seen through.
+    last_commit: Option<u64>,
+    /// Requests given to workers since the last submission.
+    handed_over: usize,
+    /// A regular file among them, so that the kernel knows it; 0 if there was none.
+    regular_node: NodeId,
+    inbox: Arc<Inbox>,
+    tally: Arc<Tally>,
+    completions: Vec<Completion>,
+    out: Vec<u8>,
+    scratch: Vec<u8>,
+    ended: bool,
+}
+
+impl Queue {
+    /// Registers the queue of a CPU with `depth` entries.
+    pub fn new(core: Arc<Core>, id: u16, depth: usize) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let mut queue = Self {
+            ring: Ring::new(RING_ENTRIES, core.connection.device())?,
+            id,
+            entries: Vec::new(),
+            in_kernel: 0,
+            least_in_kernel: depth.max(LEAST_DEPTH) / 2,
+            maybe_waiting: false,
+            last_commit: None,
+            handed_over: 0,
+            regular_node: NodeId(0),
+            inbox: Arc::new(Inbox { done: Mutex::new(Vec::new()), wake }),
+            tally: core.counters.tally(),
+            completions: Vec::new(),
+            out: vec![0; core.max_transfer],
+            scratch: Vec::new(),
+            ended: false,
+            core,
+        };
+        queue.ring.watch(INBOX, queue.inbox.wake.as_fd())?;
+        for _ in 0..depth.max(LEAST_DEPTH) {
+            queue.grow()?;
+        }
+        // A registration that the kernel refuses completes within the submission.
+        queue.ring.wait(0, &mut queue.completions)?;
+        if let Some(refused) = queue.completions.iter().find(|it| it.tag != INBOX && it.result < 0) {
+            return Err(io::Error::from_raw_os_error(-refused.result));
+        }
+        Ok(queue)
+    }
+
+    /// Registers one more entry.
+    fn grow(&mut self) -> io::Result<()> {
+        let buffers = Buffers::new(self.core.ring_payload)?;
+        self.ring.register(self.entries.len() as u64, &buffers, self.id)?;
+        self.entries.push(Entry::Kernel(buffers));
+        self.in_kernel += 1;
+        Ok(())
+    }
+
+    /// Serves until the connection ends.
+    pub fn run(mut self) {
+        let connection = Arc::clone(&self.core.connection);
+        let _watch = DeathWatch(Arc::clone(&connection));
+        if let Err(error) = self.serve() {
+            tracing::error!(queue = self.id, %error, "a queue failed; breaking the connection off");
+            connection.abort();
+        }
+        connection.set_gone();
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let mut completions = std::mem::take(&mut self.completions);
+            for Completion { tag, result, last } in completions.drain(..) {
+                if tag == INBOX {
+                    self.empty_inbox(last)?;
+                } else {
+                    self.completed(tag as usize, result)?;
+                }
+            }
+            self.completions = completions;
+            if self.ended && self.in_kernel == 0 {
+                return Ok(());
+            }
+            if std::mem::take(&mut self.handed_over) > 0 && self.maybe_waiting && self.last_commit.is_none() {
+                // The registrations have to be there before the message is.
+                self.ring.wait(0, &mut self.completions)?;
+                if self.core.connection.poke(self.regular_node).is_err() {
+                    self.poke_by_statfs();
+                }
+                if !self.completions.is_empty() {
+                    continue;
+                }
+            }
+            match self.ring.wait(1, &mut self.completions) {
+                Ok(()) => {
+                    // A commit fetches a waiting request within the submission. One that did not found none.
+                    if let Some(tag) = self.last_commit.take()
+                        && !self.completions.iter().any(|it| it.tag == tag)
+                    {
+                        self.maybe_waiting = false;
+                    }
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// An entry has come back from the kernel: with a request, or for good.
+    fn completed(&mut self, index: usize, result: i32) -> io::Result<()> {
+        let Some(Entry::Kernel(buffers)) =
+            self.entries.get_mut(index).map(|entry| std::mem::replace(entry, Entry::Away))
+        else {
+            return Err(io::Error::other(format!("completion of entry {index}, which the kernel does not have")));
+        };
+        self.in_kernel -= 1;
+        match -result {
+            0 => self.handle(index, buffers),
+            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => {
+                self.ended = true;
+                Ok(())
+            }
+            errno => {
+                // A commit that was refused: the kernel no longer waits for that request and keeps the entry.
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::error!(queue = self.id, index, %error, "the kernel refused a reply");
+                self.keep_some_in_kernel()
+            }
+        }
+    }
+
+    fn handle(&mut self, index: usize, mut buffers: Buffers) -> io::Result<()> {
+        let (header, payload) = buffers.request();
+        let answer = match Message::from_ring(header, payload) {
+            Ok(message) => {
+                self.tally.add(message.header.opcode);
+                match decode(&message, self.core.dialect) {
+                    Ok(request) if request.blocks(self.core.blocking_io) => {
+                        if !matches!(request, Request::Fsyncdir | Request::Syncfs) {
+                            self.regular_node = message.node();
+                        }
+                        return self.hand_over(index, buffers);
+                    }
+                    Ok(request) => self.core.dispatcher.answer(&message, request, &mut self.out, &mut self.scratch),
+                    Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
+                }
+            }
+            Err(malformed) => {
+                tracing::error!(queue = self.id, ?malformed, "malformed request");
+                Answer::Error(libc::EIO)
+            }
+        };
+        let commit_id = leave(&mut buffers, answer, &self.out, &self.scratch);
+        self.give_back(index, buffers, commit_id)
+    }
+
+    fn hand_over(&mut self, index: usize, buffers: Buffers) -> io::Result<()> {
+        let (core, inbox) = (Arc::clone(&self.core), Arc::clone(&self.inbox));
+        // If no worker can be started the request has to wait here: late is better than never.
+        let held = Arc::new(Mutex::new(Some(buffers)));
+        let job_held = Arc::clone(&held);
+        let submitted = self.core.workers.submit(move |space| {
+            let Some(mut buffers) = job_held.lock().take() else { return };
+            let commit_id = carry_out(&core, &mut buffers, &mut space.out, &mut space.scratch);
+            inbox.put(index, buffers, commit_id);
+        });
+        if let Err(error) = submitted {
+            tracing::error!(queue = self.id, %error, "no worker could be started");
+            if let Some(mut buffers) = held.lock().take() {
+                let commit_id = carry_out(&self.core, &mut buffers, &mut self.out, &mut self.scratch);
+                self.give_back(index, buffers, commit_id)?;
+            }
+        }
+        self.handed_over += 1;
+        self.keep_some_in_kernel()
+    }
+
+    fn keep_some_in_kernel(&mut self) -> io::Result<()> {
+        self.maybe_waiting |= self.in_kernel < self.least_in_kernel;
+        while !self.ended && self.in_kernel < self.least_in_kernel && self.entries.len() < MOST_ENTRIES {
+            self.grow()?;
+        }
+        Ok(())
+    }
+
+    /// The longer way to a message on this CPU, where no regular file is at hand: somebody else calls statfs(2).
+    fn poke_by_statfs(&self) {
+        let (cpu, mountpoint) = (self.id.into(), self.core.connection.mountpoint().to_owned());
+        let spawned = std::thread::Builder::new().name("fuse-poke".into()).spawn(move || {
+            affinity::pin(cpu);
+            rustix::fs::statfs(mountpoint)
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(queue = self.id, %error, "requests may wait in the kernel until the next one comes");
+        }
+    }
+
+    /// Queues the reply in `buffers`; it goes with the next submission.
+    fn give_back(&mut self, index: usize, buffers: Buffers, commit_id: u64) -> io::Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        self.ring.commit(index as u64, commit_id, self.id)?;
+        self.last_commit = Some(index as u64);
+        self.entries[index] = Entry::Kernel(buffers);
+        self.in_kernel += 1;
+        Ok(())
+    }
+
+    fn empty_inbox(&mut self, watch_again: bool) -> io::Result<()> {
+        if watch_again && !self.ended {
+            self.ring.watch(INBOX, self.inbox.wake.as_fd())?;
+        }
+        for (index, buffers, commit_id) in self.inbox.take() {
+            self.give_back(index, buffers, commit_id)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // The kernel may still write to what it was not asked to give back, some time after the ring is closed:
+        // that memory is never used again.
+        for entry in self.entries.drain(..) {
+            if let Entry::Kernel(buffers) = entry {
+                std::mem::forget(buffers);
+            }
+        }
+    }
+}
+
+/// Carries out the request in `buffers` and leaves the reply there; gives back the identity to commit it under.
+fn carry_out(core: &Core, buffers: &mut Buffers, out: &mut [u8], scratch: &mut Vec<u8>) -> u64 {
+    let (header, payload) = buffers.request();
+    let answer = match Message::from_ring(header, payload) {
+        Ok(message) => match decode(&message, core.dialect) {
+            Ok(request) => core.dispatcher.answer(&message, request, out, scratch),
+            Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
+        },
+        Err(_) => Answer::Error(libc::EIO),
+    };
+    leave(buffers, answer, out, scratch)
+}
+
+fn leave(buffers: &mut Buffers, answer: Answer, out: &[u8], scratch: &[u8]) -> u64 {
+    match answer {
+        // Nothing silent comes over a ring; if it did, its entry has to be given back all the same.
+        Answer::Silent => buffers.reply(0, &[]),
+        Answer::Error(errno) => buffers.reply(errno, &[]),
+        Answer::Buffer(length) => buffers.reply(0, &out[..length]),
+        Answer::Scratch => buffers.reply(0, scratch),
+    }
+}

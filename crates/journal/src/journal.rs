@@ -1,0 +1,252 @@
+//! The journal as its users see it.
+
+use crate::recover::{Recovered, numbers, recover, segment_path};
+use crate::writer::{Completion, Item, Shared, Writer};
+use crate::{JournalError, Options, frame, snapshot};
+use parking_lot::Mutex;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+/// Callers wait when more than this is queued, so that a slow disk bounds memory.
+const QUEUE_MAX_BYTES: usize = 64 << 20;
+
+/// An open journal. Dropping it writes what is queued and ends the writer's thread.
+pub struct Journal {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    next_segment: Mutex<u64>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Opens (or makes) the journal in `directory` and returns what it holds.
+    ///
+    /// # Errors
+    /// When the directory cannot be read or written, or when durable bytes are damaged.
+    pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), JournalError> {
+        fs::create_dir_all(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
+        let (recovered, number) = recover(directory)?;
+        let shared = Arc::new(Shared::default());
+        let writer = Writer {
+            directory: directory.to_owned(),
+            durability: options.durability,
+            shared: Arc::clone(&shared),
+            segment: number,
+            file: Writer::create(directory, number)?,
+            written: 0,
+            durable: 0,
+        };
+        let handle = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.run())
+            .map_err(|e| JournalError::io("start the writer of", directory, e))?;
+        let journal = Self {
+            directory: directory.to_owned(),
+            shared,
+            next_segment: Mutex::new(number + 1),
+            writer: Some(handle),
+        };
+        Ok((journal, recovered))
+    }
+
+    /// Queues a record; `done` runs on the writer's thread once it is durable, or never will be. Records are written
+    /// in the order of these calls, so a caller that appends under its own lock gets its own order back.
+    pub fn append_then(&self, payload: Vec<u8>, done: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
+        let done: Completion = Box::new(done);
+        if payload.len() > frame::RECORD_MAX_BYTES {
+            return done(Err(JournalError::TooLarge(payload.len())));
+        }
+        let mut queue = self.shared.queue.lock();
+        while queue.bytes > QUEUE_MAX_BYTES && queue.poison.is_none() {
+            self.shared.room.wait(&mut queue);
+        }
+        if let Some(why) = queue.poison.clone() {
+            drop(queue);
+            return done(Err(JournalError::Poisoned(why)));
+        }
+        queue.bytes += payload.len() + frame::HEADER_BYTES;
+        queue.items.push(Item::Record { payload, done });
+        self.shared.work.notify_one();
+    }
+
+    /// Queues a record and returns a handle to wait on, so that a caller can leave its lock first.
+    pub fn append(&self, payload: Vec<u8>) -> Pending {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.append_then(payload, move |result| {
+            // A caller that stopped waiting wants no answer.
+            let _ = sender.send(result);
+        });
+        Pending(receiver)
+    }
+
+    /// Starts a new segment: records appended from now on follow the snapshot to be installed under the number returned.
+    /// Call it under the same lock as [`Self::append`], together with taking the state.
+    pub fn rotate(&self) -> u64 {
+        let mut next = self.next_segment.lock();
+        let number = *next;
+        *next += 1;
+        let mut queue = self.shared.queue.lock();
+        queue.items.push(Item::Rotate { number });
+        self.shared.work.notify_one();
+        number
+    }
+
+    /// Writes the state taken at [`Self::rotate`] and drops what it replaces.
+    ///
+    /// # Errors
+    /// When the snapshot cannot be written; the older one and all records are then still there.
+    pub fn install_snapshot(&self, number: u64, state: &[u8]) -> Result<(), JournalError> {
+        snapshot::write(&self.directory, number, state)?;
+        for old in numbers(&self.directory, "snapshot-")?.into_iter().filter(|&old| old < number) {
+            let path = snapshot::path(&self.directory, old);
+            fs::remove_file(&path).map_err(|e| JournalError::io("remove", &path, e))?;
+        }
+        for old in numbers(&self.directory, "segment-")?.into_iter().filter(|&old| old < number) {
+            let path = segment_path(&self.directory, old);
+            fs::remove_file(&path).map_err(|e| JournalError::io("remove", &path, e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.shared.queue.lock().stop = true;
+        self.shared.work.notify_one();
+        if let Some(writer) = self.writer.take() {
+            // A completion may own the last reference to the journal and so drop it on the writer's own thread.
+            if writer.thread().id() != std::thread::current().id() && writer.join().is_err() {
+                tracing::error!("the journal's writer panicked");
+            }
+        }
+    }
+}
+
+/// A record on its way to the disk.
+#[derive(Debug)]
+pub struct Pending(mpsc::Receiver<Result<(), JournalError>>);
+
+impl Pending {
+    /// Blocks until the record is durable.
+    ///
+    /// # Errors
+    /// When it never will be.
+    pub fn wait(self) -> Result<(), JournalError> {
+        self.0.recv().unwrap_or_else(|_| Err(JournalError::Poisoned("the writer is gone".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom, Write};
+
+    fn records(directory: &Path) -> Recovered {
+        Journal::open(directory, Options::default()).unwrap().1
+    }
+
+    #[test]
+    fn what_was_reported_is_there_after_reopening() {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..3u8 {
+            let (journal, recovered) = Journal::open(directory.path(), Options::default()).unwrap();
+            assert_eq!(recovered.records.len(), usize::from(round) * 10);
+            for i in 0..10u8 {
+                journal.append(vec![round, i]).wait().unwrap();
+            }
+        }
+        assert_eq!(records(directory.path()).records[29], vec![2, 9]);
+    }
+
+    #[test]
+    fn a_snapshot_replaces_what_came_before_and_nothing_after() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        journal.append(b"before".to_vec()).wait().unwrap();
+        let number = journal.rotate();
+        journal.append(b"after".to_vec()).wait().unwrap();
+        journal.install_snapshot(number, b"state").unwrap();
+        drop(journal);
+        let recovered = records(directory.path());
+        assert_eq!(recovered.snapshot.as_deref(), Some(&b"state"[..]));
+        assert_eq!(recovered.records, vec![b"after".to_vec()]);
+    }
+
+    #[test]
+    fn a_crash_between_rotation_and_snapshot_loses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        journal.append(b"one".to_vec()).wait().unwrap();
+        journal.rotate();
+        journal.append(b"two".to_vec()).wait().unwrap();
+        drop(journal);
+        assert_eq!(records(directory.path()).records, vec![b"one".to_vec(), b"two".to_vec()]);
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_at_every_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = Vec::new();
+        frame::encode(&mut bytes, 0, 0, 0, b"whole");
+        let whole = bytes.len();
+        frame::encode(&mut bytes, 0, whole as u64, 0, b"torn");
+        for length in whole..bytes.len() {
+            let place = directory.path().join(length.to_string());
+            fs::create_dir(&place).unwrap();
+            fs::write(segment_path(&place, 0), &bytes[..length]).unwrap();
+            let recovered = records(&place);
+            assert_eq!(recovered.records, vec![b"whole".to_vec()], "cut at {length}");
+            assert_eq!(recovered.torn_bytes, (length - whole) as u64);
+            assert_eq!(records(&place).torn_bytes, 0, "the tail was cut off");
+        }
+    }
+
+    #[test]
+    fn damage_to_what_was_durable_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        for i in 0..4u8 {
+            journal.append(vec![i; 10]).wait().unwrap();
+        }
+        drop(journal);
+        let path = segment_path(directory.path(), 0);
+        let mut file = File::options().write(true).open(&path).unwrap();
+        file.seek(SeekFrom::Start(frame::HEADER_BYTES as u64 + 3)).unwrap();
+        file.write_all(b"X").unwrap();
+        assert!(matches!(
+            Journal::open(directory.path(), Options::default()),
+            Err(JournalError::Damaged { offset: 0, .. })
+        ));
+    }
+
+    use std::fs::File;
+
+    #[test]
+    fn many_threads_share_flushes_and_lose_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        std::thread::scope(|scope| {
+            for t in 0..8u8 {
+                let journal = &journal;
+                scope.spawn(move || {
+                    for i in 0..50u8 {
+                        journal.append(vec![t, i]).wait().unwrap();
+                    }
+                });
+            }
+        });
+        drop(journal);
+        let mut found = records(directory.path()).records;
+        found.sort();
+        found.dedup();
+        assert_eq!(found.len(), 400);
+    }
+}

@@ -1,0 +1,77 @@
+//! Reading back what was made durable.
+
+use crate::{JournalError, frame, snapshot};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// What a journal held when it was opened.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The newest snapshot.
+    pub snapshot: Option<Vec<u8>>,
+    /// The records after it, oldest first.
+    pub records: Vec<Vec<u8>>,
+    /// Bytes cut off as never completed.
+    pub torn_bytes: u64,
+}
+
+pub(crate) fn segment_path(directory: &Path, number: u64) -> PathBuf {
+    directory.join(format!("segment-{number:012}"))
+}
+
+/// Numbers of the files called `PREFIX-N`, ascending.
+pub(crate) fn numbers(directory: &Path, prefix: &str) -> Result<Vec<u64>, JournalError> {
+    let entries = fs::read_dir(directory).map_err(|e| JournalError::io("list", directory, e))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| JournalError::io("list", directory, e))?;
+        let name = entry.file_name();
+        if let Some(number) = name.to_str().and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse().ok()) {
+            found.push(number);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Reads everything and cuts torn tails off. Returns also the number the next segment must have.
+pub(crate) fn recover(directory: &Path) -> Result<(Recovered, u64), JournalError> {
+    let mut recovered = Recovered::default();
+    let first = match numbers(directory, "snapshot-")?.last() {
+        Some(&number) => {
+            recovered.snapshot = Some(snapshot::read(directory, number)?);
+            number
+        }
+        None => 0,
+    };
+    let segments = numbers(directory, "segment-")?;
+    for &number in segments.iter().filter(|&&number| number >= first) {
+        read_segment(directory, number, &mut recovered)?;
+    }
+    let next = segments.last().map_or(first, |last| (last + 1).max(first));
+    Ok((recovered, next))
+}
+
+fn read_segment(directory: &Path, number: u64, recovered: &mut Recovered) -> Result<(), JournalError> {
+    let path = segment_path(directory, number);
+    let bytes = fs::read(&path).map_err(|e| JournalError::io("read", &path, e))?;
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some(found) = frame::decode(&bytes, number, at) else {
+            let durable = frame::durable_after(&bytes, number, at);
+            if durable > at as u64 {
+                return Err(JournalError::Damaged { path, offset: at as u64, durable });
+            }
+            break;
+        };
+        recovered.records.push(found.payload.to_vec());
+        at = found.next;
+    }
+    if at < bytes.len() {
+        recovered.torn_bytes += (bytes.len() - at) as u64;
+        let file = OpenOptions::new().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
+        file.set_len(at as u64).map_err(|e| JournalError::io("truncate", &path, e))?;
+        file.sync_all().map_err(|e| JournalError::io("flush", &path, e))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! Ordered key-value storage for the catalog: one trait, engines below it, and a write-behind store with a
+//! log between the two, so that an operation costs no I/O and an fsync one flush.
+
+#![deny(missing_docs)]
+
+mod batch;
+mod engine;
+mod error;
+mod key_range;
+mod kv;
+mod layer;
+mod log;
+mod merge;
+mod store;
+
+pub use batch::{Batch, Change};
+pub use engine::{FjallEngine, FjallOptions, MemoryEngine};
+pub use error::Error;
+pub use kv::{Cut, Engine, Kv, Seq, Visit};
+pub use log::{BLOCK, FileMedium, Medium};
+pub use store::{Canary, EngineKind, Options, Stats, Store};

@@ -1,0 +1,31 @@
+//! The background thread: every interval, or when woken, logs what is pending and applies what is logged.
+
+use super::core::Core;
+use crate::Seq;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Works until the store is closed or fails.
+pub(super) fn run(core: &Arc<Core>, interval: Duration) {
+    loop {
+        let mut state = core.state.lock();
+        let deadline = Instant::now() + interval;
+        while !state.kicked && !state.stopping {
+            if core.wake.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        if state.stopping || state.poisoned.is_some() {
+            return;
+        }
+        state.kicked = false;
+        let persist = state.persist_wanted;
+        // Commits that cancelled each other out leave nothing to write, yet somebody may wait for them.
+        let idle = state.overlay_bytes() == 0 && state.durable == state.newest && !persist;
+        drop(state);
+        // A failure has poisoned the store and been logged; every later call will say so.
+        if !idle && core.flush(Seq(u64::MAX)).and_then(|()| core.apply(persist)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The write-behind store: commits go into memory, from there into the log, from there into the engine.
+
+mod apply;
+mod core;
+mod flush;
+mod format;
+mod keeper;
+mod open;
+mod options;
+mod scan;
+mod snapshot;
+mod state;
+mod stats;
+
+pub use self::options::{Canary, EngineKind, Options};
+pub use self::stats::Stats;
+
+use self::core::Core;
+use crate::kv::Visit;
+use crate::{Batch, Cut, Error, Kv, Seq};
+use std::fs::File;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A store over an engine; see [`Kv`] for what it promises.
+///
+/// After any failed write or sync it refuses commits and syncs with [`Error::Poisoned`]; reads go on. Dropping
+/// it logs and applies what is left, as [`Store::close`] does, but cannot tell of a failure.
+pub struct Store {
+    core: Arc<Core>,
+    keeper: Option<JoinHandle<()>>,
+    closed: bool,
+    _lock: Option<File>,
+}
+
+impl Store {
+    /// Brings everything committed into the engine and makes it durable there.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.core.flush(Seq(u64::MAX))?;
+        self.core.apply(true)
+    }
+
+    /// Logs and applies everything and ends the background thread.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.shut_down()
+    }
+
+    /// Where the store stands.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    fn shut_down(&mut self) -> Result<(), Error> {
+        if self.closed {
+            return Ok(());
+        }
+        self.closed = true;
+        self.core.state.lock().stopping = true;
+        self.core.wake.notify_one();
+        if let Some(keeper) = self.keeper.take()
+            && keeper.join().is_err()
+        {
+            return Err(self.core.poison(Error::Engine("the background thread panicked".to_owned())));
+        }
+        self.checkpoint()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // A failure was logged when it poisoned the store.
+        let _ = self.shut_down();
+    }
+}
+
+impl Kv for Store {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.core.get(key)
+    }
+
+    fn scan(&self, prefix: &[u8], from: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
+        self.core.scan(prefix, from, visit)
+    }
+
+    fn make_room(&self) -> Result<(), Error> {
+        self.core.make_room()
+    }
+
+    fn commit(&self, batch: Batch) -> Result<Seq, Error> {
+        self.core.commit(batch)
+    }
+
+    fn sync(&self, upto: Seq) -> Result<(), Error> {
+        self.core.counters.syncs.fetch_add(1, Relaxed);
+        self.core.flush(upto)
+    }
+
+    fn newest(&self) -> Seq {
+        self.core.state.lock().newest
+    }
+
+    fn durable(&self) -> Seq {
+        self.core.state.lock().durable
+    }
+
+    fn wait_durable(&self, upto: Seq, timeout: Duration) -> bool {
+        self.core.wait_durable(upto, timeout)
+    }
+
+    fn set_cut(&self, cut: Weak<dyn Cut>) {
+        *self.core.cut.lock() = Some(cut);
+    }
+}

@@ -1,0 +1,138 @@
+//! Opening: the lock, the format file, the engine, the log and what it replays.
+
+use super::core::Core;
+use super::format::Format;
+use super::options::{Canary, EngineKind, Options};
+use super::{Store, keeper};
+use crate::log::{FileMedium, Log, Medium, recover};
+use crate::{Engine, Error, FjallEngine, MemoryEngine};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Names of the log files.
+const LOGS: [&str; 2] = ["log.0", "log.1"];
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Io { doing, path: path.to_owned(), source }
+}
+
+impl Store {
+    /// Opens the store in the directory `dir`, creating it where there is none; brings everything durable
+    /// back, so that exactly a prefix of all commits is there.
+    ///
+    /// Fails with [`Error::Locked`] while another process has it open, [`Error::Newer`] when a later version
+    /// wrote it, [`Error::Corrupt`] when something durable is missing or damaged.
+    pub fn open(dir: &Path, kind: EngineKind, options: Options) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(io_error("create", dir))?;
+        let lock = lock(dir)?;
+        match kind {
+            EngineKind::Memory => {
+                let core = Core::new(Box::new(MemoryEngine::new()), None, crate::Seq(0), options, dir.to_owned());
+                Self::start(core, Some(lock))
+            }
+            EngineKind::Fjall => {
+                let store = prepare(dir, &options)?;
+                let engine = FjallEngine::open(&dir.join("engine"), options.engine)?;
+                let media = || -> io::Result<[Box<dyn Medium>; 2]> {
+                    let [a, b] = LOGS.map(|name| FileMedium::open(&dir.join(name)));
+                    Ok([Box::new(a?), Box::new(b?)])
+                };
+                let media = media().map_err(io_error("open the log of", dir))?;
+                Self::on(Box::new(engine), media, store, options, Some(lock), dir.to_owned())
+            }
+        }
+    }
+
+    /// Opens a store on any engine and any two log media, both all zeros at first. `identity` must be the
+    /// same at every opening.
+    pub fn open_on(
+        engine: Box<dyn Engine>,
+        media: [Box<dyn Medium>; 2],
+        identity: u64,
+        options: Options,
+    ) -> Result<Self, Error> {
+        Self::on(engine, media, identity, options, None, PathBuf::from("(in memory)"))
+    }
+
+    fn on(
+        engine: Box<dyn Engine>,
+        media: [Box<dyn Medium>; 2],
+        identity: u64,
+        options: Options,
+        lock: Option<File>,
+        path: PathBuf,
+    ) -> Result<Self, Error> {
+        let applied = engine.applied()?;
+        let checked = options.canary != Some(Canary::IgnoreChecksum);
+        let both = [media[0].as_ref(), media[1].as_ref()];
+        let recovered =
+            recover(both, &path, identity, applied, checked, &mut |changes, last| engine.apply(changes, last))?;
+        // The log is begun anew below, so what it held must not need it any more.
+        engine.persist()?;
+        if recovered.records > 0 {
+            tracing::info!(path = %path.display(), records = recovered.records, newest = recovered.newest.0,
+                "replayed the catalog's log");
+        }
+        let newest = recovered.newest;
+        let log = Log::begin(media, identity, recovered).map_err(io_error("open the log of", &path))?;
+        Self::start(Core::new(engine, Some(log), newest, options, path), lock)
+    }
+
+    fn start(core: Core, lock: Option<File>) -> Result<Self, Error> {
+        let core = Arc::new(core);
+        let keeper = match core.options.interval {
+            None => None,
+            Some(interval) => {
+                let shared = Arc::clone(&core);
+                let thread = std::thread::Builder::new().name("kv-keeper".to_owned());
+                let spawned = thread.spawn(move || keeper::run(&shared, interval));
+                Some(spawned.map_err(io_error("start the writer of", &core.path))?)
+            }
+        };
+        Ok(Self { core, keeper, closed: false, _lock: lock })
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let path = dir.join("lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(io_error("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(dir.to_owned())),
+        Err(e) => Err(io_error("lock", &path)(e.into())),
+    }
+}
+
+/// Sees that the files are there, or makes them; gives back the store's identity.
+///
+/// The format file is written last: while it is missing, no commit was ever accepted and everything else may
+/// be made anew; once it is there, everything else must be too.
+fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
+    if let Some(format) = Format::read(dir)? {
+        for name in LOGS.iter().chain(&["engine"]) {
+            if !dir.join(name).exists() {
+                return Err(Error::Corrupt(format!("{} is missing", dir.join(name).display())));
+            }
+        }
+        return Ok(format.identity);
+    }
+    let engine_dir = dir.join("engine");
+    if engine_dir.exists() {
+        let engine = FjallEngine::open(&engine_dir, options.engine)?;
+        if engine.applied()? > crate::Seq(0) {
+            return Err(Error::Corrupt(format!("{} is missing", Format::path(dir).display())));
+        }
+    }
+    for name in LOGS {
+        let path = dir.join(name);
+        FileMedium::create(&path, options.log_bytes).map_err(io_error("create", &path))?;
+    }
+    drop(FjallEngine::open(&engine_dir, options.engine)?);
+    let format = Format::new();
+    format.write(dir)?;
+    Ok(format.identity)
+}

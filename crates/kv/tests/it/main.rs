@@ -1,0 +1,11 @@
+//! Tests of the store from outside.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod basics;
+mod faults;
+mod kill;
+mod model;
+mod power;
+mod threads;
+mod world;

@@ -1,0 +1,67 @@
+//! After any operations and any power cuts exactly a prefix is there, with everything synced.
+
+use crate::model::{Op, run};
+use crate::world::Random;
+use proptest::prelude::*;
+use ullage_kv::Canary;
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let change = (0u8..40, proptest::option::weighted(0.7, prop_oneof![5 => 0u16..60, 1 => 1000u16..6000]));
+    let bytes = || proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(0xffu8), 0u8..40], 0..3);
+    prop_oneof![
+        8 => proptest::collection::vec(change, 0..8).prop_map(Op::Commit),
+        4 => Just(Op::Sync),
+        1 => Just(Op::Checkpoint),
+        1 => Just(Op::Reopen),
+        1 => any::<u64>().prop_map(Op::Cut),
+        1 => (0u32..8).prop_map(Op::CutLater),
+        1 => (bytes(), bytes()).prop_map(|(prefix, from)| Op::Scan(prefix, from)),
+        1 => Just(Op::Snapshot),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn exactly_a_prefix_with_everything_synced_is_there(ops in proptest::collection::vec(any_op(), 1..60)) {
+        if let Err(why) = run(&ops, None) {
+            return Err(TestCaseError::fail(why));
+        }
+    }
+}
+
+/// Commits too large for one sector, syncs, and power that goes during a write.
+fn torn_writes(seed: u64) -> Vec<Op> {
+    let mut random = Random(seed);
+    let mut ops = Vec::new();
+    for _ in 0..12 {
+        let changes = (0..4).map(|_| (random.below(40) as u8, Some(1000 + random.below(2000) as u16))).collect();
+        ops.push(Op::CutLater(random.below(4) as u32));
+        ops.push(Op::Commit(changes));
+        ops.push(Op::Sync);
+    }
+    ops
+}
+
+#[test]
+fn torn_writes_are_never_taken_for_whole() {
+    for seed in 0..50 {
+        assert_eq!(run(&torn_writes(seed), None), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_canary_that_ignores_checksums_is_caught() {
+    assert!((0..50).any(|seed| {
+        let outcome = std::panic::catch_unwind(|| run(&torn_writes(seed), Some(Canary::IgnoreChecksum)));
+        !matches!(outcome, Ok(Ok(())))
+    }));
+}
+
+#[test]
+fn the_canary_that_acknowledges_before_the_write_is_caught() {
+    let ops = [Op::Commit(vec![(1, Some(1))]), Op::Sync, Op::Cut(1)];
+    assert_eq!(run(&ops, None), Ok(()));
+    assert!(run(&ops, Some(Canary::AckBeforeWrite)).is_err());
+}

@@ -1,0 +1,85 @@
+//! Several threads at once: shared flushes, and scans that always see one state.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
+
+#[test]
+fn a_scan_never_sees_half_a_commit_while_everything_moves() {
+    for kind in [EngineKind::Memory, EngineKind::Fjall] {
+        let dir = tempfile::tempdir().unwrap();
+        let interval = Some(Duration::from_micros(200));
+        let options = Options { interval, log_bytes: 256 << 10, ..Options::default() };
+        let store = Store::open(dir.path(), kind, options).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // One token that every commit moves from one of two keys to the other.
+            scope.spawn(|| {
+                for n in 0.. {
+                    let (from, to) = if n % 2 == 0 { (b"t1", b"t2") } else { (b"t2", b"t1") };
+                    let mut batch = Batch::new();
+                    batch.del(from.to_vec());
+                    batch.put(to.to_vec(), vec![1]);
+                    store.commit(batch).unwrap();
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            while store.newest().0 == 0 {
+                std::thread::yield_now();
+            }
+            for round in 0..3000 {
+                if round % 100 == 0 {
+                    let mut bytes = Vec::new();
+                    let cut = store.snapshot_to(&mut bytes).unwrap();
+                    let other = tempfile::tempdir().unwrap();
+                    let copy = Store::open(other.path(), EngineKind::Memory, options).unwrap();
+                    assert_eq!(copy.restore_from(&mut bytes.as_slice()).unwrap(), cut);
+                    // Commit n leaves the token at t2 when n is odd: the cut is what it says it is.
+                    let held = [b"t1", b"t2"].map(|key| copy.get(key).unwrap().is_some());
+                    if held != [cut.0.is_multiple_of(2), cut.0 % 2 == 1] {
+                        stop.store(true, Ordering::Relaxed);
+                        panic!("{held:?} at {cut:?}");
+                    }
+                }
+                let mut seen = 0;
+                store
+                    .scan(b"t", b"", &mut |_, _| {
+                        seen += 1;
+                        true
+                    })
+                    .unwrap();
+                if seen != 1 {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(seen, 1, "{kind:?}");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn syncs_at_the_same_time_share_flushes() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { interval: None, log_bytes: 4 << 20, ..Options::default() };
+    let store = Store::open(dir.path(), EngineKind::Fjall, options).unwrap();
+    std::thread::scope(|scope| {
+        for t in 0..8u8 {
+            let store = &store;
+            scope.spawn(move || {
+                for i in 0..40u8 {
+                    let mut batch = Batch::new();
+                    batch.put_new(vec![t, i], vec![0; 100]);
+                    let seq = store.commit(batch).unwrap();
+                    store.sync(seq).unwrap();
+                    assert!(store.durable() >= seq);
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert_eq!(stats.syncs, 320);
+    assert!(stats.records < 240, "{stats:?}");
+}

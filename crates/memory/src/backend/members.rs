@@ -1,0 +1,67 @@
+//! Moving processes in and out of groups, and stopping them where no freezer is.
+
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::system::processes;
+use std::path::{Path, PathBuf};
+
+/// The directories a contributed process is a member of.
+#[derive(Clone, Debug)]
+pub struct Members {
+    /// One per hierarchy; the first holds the memory controller.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Members {
+    /// Puts a process in.
+    pub fn admit(&self, pid: i32) -> Result<()> {
+        processes::check(pid)?;
+        self.directories.iter().try_for_each(|directory| enter(directory, pid))
+    }
+}
+
+/// Puts one process in one group.
+pub fn enter(directory: &Path, pid: i32) -> Result<()> {
+    crate::system::write(directory.join("cgroup.procs"), &pid.to_string()).map_err(|error| match error.errno() {
+        Some(libc::ESRCH) => Error::NoSuchProcess(pid),
+        Some(libc::ENOENT | libc::ENODEV) => Error::GroupVanished(directory.to_owned()),
+        Some(libc::EACCES | libc::EPERM) => Error::Invalid(format!(
+            "process {pid} cannot be moved into {}: the kernel asks for write permission on the cgroup.procs of the \
+             closest common ancestor; start it with 'ullage memory run', inside the delegated part",
+            directory.display()
+        )),
+        _ => error,
+    })
+}
+
+/// Sends a signal to every process of a group. Processes that end meanwhile are no error.
+pub fn signal_all(directory: &Path, signal: i32) -> Result<()> {
+    for pid in processes::members(directory)? {
+        match sys::signal(pid, signal) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                return Err(Error::io("signalling the processes of", directory)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Creates a group's directory, or takes the existing one.
+pub fn create(directory: &Path) -> Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Error::io("creating the cgroup", directory)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A missing file in a group that is gone means that the group vanished.
+pub fn vanished(directory: &Path) -> impl Fn(Error) -> Error {
+    move |error| match error.errno() {
+        Some(libc::ENOENT | libc::ENODEV) if !directory.exists() => Error::GroupVanished(directory.to_owned()),
+        Some(libc::ENODEV) => Error::GroupVanished(directory.to_owned()),
+        _ => error,
+    }
+}

@@ -1,0 +1,138 @@
+//! Which back end can be used here, and why the others cannot.
+
+use super::{Backend, V1, V2};
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::system::mounts::Mounts;
+use crate::system::read;
+use std::path::{Path, PathBuf};
+
+/// Name of the contributed group.
+pub const GROUP_NAME: &str = "ullage.contributed";
+
+/// A back end and how it was found.
+pub struct Found {
+    /// The back end, its group created.
+    pub backend: Box<dyn Backend>,
+    /// Why this one: one line per candidate.
+    pub reasons: Vec<String>,
+}
+
+/// Chooses a back end: cgroup v2 where the memory controller is there, else v1.
+///
+/// `within` is the box: a cgroup directory whose limit is the memory to divide. Without it the whole
+/// machine is meant, or for an ordinary user the part of the hierarchy delegated to them.
+pub fn choose(mounts: &Mounts, within: Option<&Path>) -> Result<Found> {
+    let mut reasons = Vec::new();
+    match v2(mounts, within) {
+        Ok(backend) => return Ok(Found { backend, reasons: vec!["cgroup v2: memory.high".into()] }),
+        Err(why) => reasons.push(format!("cgroup v2: {why}")),
+    }
+    match v1(mounts, within) {
+        Ok(backend) => {
+            reasons.push("cgroup v1: memory.limit_in_bytes".into());
+            Ok(Found { backend, reasons })
+        }
+        Err(why) => {
+            reasons.push(format!("cgroup v1: {why}"));
+            Err(Error::NoController(reasons.iter().map(|reason| format!("  {reason}")).collect::<Vec<_>>().join("\n")))
+        }
+    }
+}
+
+fn v2(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Backend>, String> {
+    let root = mounts.v2.as_deref().ok_or("not mounted")?;
+    let base = match within {
+        Some(base) if base.starts_with(root) => base.to_owned(),
+        Some(base) => return Err(format!("{} is not in it", base.display())),
+        None => delegated(root)?,
+    };
+    let controllers = read(base.join("cgroup.controllers")).map_err(|error| error.to_string())?;
+    if !has_word(&controllers, "memory") {
+        return Err(format!(
+            "the memory controller is not available in {}; with systemd: 'systemctl edit user@.service', \
+             add '[Service]' and 'Delegate=memory'",
+            base.display()
+        ));
+    }
+    let control = base.join("cgroup.subtree_control");
+    if !has_word(&read(&control).map_err(|error| error.to_string())?, "memory") {
+        crate::system::write(&control, "+memory").map_err(|error| match error.errno() {
+            Some(libc::EBUSY) => format!(
+                "{} has processes of its own, so its children cannot have the memory controller; give a --box without",
+                base.display()
+            ),
+            _ => format!("the memory controller cannot be enabled below {}: {error}", base.display()),
+        })?;
+    }
+    let backend = V2::create(&base, base.join(GROUP_NAME)).map_err(|error| error.to_string())?;
+    Ok(Box::new(backend))
+}
+
+fn v1(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Backend>, String> {
+    let root = mounts.v1_memory.as_deref().ok_or("no memory hierarchy mounted")?;
+    let base = within.unwrap_or(root);
+    if !base.starts_with(root) {
+        return Err(format!("{} is not in it", base.display()));
+    }
+    if !base.is_dir() {
+        return Err(format!("{} does not exist", base.display()));
+    }
+    if sys::effective_user() != 0 && !writable(base) {
+        return Err(format!(
+            "{} is not yours to write: v1 hierarchies need root, or a directory given to you",
+            base.display()
+        ));
+    }
+    // The freezer is another hierarchy: the same name there, with the box's path folded in.
+    let relative = base.strip_prefix(root).unwrap_or(Path::new("")).to_string_lossy().replace('/', ".");
+    let name = if relative.is_empty() { GROUP_NAME.to_owned() } else { format!("{GROUP_NAME}.{relative}") };
+    let freezer = mounts.v1_freezer.as_ref().filter(|mount| writable(mount)).map(|mount| mount.join(name));
+    let backend = V1::create(base, base == root, base.join(GROUP_NAME), freezer).map_err(|error| error.to_string())?;
+    Ok(Box::new(backend))
+}
+
+/// The highest group above our own that we may write to: for root the root, else what was delegated.
+fn delegated(root: &Path) -> std::result::Result<PathBuf, String> {
+    if sys::effective_user() == 0 {
+        return Ok(root.to_owned());
+    }
+    let own = read("/proc/self/cgroup").map_err(|error| error.to_string())?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/")).ok_or("this process is in no v2 group")?;
+    root.join(path)
+        .ancestors()
+        .take_while(|group| *group != root && writable(group) && writable(&group.join("cgroup.procs")))
+        .last()
+        .map(Path::to_owned)
+        .ok_or_else(|| {
+            format!("no part of the hierarchy is delegated to you (own group /{path}); with systemd: 'Delegate=memory' for user@.service, \
+                     or start with 'systemd-run --user --scope -p Delegate=yes'")
+        })
+}
+
+fn writable(path: &Path) -> bool {
+    sys::may_write(path)
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split_whitespace().any(|candidate| candidate == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_any_controller_every_candidate_says_why() {
+        let Err(error) = choose(&Mounts::default(), None) else { panic!("nothing is mounted") };
+        let text = error.to_string();
+        assert!(text.contains("cgroup v2: not mounted") && text.contains("cgroup v1: no memory hierarchy"), "{text}");
+    }
+
+    #[test]
+    fn a_box_outside_the_hierarchy_is_refused() {
+        let mounts = Mounts { v1_memory: Some("/sys/fs/cgroup/memory".into()), ..Mounts::default() };
+        let Err(error) = choose(&mounts, Some(Path::new("/tmp"))) else { panic!("/tmp is no cgroup") };
+        assert!(error.to_string().contains("/tmp is not in it"), "{error}");
+    }
+}

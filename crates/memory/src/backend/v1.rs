@@ -1,0 +1,179 @@
+//! cgroup v1: `memory.limit_in_bytes` and the freezer hierarchy.
+
+use super::members::{create, signal_all, vanished};
+use super::{Backend, SHRINK_STEP};
+use crate::PAGE;
+use crate::control::{Feedback, Picture};
+use crate::error::{Error, Result};
+use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use std::path::{Path, PathBuf};
+
+/// A contributed group in v1 hierarchies.
+#[derive(Debug)]
+pub struct V1 {
+    base: PathBuf,
+    group: PathBuf,
+    freezer: Option<PathBuf>,
+    whole_machine: bool,
+    limit: Option<u64>,
+    refaults: Option<(u64, u64)>,
+    journal: Option<PathBuf>,
+}
+
+impl V1 {
+    /// Creates the contributed group below `base` of the memory hierarchy, and `freezer`.
+    pub fn create(base: &Path, whole_machine: bool, group: PathBuf, freezer: Option<PathBuf>) -> Result<Self> {
+        create(&group)?;
+        if let Some(freezer) = &freezer {
+            create(freezer)?;
+        }
+        // Without this the kernel kills when nothing can be evicted; with it the group waits.
+        write(group.join("memory.oom_control"), "1")?;
+        Ok(Self { base: base.to_owned(), group, freezer, whole_machine, limit: None, refaults: None, journal: None })
+    }
+
+    fn stats(&self) -> Result<(String, String)> {
+        let all = read(self.base.join("memory.stat"))?;
+        let contributed = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
+        Ok((all, contributed))
+    }
+
+    fn write_limit(&self, bytes: u64) -> Result<()> {
+        let text = bytes.to_string();
+        write(self.group.join("memory.limit_in_bytes"), &text).map_err(vanished(&self.group)).map_err(|error| {
+            match error {
+                Error::Io { source, .. } => Error::LimitRefused { group: self.group.clone(), limit: text, source },
+                other => other,
+            }
+        })
+    }
+}
+
+impl Backend for V1 {
+    fn name(&self) -> &'static str {
+        "cgroup v1"
+    }
+
+    fn group(&self) -> &Path {
+        &self.group
+    }
+
+    fn picture(&mut self) -> Result<Picture> {
+        let contributed = read_number(self.group.join("memory.usage_in_bytes")).map_err(vanished(&self.group))?;
+        let machine = place::machine()?;
+        if self.whole_machine {
+            return Ok(Picture { contributed: contributed / PAGE, ..machine });
+        }
+        let limit = read_number(self.base.join("memory.limit_in_bytes")).map_err(vanished(&self.base))?;
+        let usage = read_number(self.base.join("memory.usage_in_bytes")).map_err(vanished(&self.base))?;
+        let (all, own) = self.stats()?;
+        let cold = keyed(&all, "total_inactive_file").saturating_sub(keyed(&own, "total_inactive_file"));
+        Ok(place::boxed(machine, limit, usage, contributed, cold))
+    }
+
+    fn feedback(&mut self) -> Result<Feedback> {
+        let (all, own) = self.stats()?;
+        let contributed = stat::refaults(&own, "total_");
+        let everything = stat::refaults(&all, "total_");
+        let (all_before, own_before) =
+            self.refaults.replace((everything, contributed)).unwrap_or((everything, contributed));
+        let contributed = contributed.saturating_sub(own_before);
+        let opaque = everything.saturating_sub(all_before).saturating_sub(contributed);
+        Ok(Feedback { opaque_refaults: opaque, opaque_stall_us: 0, contributed_refaults: contributed })
+    }
+
+    fn contributed(&self) -> Result<Vec<i32>> {
+        processes::members(&self.group)
+    }
+
+    fn opaque(&self) -> Result<Vec<i32>> {
+        if !self.whole_machine {
+            return processes::below(&self.base, &self.group);
+        }
+        let contributed = self.contributed()?;
+        Ok(processes::all()?.into_iter().filter(|pid| !contributed.contains(pid)).collect())
+    }
+
+    fn limit(&mut self, pages: u64) -> Result<u64> {
+        let wanted = pages.saturating_mul(PAGE);
+        if self.limit == Some(wanted) {
+            return Ok(pages);
+        }
+        let usage = read_number(self.group.join("memory.usage_in_bytes")).map_err(vanished(&self.group))?;
+        let step = wanted.max(usage.saturating_sub(SHRINK_STEP));
+        match self.write_limit(step) {
+            Ok(()) => self.limit = Some(step),
+            // Nothing more can be evicted at the moment; the old limit stands.
+            Err(error) if error.errno() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.limit.map_or(u64::MAX, |bytes| bytes / PAGE))
+    }
+
+    /// v1 has no `memory.reclaim`: the limit of an opaque group is lowered by a step, which makes the
+    /// kernel evict that much, and set back at once.
+    fn evict(&mut self, pages: u64) -> Result<u64> {
+        if self.whole_machine {
+            return Ok(0);
+        }
+        let mut left = pages * PAGE;
+        for entry in std::fs::read_dir(&self.base).map_err(Error::io("listing", &self.base))?.flatten() {
+            let (path, is_group) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            if left == 0 || !is_group || path == self.group {
+                continue;
+            }
+            left -= dip(&path, left, self.journal.as_deref())?;
+        }
+        Ok(pages - left / PAGE)
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        match &self.freezer {
+            Some(freezer) => write(freezer.join("freezer.state"), "FROZEN").map_err(vanished(freezer)),
+            None => signal_all(&self.group, libc::SIGSTOP),
+        }
+    }
+
+    fn thaw(&mut self) -> Result<()> {
+        match &self.freezer {
+            Some(freezer) => write(freezer.join("freezer.state"), "THAWED").map_err(vanished(freezer)),
+            None => signal_all(&self.group, libc::SIGCONT),
+        }
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        signal_all(&self.group, libc::SIGKILL)
+    }
+
+    fn journal(&mut self, file: PathBuf) {
+        self.journal = Some(file);
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        std::iter::once(self.group.clone()).chain(self.freezer.clone()).collect()
+    }
+}
+
+/// Evicts up to `bytes` from a group without a limit of its own; gives how many went.
+fn dip(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
+    let (limit_file, usage_file) = (group.join("memory.limit_in_bytes"), group.join("memory.usage_in_bytes"));
+    let (limit, usage) = (read_number(&limit_file)?, read_number(&usage_file)?);
+    // A limit somebody set is not ours to touch: dying in between would change it for good, while
+    // "no limit" is restored by any cleaning up.
+    if limit < (1 << 62) || usage < PAGE {
+        return Ok(0);
+    }
+    let step = bytes.min(SHRINK_STEP).min(usage / 2);
+    if let Some(journal) = journal {
+        std::fs::write(journal, limit_file.as_os_str().as_encoded_bytes()).map_err(Error::io("writing", journal))?;
+    }
+    let lowered = write(&limit_file, &(usage - step).to_string());
+    write(&limit_file, "-1")?;
+    if let Some(journal) = journal {
+        std::fs::remove_file(journal).map_err(Error::io("removing", journal))?;
+    }
+    if lowered.is_err() {
+        return Ok(0);
+    }
+    Ok(usage.saturating_sub(read_number(&usage_file)?).min(step))
+}

@@ -1,0 +1,187 @@
+//! cgroup v2: `memory.high`, `memory.reclaim`, `cgroup.freeze`, `cgroup.kill`.
+
+use super::members::{create, vanished};
+use super::{Backend, SHRINK_STEP};
+use crate::PAGE;
+use crate::control::{Feedback, Picture};
+use crate::error::{Error, Result};
+use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use std::path::{Path, PathBuf};
+
+/// A contributed group in the unified hierarchy.
+#[derive(Debug)]
+pub struct V2 {
+    base: PathBuf,
+    group: PathBuf,
+    /// The limit of the box in bytes, or `u64::MAX` for all of the machine.
+    box_limit: u64,
+    limit: Option<u64>,
+    before: Option<Counters>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    all: u64,
+    own: u64,
+    stall: u64,
+}
+
+impl V2 {
+    /// Creates the contributed group below `base`, which has the memory controller enabled for its
+    /// children.
+    pub fn create(base: &Path, group: PathBuf) -> Result<Self> {
+        create(&group)?;
+        let box_limit = smallest_limit(base);
+        Ok(Self { base: base.to_owned(), group, box_limit, limit: None, before: None })
+    }
+
+    fn own(&self, file: &str) -> PathBuf {
+        self.group.join(file)
+    }
+
+    fn whole_machine(&self) -> bool {
+        self.box_limit == u64::MAX
+    }
+
+    /// Groups beside the contributed one.
+    fn siblings(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.base).into_iter().flatten().flatten();
+        entries
+            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+            .map(|e| e.path())
+            .filter(|path| *path != self.group)
+            .collect()
+    }
+}
+
+impl Backend for V2 {
+    fn name(&self) -> &'static str {
+        "cgroup v2"
+    }
+
+    fn group(&self) -> &Path {
+        &self.group
+    }
+
+    fn picture(&mut self) -> Result<Picture> {
+        let contributed = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
+        let machine = place::machine()?;
+        if self.whole_machine() {
+            return Ok(Picture { contributed: contributed / PAGE, ..machine });
+        }
+        let usage = read_number(self.base.join("memory.current")).map_err(vanished(&self.base))?;
+        let cold = keyed(&read(self.base.join("memory.stat"))?, "inactive_file")
+            .saturating_sub(keyed(&read(self.own("memory.stat"))?, "inactive_file"));
+        Ok(place::boxed(machine, self.box_limit, usage, contributed, cold))
+    }
+
+    fn feedback(&mut self) -> Result<Feedback> {
+        let own_stat = read(self.own("memory.stat")).map_err(vanished(&self.group))?;
+        let all_stat = read(self.base.join("memory.stat")).or_else(|_| read("/proc/vmstat"))?;
+        let stall = self.siblings().iter().filter_map(|group| stat::stall_us(&group.join("memory.pressure"))).max();
+        let now = Counters {
+            all: stat::refaults(&all_stat, ""),
+            own: stat::refaults(&own_stat, ""),
+            stall: stall.unwrap_or(0),
+        };
+        let before = self.before.replace(now).unwrap_or(now);
+        let contributed = now.own.saturating_sub(before.own);
+        Ok(Feedback {
+            opaque_refaults: now.all.saturating_sub(before.all).saturating_sub(contributed),
+            opaque_stall_us: now.stall.saturating_sub(before.stall),
+            contributed_refaults: contributed,
+        })
+    }
+
+    fn contributed(&self) -> Result<Vec<i32>> {
+        processes::members(&self.group)
+    }
+
+    fn opaque(&self) -> Result<Vec<i32>> {
+        if !self.whole_machine() {
+            return processes::below(&self.base, &self.group);
+        }
+        let contributed = self.contributed()?;
+        Ok(processes::all()?.into_iter().filter(|pid| !contributed.contains(pid)).collect())
+    }
+
+    fn limit(&mut self, pages: u64) -> Result<u64> {
+        let wanted = pages.saturating_mul(PAGE);
+        let file = self.own("memory.high");
+        if self.limit != Some(wanted) {
+            let text = wanted.to_string();
+            write(&file, &text).map_err(vanished(&self.group)).map_err(|error| match error {
+                Error::Io { source, .. } => Error::LimitRefused { group: self.group.clone(), limit: text, source },
+                other => other,
+            })?;
+            self.limit = Some(wanted);
+        }
+        // memory.high slows whoever allocates; frozen or idle processes must be shrunk by us.
+        let usage = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
+        let excess = usage.saturating_sub(wanted).min(SHRINK_STEP);
+        if excess > 0 {
+            reclaim(&self.group, excess)?;
+        }
+        Ok(pages)
+    }
+
+    fn evict(&mut self, pages: u64) -> Result<u64> {
+        let mut left = pages * PAGE;
+        for group in self.siblings() {
+            let usage = read_number(group.join("memory.current")).unwrap_or(0);
+            let step = left.min(usage / 2).min(SHRINK_STEP);
+            if step >= PAGE {
+                reclaim(&group, step)?;
+                let now = read_number(group.join("memory.current")).unwrap_or(usage);
+                left -= usage.saturating_sub(now).min(step);
+            }
+        }
+        Ok(pages - left / PAGE)
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        write(self.own("cgroup.freeze"), "1").map_err(vanished(&self.group))
+    }
+
+    fn thaw(&mut self) -> Result<()> {
+        write(self.own("cgroup.freeze"), "0").map_err(vanished(&self.group))
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        let file = self.own("cgroup.kill");
+        if file.exists() {
+            write(file, "1").map_err(vanished(&self.group))
+        } else {
+            super::members::signal_all(&self.group, libc::SIGKILL)
+        }
+    }
+
+    fn directories(&self) -> Vec<PathBuf> {
+        vec![self.group.clone()]
+    }
+}
+
+/// Evicts about so many bytes from a group. EAGAIN says that less could be evicted: no error. Nor is
+/// a group that is not ours or has no memory controller: the kernel then chooses by itself.
+fn reclaim(group: &Path, bytes: u64) -> Result<()> {
+    match write(group.join("memory.reclaim"), &bytes.to_string()) {
+        Err(error)
+            if matches!(
+                error.errno(),
+                Some(libc::EAGAIN | libc::EACCES | libc::EPERM | libc::ENOENT | libc::ENODEV)
+            ) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// The smallest `memory.max` from a group up to the root.
+fn smallest_limit(base: &Path) -> u64 {
+    base.ancestors()
+        .map_while(|group| group.join("cgroup.procs").exists().then(|| group.join("memory.max")))
+        .filter_map(|file| read_number(file).ok())
+        .min()
+        .unwrap_or(u64::MAX)
+}

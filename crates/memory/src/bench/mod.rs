@@ -1,0 +1,9 @@
+//! Measuring: a user goes away and comes back, beside a hog, under several systems (figures 6 to 8).
+
+mod away;
+pub mod load;
+mod report;
+mod sandbox;
+
+pub use away::{Plan, Record, SETS, SYSTEMS, run};
+pub use report::{read, write};

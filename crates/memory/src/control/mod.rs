@@ -1,0 +1,225 @@
+//! The controller: `tick(observation, now) -> actions`, pure. No clock, no file, no kernel.
+
+mod action;
+mod aging;
+mod beta;
+mod comeback;
+mod config;
+mod donation;
+mod misses;
+mod noise;
+mod observation;
+mod rate;
+
+pub use action::Action;
+pub use aging::{Aging, Mode};
+pub use beta::opaque_need;
+pub use comeback::Phase;
+pub use config::Config;
+pub use donation::{Donation, decide};
+pub use misses::Misses;
+pub use noise::{is_activity, noise_position};
+pub use observation::{Feedback, Observation, Picture, Sample};
+pub use rate::PagingRate;
+
+use crate::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Share of the needed pages whose use the reference bits must show before anything is evicted.
+const INFORMED: f64 = 0.8;
+
+/// What the controller knows and decided, for `status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Fast or slow ageing.
+    pub mode: Option<Mode>,
+    /// Running or shrinking.
+    pub phase: Phase,
+    /// Where memory is, in pages.
+    pub picture: Picture,
+    /// The decision, in pages.
+    pub donation: Donation,
+    /// What the histogram says opaque work needs of the watched pages; `None` until primed.
+    pub need: Option<u64>,
+    /// Resident pages the sampler watches.
+    pub watched: u64,
+    /// Pages referenced in the window, which an eviction now would spare.
+    pub referenced: u64,
+    /// Periods that aged the histogram.
+    pub aged: u64,
+    /// Periods that the noise filter left out.
+    pub filtered: u64,
+    /// Violations of the goal seen.
+    pub violations: u64,
+    /// Pages added to what opaque work keeps after violations.
+    pub boost: u64,
+    /// Opaque misses a second, averaged over about a second.
+    pub misses_per_s: f64,
+}
+
+/// The controller's state.
+#[derive(Debug)]
+pub struct Controller {
+    config: Config,
+    permanent: Histogram,
+    aging: Aging,
+    misses: Misses,
+    paging: PagingRate,
+    latest: Option<Sample>,
+    /// The goal was violated: the next sample ages the histogram at once.
+    agile: bool,
+    /// The window has lasted its period: begin a new one as soon as that is harmless.
+    stale: bool,
+    /// What of the window has aged the histogram already: accesses beyond the noise, and time.
+    folded_beyond: u64,
+    folded_window: Duration,
+    last_tick: Duration,
+    report: Report,
+}
+
+impl Controller {
+    /// A controller for `total_pages` of memory, started `now`.
+    pub fn new(config: Config, total_pages: u64, now: Duration) -> Self {
+        let permanent = Histogram::for_memory(total_pages);
+        let aging = Aging::new(&config, now);
+        Self {
+            config,
+            permanent,
+            aging,
+            misses: Misses::default(),
+            paging: PagingRate::default(),
+            latest: None,
+            agile: false,
+            stale: false,
+            folded_beyond: 0,
+            folded_window: Duration::ZERO,
+            last_tick: now,
+            report: Report::default(),
+        }
+    }
+
+    /// The histogram limits are computed from.
+    pub fn histogram(&self) -> &Histogram {
+        &self.permanent
+    }
+
+    /// What is known and was decided last.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// One step.
+    pub fn tick(&mut self, observation: Observation, now: Duration) -> Vec<Action> {
+        let elapsed = now.saturating_sub(self.last_tick);
+        self.last_tick = now;
+        let mut actions = Vec::new();
+        let picture = observation.picture;
+
+        let lending = observation.has_contributed && picture.contributed > self.config.minimum_pages;
+        if self.misses.count(&self.config, observation.feedback, lending, elapsed) {
+            self.violated(observation.feedback.opaque_refaults);
+        }
+        if let Some(sample) = observation.sample {
+            self.take(sample, now, &mut actions);
+        } else if self.agile || self.aging.sample_due(now) {
+            self.aging.sampled(&self.config, now);
+            actions.push(Action::Sample);
+        }
+
+        let primed = self.permanent.total() > 0.0;
+        let need = primed.then(|| opaque_need(&self.config, &self.permanent, picture.total));
+        let unwatched = picture.opaque().saturating_sub(self.report.watched);
+        let mut donation = decide(&self.config, &picture, need, unwatched, self.report.boost);
+        let per_tick = (self.config.eviction_per_s * elapsed.as_secs_f64()) as u64;
+        // The reference bits must cover what is needed, else the kernel would evict blindly.
+        let informed = need.is_some_and(|need| self.report.referenced as f64 >= INFORMED * need as f64);
+        let may_evict = observation.has_contributed && primed && !self.misses.violated();
+        donation.evict = if may_evict { donation.evict.min(per_tick) } else { 0 };
+
+        if observation.has_contributed {
+            let margin = (picture.total as f64 * self.config.margin) as u64;
+            let short = self.misses.violated() || picture.free < margin / 2;
+            let mut phase = self.report.phase;
+            actions.extend(phase.step(&self.config, short, picture.contributed, donation.limit, now));
+            if donation.evict > 0 && phase == Phase::Running {
+                let evict = if informed { Action::EvictTail } else { Action::EvictIdle };
+                actions.push(evict(donation.evict));
+            }
+            let pause = self.paging.count(&self.config, observation.feedback.contributed_refaults, elapsed);
+            if let (Some(pause), Phase::Running) = (pause, phase) {
+                actions.push(Action::Pause(pause));
+            }
+            self.report.phase = phase;
+        } else {
+            if matches!(self.report.phase, Phase::Shrinking { .. }) {
+                actions.push(Action::Thaw);
+            }
+            self.report.phase = Phase::Running;
+            actions.push(Action::Limit(donation.limit));
+        }
+        self.report.mode = Some(Aging::mode(&self.config, now));
+        self.report.picture = picture;
+        self.report.donation = donation;
+        self.report.need = need;
+        self.report.misses_per_s = self.misses.per_s();
+        actions
+    }
+
+    /// Opaque work misses too much: give back what it asked for and more, and learn at once.
+    fn violated(&mut self, refaults: u64) {
+        self.report.violations += 1;
+        let step = refaults.max(self.report.donation.earned / 16);
+        self.report.boost = (self.report.boost + step).min(self.report.picture.total);
+        self.agile = true;
+    }
+
+    /// Ages the histogram if the sample says so, and begins a new window when that loses nothing.
+    fn take(&mut self, sample: Sample, now: Duration, actions: &mut Vec<Action>) {
+        self.report.watched = sample.watched;
+        self.report.referenced = sample.referenced;
+        let over = self.aging.period_over(&self.config, now);
+        if over || self.agile {
+            let fresh = sample.beyond_noise.saturating_sub(self.folded_beyond);
+            if is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window)) {
+                let mut temporary = sample.histogram.clone();
+                temporary.normalise();
+                self.permanent.age(&temporary, self.config.alpha);
+                self.report.aged += 1;
+                self.folded_beyond = sample.beyond_noise;
+                self.folded_window = sample.window;
+            } else if over {
+                self.report.filtered += 1;
+            }
+            self.agile = false;
+        }
+        if over {
+            self.report.boost = if self.report.boost > self.config.minimum_pages { self.report.boost / 2 } else { 0 };
+            self.aging.begin_period(&self.config, now);
+            self.stale = true;
+        }
+        // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
+        // an eviction under way does.
+        let idle = sample.busy.is_some_and(|cpus| cpus < self.config.idle_cpus);
+        if self.stale && !idle && self.report.donation.evict == 0 {
+            self.stale = false;
+            (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
+            self.aging.begin_period(&self.config, now);
+            actions.push(Action::BeginWindow);
+        }
+        self.latest = Some(sample);
+    }
+
+    /// The newest sample, for charts.
+    pub fn latest(&self) -> Option<&Sample> {
+        self.latest.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests;

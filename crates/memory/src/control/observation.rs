@@ -1,0 +1,67 @@
+//! What the controller is told at each tick.
+
+use crate::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Where the memory of the machine (or of the box the controller is responsible for) is; in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Picture {
+    /// All memory.
+    pub total: u64,
+    /// Memory nobody uses.
+    pub free: u64,
+    /// Memory charged to the contributed group.
+    pub contributed: u64,
+    /// File cache that can be dropped and was not used twice; part of what is neither free nor contributed.
+    pub cold_cache: u64,
+}
+
+impl Picture {
+    /// What opaque work, its caches and the kernel hold.
+    pub fn opaque(&self) -> u64 {
+        self.total.saturating_sub(self.free).saturating_sub(self.contributed)
+    }
+}
+
+/// What a sampler saw since its window began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Accesses (any unit) by LRU position over the window so far.
+    pub histogram: Histogram,
+    /// Accesses beyond the noise position in the window so far.
+    pub beyond_noise: u64,
+    /// Distinct pages that the kernel knows to be referenced since the window began: what an
+    /// eviction now would spare. Samplers that keep ages apart give all `watched` pages.
+    pub referenced: u64,
+    /// CPUs' worth of work of the watched processes since the previous sample, where known.
+    pub busy: Option<f64>,
+    /// Resident pages the sampler watches; the rest of opaque memory counts as needed.
+    pub watched: u64,
+    /// Length of the window so far.
+    pub window: Duration,
+}
+
+/// Signs that the goal is violated, as counted since the previous tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Feedback {
+    /// Opaque pages that had to come back from swap or disk.
+    pub opaque_refaults: u64,
+    /// Microseconds in which some opaque task waited for memory (PSI), where the kernel tells.
+    pub opaque_stall_us: u64,
+    /// Contributed pages that had to come back.
+    pub contributed_refaults: u64,
+}
+
+/// Everything of one tick.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    /// Where memory is.
+    pub picture: Picture,
+    /// A new sample, when one was due.
+    pub sample: Option<Sample>,
+    /// Misses.
+    pub feedback: Feedback,
+    /// Whether the contributed group has processes.
+    pub has_contributed: bool,
+}

@@ -1,0 +1,136 @@
+//! The controller as a whole, on made-up observations.
+
+use super::*;
+
+const TOTAL: u64 = 100_000;
+
+fn config() -> Config {
+    Config { margin: 0.0, ..Config::default() }
+}
+
+fn seconds(value: f64) -> Duration {
+    Duration::from_secs_f64(value)
+}
+
+/// A sample with a loop over `working_set` pages, `rate` accesses a second for a minute.
+fn sample(controller: &Controller, working_set: u64, rate: f64, watched: u64) -> Sample {
+    let mut histogram = controller.histogram().empty_like();
+    histogram.add(working_set.saturating_sub(1), rate);
+    let beyond = if working_set > TOTAL / 10 { (rate * 60.0) as u64 } else { 0 };
+    Sample {
+        histogram,
+        beyond_noise: beyond,
+        referenced: working_set,
+        busy: Some(rate / 1000.0),
+        watched,
+        window: seconds(60.0),
+    }
+}
+
+fn observe(free: u64, contributed: u64, sample: Option<Sample>) -> Observation {
+    Observation {
+        picture: Picture { total: TOTAL, free, contributed, cold_cache: 0 },
+        sample,
+        feedback: Feedback::default(),
+        has_contributed: true,
+    }
+}
+
+#[test]
+fn before_the_first_period_only_free_pages_are_lent() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let actions = controller.tick(observe(40_000, 0, None), seconds(0.1));
+    assert!(actions.contains(&Action::Limit(40_000)), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::EvictTail(_))));
+}
+
+#[test]
+fn once_primed_all_beyond_the_working_set_is_lent_and_the_tail_evicted() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let seen = sample(&controller, 30_000, 1000.0, 60_000);
+    let actions = controller.tick(observe(0, 40_000, Some(seen)), seconds(60.0));
+    assert!(actions.contains(&Action::BeginWindow));
+    let report = controller.report();
+    assert_eq!(report.aged, 1);
+    assert!((69_900..=70_000).contains(&report.donation.earned), "{report:?}");
+    assert!(actions.iter().any(|action| matches!(action, Action::EvictTail(1..))), "{actions:?}");
+}
+
+#[test]
+fn a_break_changes_nothing_however_long() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let busy = sample(&controller, 30_000, 1000.0, 60_000);
+    controller.tick(observe(0, 40_000, Some(busy)), seconds(60.0));
+    let before = controller.report().donation.opaque_limit;
+    for minute in 2..600 {
+        let idle = sample(&controller, 50, 10.0, 60_000);
+        controller.tick(observe(0, 40_000, Some(idle)), seconds(60.0 * f64::from(minute)));
+    }
+    assert_eq!(controller.report().donation.opaque_limit, before);
+    assert_eq!(controller.report().aged, 1);
+    assert!(controller.report().filtered > 50);
+}
+
+#[test]
+fn a_violation_takes_memory_back_and_ages_at_once() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let small = sample(&controller, 20_000, 1000.0, 20_000);
+    controller.tick(observe(0, 80_000, Some(small)), seconds(60.0));
+    let mut hurt = observe(0, 80_000, None);
+    hurt.feedback.opaque_refaults = 5_000;
+    let actions = controller.tick(hurt, seconds(61.0));
+    assert!(actions.contains(&Action::Sample), "a sample now, not when it is due: {actions:?}");
+    assert!(actions.contains(&Action::Freeze), "{actions:?}");
+    let larger = sample(&controller, 50_000, 1000.0, 20_000);
+    controller.tick(observe(0, 80_000, Some(larger)), seconds(61.2));
+    assert_eq!(controller.report().aged, 2);
+    assert!(controller.report().donation.earned <= 50_001, "{:?}", controller.report());
+}
+
+#[test]
+fn when_shrunk_the_contributed_go_on() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let small = sample(&controller, 50_000, 1000.0, 50_000);
+    controller.tick(observe(0, 50_000, Some(small)), seconds(60.0));
+    let mut hurt = observe(0, 50_000, None);
+    hurt.feedback.opaque_refaults = 5_000;
+    controller.tick(hurt, seconds(61.0));
+    assert!(matches!(controller.report().phase, Phase::Shrinking { .. }));
+    let limit = controller.report().donation.limit;
+    let actions = controller.tick(observe(50_000 - limit, limit, None), seconds(62.0));
+    assert!(actions.contains(&Action::Thaw), "{actions:?}");
+}
+
+#[test]
+fn when_the_contributed_are_gone_nothing_stays_frozen() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    controller.report.phase = Phase::Shrinking { since: Duration::ZERO };
+    let mut alone = observe(50_000, 0, None);
+    alone.has_contributed = false;
+    assert!(controller.tick(alone, seconds(1.0)).contains(&Action::Thaw));
+}
+
+#[test]
+fn the_bits_of_the_last_use_are_kept_through_a_break_and_cleared_on_return() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let mut busy = sample(&controller, 30_000, 1000.0, 30_000);
+    busy.busy = Some(0.01);
+    let actions = controller.tick(observe(70_000, 0, Some(busy.clone())), seconds(60.0));
+    assert!(!actions.contains(&Action::BeginWindow), "the user just left: {actions:?}");
+    let actions = controller.tick(observe(70_000, 0, Some(busy.clone())), seconds(120.0));
+    assert!(!actions.contains(&Action::BeginWindow));
+    assert_eq!(controller.report().aged, 1, "one window ages the histogram once");
+    busy.busy = Some(0.5);
+    assert!(controller.tick(observe(70_000, 0, Some(busy)), seconds(130.0)).contains(&Action::BeginWindow));
+}
+
+#[test]
+fn nothing_is_evicted_while_the_bits_do_not_cover_the_working_set() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let seen = sample(&controller, 30_000, 1000.0, 60_000);
+    controller.tick(observe(0, 40_000, Some(seen)), seconds(60.0));
+    let mut partly = sample(&controller, 30_000, 1000.0, 60_000);
+    partly.referenced = 5_000;
+    let actions = controller.tick(observe(0, 40_000, Some(partly)), seconds(61.0));
+    assert!(!actions.iter().any(|action| matches!(action, Action::EvictTail(_))), "{actions:?}");
+}

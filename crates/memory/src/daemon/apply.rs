@@ -1,0 +1,141 @@
+//! Carrying out actions through the back end.
+
+use crate::PAGE;
+use crate::backend::Backend;
+use crate::control::Action;
+use crate::error::Result;
+use crate::sampler::{IdleRange, Worker};
+use crate::sys;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Idle ranges are asked for at most this often: reading them costs as much as a sample.
+const RANGES_EVERY: Duration = Duration::from_secs(5);
+
+/// Largest piece paged out in one call.
+const PIECE: u64 = 4 << 20;
+
+/// Back end and sampler, and what is under way.
+pub(super) struct Hands {
+    pub backend: Box<dyn Backend>,
+    pub worker: Worker,
+    /// Ranges not referenced in the window: the certain part of the tail.
+    pub idle_ranges: Vec<IdleRange>,
+    pub evicted: u64,
+    pub frozen: bool,
+    pub killed: bool,
+    asked_ranges: Option<Duration>,
+    thaw_at: Option<Duration>,
+    may_page_out: bool,
+}
+
+impl Hands {
+    pub fn new(mut backend: Box<dyn Backend>, worker: Worker, journal: PathBuf) -> Self {
+        backend.journal(journal);
+        Self {
+            backend,
+            worker,
+            idle_ranges: Vec::new(),
+            evicted: 0,
+            frozen: false,
+            killed: false,
+            asked_ranges: None,
+            thaw_at: None,
+            may_page_out: true,
+        }
+    }
+
+    /// Carries out one tick's actions.
+    pub fn apply(&mut self, actions: &[Action], now: Duration) -> Result<()> {
+        if self.thaw_at.is_some_and(|at| now >= at) {
+            self.thaw_at = None;
+            self.thaw()?;
+        }
+        for action in actions {
+            match action {
+                Action::Limit(pages) => drop(self.backend.limit(*pages)?),
+                Action::EvictTail(pages) => self.evict(*pages, true, now)?,
+                Action::EvictIdle(pages) => self.evict(*pages, false, now)?,
+                Action::Freeze => {
+                    self.thaw_at = None;
+                    self.freeze()?;
+                }
+                Action::Thaw => self.thaw()?,
+                Action::Pause(time) => {
+                    self.thaw_at = Some(now + *time);
+                    self.freeze()?;
+                }
+                Action::Kill => {
+                    self.killed = true;
+                    self.backend.kill()?;
+                }
+                Action::Sample | Action::BeginWindow => {}
+            }
+            if *action == Action::BeginWindow {
+                self.idle_ranges.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything go on; limits are lifted with the groups.
+    pub fn release(&mut self) -> Result<()> {
+        self.thaw()
+    }
+
+    fn freeze(&mut self) -> Result<()> {
+        if !self.frozen {
+            self.backend.freeze()?;
+            self.frozen = true;
+        }
+        Ok(())
+    }
+
+    fn thaw(&mut self) -> Result<()> {
+        if self.frozen && self.thaw_at.is_none() {
+            self.backend.thaw()?;
+            self.frozen = false;
+        }
+        Ok(())
+    }
+
+    /// Evicts from the tail: whole idle ranges first, since they are certain, then what the kernel
+    /// finds least recently used by the reference bits that the window has left it.
+    fn evict(&mut self, pages: u64, by_bits: bool, now: Duration) -> Result<()> {
+        let mut left = pages;
+        while self.may_page_out && left > 0 {
+            let Some(range) = self.idle_ranges.pop() else { break };
+            let bytes = range.bytes.min(PIECE);
+            let resident = (range.resident * bytes).div_ceil(range.bytes.max(1));
+            match sys::page_out(range.pid, range.start, bytes) {
+                Ok(_) => {
+                    left = left.saturating_sub(resident);
+                    self.evicted += resident;
+                    if range.bytes > bytes {
+                        let rest = IdleRange {
+                            start: range.start + bytes,
+                            bytes: range.bytes - bytes,
+                            resident: range.resident - resident.min(range.resident),
+                            ..range
+                        };
+                        self.idle_ranges.push(rest);
+                    }
+                }
+                // Not for us: needs CAP_SYS_NICE. The groups can still be reclaimed from.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.may_page_out = false,
+                // The process or its mapping is gone.
+                Err(_) => {}
+            }
+        }
+        let due = self.asked_ranges.is_none_or(|asked| now.saturating_sub(asked) >= RANGES_EVERY);
+        if self.may_page_out && self.idle_ranges.is_empty() && due && !self.worker.is_busy() {
+            self.asked_ranges = Some(now);
+            self.worker.idle_ranges(self.backend.opaque()?, now)?;
+            return Ok(());
+        }
+        if by_bits && left >= (64 << 10) / PAGE && !self.worker.is_busy() {
+            self.evicted += self.backend.evict(left)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! The controller's loop: reads the kernel's files, ticks, applies.
+
+mod apply;
+mod cost;
+mod record;
+
+use crate::backend;
+use crate::control::{Action, Config, Controller, Observation, Phase, noise_position};
+use crate::error::{Error, Result};
+use crate::guard;
+use crate::runtime::{RuntimeDir, Undo, lift};
+use crate::sampler::{self, Request, Worker};
+use crate::sys;
+use crate::system::{mounts::Mounts, place};
+use apply::Hands;
+use cost::Meter;
+use record::Recorder;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What the loop is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where state is kept.
+    pub runtime: RuntimeDir,
+    /// The box, or the whole machine.
+    pub within: Option<PathBuf>,
+    /// The sampler to use, or the best that works.
+    pub sampler: Option<String>,
+    /// Settings of the controller.
+    pub config: Config,
+    /// Command that starts the guard; without one, cleaning up after a kill waits for the next start.
+    pub guard: Option<Vec<OsString>>,
+    /// End when the last contributed process has.
+    pub until_empty: bool,
+    /// Where to write the timeline, to keep it.
+    pub log: Option<PathBuf>,
+}
+
+/// Time between ticks: short enough that free memory does not run out between two.
+const TICK: Duration = Duration::from_millis(200);
+
+/// While the group shrinks, the user waits.
+const SHRINKING_TICK: Duration = Duration::from_millis(10);
+
+/// Shares of one CPU that sampling may use, below the goals of 3 % and 1 % for all the controller does.
+const FAST_SHARE: f64 = 0.02;
+const SLOW_SHARE: f64 = 0.005;
+
+/// Runs until `stop`, or an error. Whatever happens, limits are lifted and groups removed at the end;
+/// a kill is seen to by the guard, or by the next start.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    options.config.validate().map_err(crate::Error::Invalid)?;
+    let _lock = options.runtime.lock()?;
+    if options.runtime.undo().exists() {
+        lift(&options.runtime);
+    }
+    let result = control(options, stop);
+    let failed = lift(&options.runtime);
+    options.runtime.remove();
+    result?;
+    failed.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    let mounts = Mounts::read()?;
+    let found = backend::choose(&mounts, options.within.as_deref())?;
+    let backend = found.backend;
+    Undo { pid: std::process::id() as i32, directories: backend.directories() }.write(&options.runtime.undo())?;
+    let _guard = options.guard.as_deref().map(guard::start).transpose()?;
+    let base = backend.group().parent().unwrap_or(backend.group()).to_owned();
+    let choice = sampler::choose(&mounts, &base, backend.group(), options.sampler.as_deref())?;
+
+    let start = sys::monotonic();
+    let mut hands = Hands::new(backend, Worker::start(choice.sampler), options.runtime.journal());
+    let mut controller = Controller::new(options.config.clone(), hands.backend.picture()?.total, Duration::ZERO);
+    let mut recorder = Recorder::new(options, found.reasons, choice.candidates)?;
+    let mut meter = Meter::new();
+    let (mut seen_contributed, mut not_before) = (false, Duration::ZERO);
+    let mut wants = Vec::from([Action::BeginWindow]);
+    if !place::has_swap() {
+        recorder.warn("there is no swap: only file pages can be taken back from contributed work by shrinking");
+    }
+    while !stop.load(Ordering::Relaxed) {
+        let now = sys::monotonic().saturating_sub(start);
+        let news = hands.worker.poll(now)?;
+        hands.idle_ranges.extend(news.idle_ranges);
+        let contributed = hands.backend.contributed()?;
+        let observation = Observation {
+            picture: hands.backend.picture()?,
+            sample: news.sample,
+            feedback: hands.backend.feedback()?,
+            has_contributed: !contributed.is_empty(),
+        };
+        if observation.sample.is_some() {
+            let share = if now < options.config.fast_for { FAST_SHARE } else { SLOW_SHARE };
+            not_before = now + hands.worker.last_cost().div_f64(share);
+        }
+        let actions = controller.tick(observation, now);
+        // A sample wanted while one is under way, or before its share of CPU is earned, waits.
+        wants.extend(actions.iter().filter(|a| matches!(a, Action::Sample | Action::BeginWindow)).cloned());
+        if !wants.is_empty() && !hands.worker.is_busy() && (now >= not_before || wants.contains(&Action::BeginWindow)) {
+            let request = Request {
+                pids: opaque(&hands)?,
+                shape: controller.histogram().empty_like(),
+                noise_position: noise_position(&options.config, controller.report().picture.total),
+                now,
+            };
+            recorder.opaque_processes = request.pids.len();
+            let begin = wants.contains(&Action::BeginWindow);
+            wants.clear();
+            if begin { hands.worker.begin_window(request)? } else { hands.worker.sample(request)? }
+        }
+        hands.apply(&actions, now)?;
+        meter.count(options.config.fast_for, now);
+        recorder.record(&controller, &hands, &meter, &contributed, now)?;
+
+        seen_contributed |= !contributed.is_empty();
+        if options.until_empty && seen_contributed && contributed.is_empty() {
+            break;
+        }
+        let shrinking = matches!(controller.report().phase, Phase::Shrinking { .. });
+        std::thread::sleep(if shrinking { SHRINKING_TICK } else { TICK });
+    }
+    hands.release()
+}
+
+/// A flag that SIGINT, SIGTERM and SIGHUP raise.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(Error::io("handling signals in", "/proc/self"))?;
+    }
+    Ok(stop)
+}
+
+/// Opaque processes without the controller itself, whose own reading would count as use.
+fn opaque(hands: &Hands) -> Result<Vec<i32>> {
+    let me = std::process::id() as i32;
+    Ok(hands.backend.opaque()?.into_iter().filter(|pid| *pid != me).collect())
+}

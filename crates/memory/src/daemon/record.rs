@@ -1,0 +1,98 @@
+//! Writing down, once a second, what `status` and `timeline` show.
+
+use super::Options;
+use super::apply::Hands;
+use super::cost::Meter;
+use crate::control::Controller;
+use crate::error::{Error, Result};
+use crate::runtime::{RuntimeDir, Status, TimelinePoint};
+use crate::sampler::Candidate;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A day of seconds; then the older half is dropped.
+const MOST_POINTS: usize = 86_400;
+
+/// The recorder.
+pub(super) struct Recorder {
+    runtime: RuntimeDir,
+    timeline: PathBuf,
+    points: usize,
+    next: Duration,
+    reasons: Vec<String>,
+    candidates: Vec<Candidate>,
+    warnings: Vec<String>,
+    pub opaque_processes: usize,
+}
+
+impl Recorder {
+    pub fn new(options: &Options, reasons: Vec<String>, candidates: Vec<Candidate>) -> Result<Self> {
+        let timeline = options.log.clone().unwrap_or_else(|| options.runtime.timeline());
+        fs::write(&timeline, "").map_err(Error::io("writing", &timeline))?;
+        Ok(Self {
+            runtime: options.runtime.clone(),
+            timeline,
+            points: 0,
+            next: Duration::ZERO,
+            reasons,
+            candidates,
+            warnings: Vec::new(),
+            opaque_processes: 0,
+        })
+    }
+
+    pub fn warn(&mut self, text: &str) {
+        self.warnings.push(text.to_owned());
+    }
+
+    pub fn record(
+        &mut self,
+        controller: &Controller,
+        hands: &Hands,
+        meter: &Meter,
+        contributed: &[i32],
+        now: Duration,
+    ) -> Result<()> {
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + Duration::from_secs(1);
+        Status {
+            version: 1,
+            pid: std::process::id() as i32,
+            uptime_s: now.as_secs_f64(),
+            backend: hands.backend.name().to_owned(),
+            backend_reasons: self.reasons.clone(),
+            group: hands.backend.group().to_owned(),
+            sampler: hands.worker.name().to_owned(),
+            samplers: self.candidates.clone(),
+            contributed: contributed.to_vec(),
+            opaque_processes: self.opaque_processes,
+            evicted: hands.evicted,
+            warnings: self.warnings.clone(),
+            report: controller.report().clone(),
+            cost: meter.cost(),
+            config: controller.config().clone(),
+            histogram: controller.histogram().clone(),
+        }
+        .write(&self.runtime)?;
+        self.append(TimelinePoint::of(now.as_secs_f64(), controller.report(), hands.frozen))
+    }
+
+    fn append(&mut self, point: TimelinePoint) -> Result<()> {
+        let line = serde_json::to_string(&point).map_err(|error| Error::Invalid(error.to_string()))?;
+        let open = OpenOptions::new().create(true).append(true).open(&self.timeline);
+        let mut file = open.map_err(Error::io("opening", &self.timeline))?;
+        writeln!(file, "{line}").map_err(Error::io("writing", &self.timeline))?;
+        self.points += 1;
+        if self.points >= MOST_POINTS {
+            let text = fs::read_to_string(&self.timeline).map_err(Error::io("reading", &self.timeline))?;
+            let kept: Vec<&str> = text.lines().skip(MOST_POINTS / 2).collect();
+            self.points = kept.len();
+            fs::write(&self.timeline, kept.join("\n") + "\n").map_err(Error::io("writing", &self.timeline))?;
+        }
+        Ok(())
+    }
+}

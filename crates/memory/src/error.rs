@@ -1,0 +1,80 @@
+//! What can go wrong, each with what the user can do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the memory controller.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process does not exist (any more).
+    #[error("no process {0}: it is gone, or never was")]
+    NoSuchProcess(i32),
+    /// The process belongs to somebody else.
+    #[error("process {0} is not yours: only root may lend out the memory of another user's process")]
+    NotYours(i32),
+    /// Nowhere is a memory controller that may be used.
+    #[error("no usable memory controller:\n{0}")]
+    NoController(String),
+    /// No sampler works here.
+    #[error("no way to sample page references:\n{0}")]
+    NoSampler(String),
+    /// A cgroup vanished under us.
+    #[error("the cgroup {} vanished: somebody removed it; limits are lifted", .0.display())]
+    GroupVanished(PathBuf),
+    /// The sampler failed several times in a row, or does not return.
+    #[error("the sampler {name} stopped answering ({why}); limits are lifted")]
+    SamplerSilent {
+        /// Which sampler.
+        name: &'static str,
+        /// The last thing known.
+        why: String,
+    },
+    /// The kernel does not accept a limit.
+    #[error("the kernel refuses a limit of {limit} for {}: {source}", group.display())]
+    LimitRefused {
+        /// The group's directory.
+        group: PathBuf,
+        /// The limit as written.
+        limit: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another controller owns this runtime directory.
+    #[error("a controller already runs (pid {0}); stop it first, or use another --runtime-dir")]
+    AlreadyRunning(i32),
+    /// No controller runs.
+    #[error("no controller runs in {}: start one with 'ullage memory daemon'", .0.display())]
+    NotRunning(PathBuf),
+    /// Input that is not what it should be.
+    #[error("{0}")]
+    Invalid(String),
+    /// A file could not be read or written.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was being done: "reading", "writing" and so on.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Makes an [`Error::Io`] out of an `io::Error`, for `map_err`.
+    pub fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+
+    /// The errno below, where there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Io { source, .. } | Self::LimitRefused { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}

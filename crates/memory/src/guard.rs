@@ -1,0 +1,48 @@
+//! The guard: a small process that outlives a killed controller just long enough to clean up.
+
+use crate::error::{Error, Result};
+use crate::runtime::{RuntimeDir, lift};
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Starts the guard as the given command. It lives as long as the returned child's standard input is
+/// open, that is, until the controller ends, however it ends.
+pub fn start(command: &[OsString]) -> Result<Child> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Error::Invalid("the guard's command is empty".into()));
+    };
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        // Its own process group: Ctrl-C is for the controller, which then ends in order.
+        .process_group(0)
+        .spawn()
+        .map_err(Error::io("starting", program))
+}
+
+/// The guard's life: waits for the end of input, then undoes what the controller left.
+pub fn watch(runtime: &RuntimeDir) -> Result<()> {
+    let mut ignored = Vec::new();
+    std::io::stdin().read_to_end(&mut ignored).map_err(Error::io("reading", "standard input"))?;
+    // An orderly end has undone everything already; taking the lock would create its directory anew.
+    if !runtime.undo().exists() {
+        return Ok(());
+    }
+    // Whoever holds the lock now is a new controller, which has cleaned up already.
+    // A dying process may close the pipe some time before the lock, so ask for a while.
+    let mut tries = 0;
+    let _lock = loop {
+        match runtime.lock() {
+            Ok(lock) => break lock,
+            Err(_) if tries >= 100 => return Ok(()),
+            Err(_) => tries += 1,
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    let failed = lift(runtime);
+    runtime.remove();
+    failed.into_iter().next().map_or(Ok(()), Err)
+}

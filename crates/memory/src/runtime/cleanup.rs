@@ -1,0 +1,85 @@
+//! Undoing: limits lifted, the frozen thawed, processes moved back, groups removed.
+
+use super::RuntimeDir;
+use super::origins::returning_to;
+use crate::error::{Error, Result};
+use crate::system::{processes, write};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a controller has made, written down before it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// The controller.
+    pub pid: i32,
+    /// The groups created, in every hierarchy.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Undo {
+    /// Reads it.
+    pub fn read(path: &Path) -> Option<Self> {
+        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
+        let draft = path.with_extension("new");
+        fs::write(&draft, text).map_err(Error::io("writing", &draft))?;
+        fs::rename(&draft, path).map_err(Error::io("renaming", &draft))
+    }
+}
+
+/// Undoes all that `undo.json` in the runtime directory names. Goes on past errors: the next step may
+/// still help. Gives what could not be undone; a group somebody else removed needs no undoing.
+pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
+    let mut failed = Vec::new();
+    if let Ok(limit_file) = fs::read(runtime.journal()) {
+        failed.extend(write(Path::new(OsStr::from_bytes(&limit_file)), "-1").err());
+    }
+    if let Some(undo) = Undo::read(&runtime.undo()) {
+        let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
+        for directory in undo.directories.iter().filter(|directory| directory.is_dir()) {
+            failed.extend(release(directory, &origins));
+        }
+    }
+    failed
+}
+
+fn release(directory: &Path, origins: &str) -> Vec<Error> {
+    let mut failed = Vec::new();
+    let lifted =
+        [("memory.limit_in_bytes", "-1"), ("memory.high", "max"), ("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
+    for (file, value) in lifted {
+        let path = directory.join(file);
+        if path.exists() {
+            failed.extend(write(&path, value).err());
+        }
+    }
+    // Processes may fork while they are moved: a few rounds, then what is left stays, unlimited.
+    for _ in 0..20 {
+        let members = processes::members(directory).unwrap_or_default();
+        for pid in &members {
+            let parent = directory.parent().unwrap_or(directory);
+            let target = returning_to(origins, *pid, directory).unwrap_or_else(|| parent.to_owned());
+            if write(target.join("cgroup.procs"), &pid.to_string()).is_err() {
+                let _gone_or_stays_unlimited = write(parent.join("cgroup.procs"), &pid.to_string());
+            }
+        }
+        match fs::remove_dir(directory) {
+            Ok(()) => return failed,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return failed,
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    failed.push(Error::Invalid(format!(
+        "{} still has processes and stays, without limits, until they end",
+        directory.display()
+    )));
+    failed
+}

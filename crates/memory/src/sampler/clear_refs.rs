@@ -1,0 +1,157 @@
+//! `clear_refs` and `smaps_rollup`: works on every kernel, for every user on their own processes.
+
+use super::{IdleRange, Request, Sampler};
+use crate::PAGE;
+use crate::control::Sample;
+use crate::error::{Error, Result};
+use crate::footprint::Footprint;
+use crate::system::processes;
+use crate::system::smaps::{self, Rollup};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// KiB in a page.
+const PAGE_KIB: u64 = PAGE / 1024;
+
+/// Smaller idle mappings are not worth a system call.
+const WORTH_EVICTING_KIB: u64 = 256;
+
+/// What is remembered of a process between readings.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// When it started: another start means another process with the same number.
+    started: u64,
+    /// Referenced pages at the last reading in this window.
+    referenced: u64,
+    /// Resident and swapped pages at the last reading.
+    virtual_pages: u64,
+    /// CPU time at the last reading, in ticks.
+    ticks: u64,
+}
+
+/// The sampler.
+#[derive(Debug, Default)]
+pub struct ClearRefs {
+    seen: HashMap<i32, Seen>,
+    footprint: Footprint,
+    /// Ranges that were idle through the whole window before this one.
+    idle_before: HashSet<(i32, u64)>,
+    began: Duration,
+    last: Duration,
+}
+
+/// One process's reading in pages, shared pages divided among those who share them.
+struct Reading {
+    referenced: u64,
+    watched: u64,
+    virtual_pages: u64,
+}
+
+impl Reading {
+    /// Opaque processes share libraries with each other: counted in full for each, a desktop's
+    /// hundred processes would seem to need many times what is there. What is shared with contributed
+    /// processes and charged to opaque ones is in "used but not watched", which is all kept.
+    fn of(rollup: Rollup) -> Self {
+        let share = if rollup.rss == 0 { 1.0 } else { rollup.pss as f64 / rollup.rss as f64 };
+        Self {
+            referenced: (rollup.referenced as f64 * share) as u64 / PAGE_KIB,
+            watched: rollup.pss / PAGE_KIB,
+            virtual_pages: ((rollup.rss as f64 * share) as u64 + rollup.swap) / PAGE_KIB,
+        }
+    }
+}
+
+/// A process may end at any time, and some hide even from root; that is no failure of the sampler.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EACCES | libc::EPERM))
+}
+
+impl Sampler for ClearRefs {
+    fn name(&self) -> &'static str {
+        "clear_refs + smaps_rollup"
+    }
+
+    fn begin_window(&mut self, request: &Request) -> Result<()> {
+        let first = self.seen.is_empty();
+        let idle = if first { Vec::new() } else { idle(&request.pids) };
+        self.idle_before = idle.iter().map(|range| (range.pid, range.start)).collect();
+        let mut seen = HashMap::with_capacity(request.pids.len());
+        for &pid in &request.pids {
+            match Rollup::read(pid).and_then(|rollup| smaps::clear_refs(pid).map(|()| rollup)) {
+                Ok(rollup) => {
+                    let (started, ticks) =
+                        (processes::started(pid).unwrap_or(0), processes::cpu_ticks(pid).unwrap_or(0));
+                    let virtual_pages = Reading::of(rollup).virtual_pages;
+                    seen.insert(pid, Seen { started, referenced: 0, virtual_pages, ticks });
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(Error::io("clearing", format!("/proc/{pid}/clear_refs"))(error)),
+            }
+        }
+        self.seen = seen;
+        self.footprint = Footprint::default();
+        (self.began, self.last) = (request.now, request.now);
+        Ok(())
+    }
+
+    fn sample(&mut self, request: &Request) -> Result<Sample> {
+        let (mut referenced, mut watched, mut hits, mut ticks) = (0, 0, 0, 0);
+        let mut alive = HashMap::with_capacity(request.pids.len());
+        for &pid in &request.pids {
+            let rollup = match Rollup::read(pid) {
+                Ok(rollup) => rollup,
+                Err(error) if is_passing(&error) => continue,
+                Err(error) => return Err(Error::io("reading", format!("/proc/{pid}/smaps_rollup"))(error)),
+            };
+            let reading = Reading::of(rollup);
+            let started = processes::started(pid).unwrap_or(0);
+            let cpu = processes::cpu_ticks(pid).unwrap_or(0);
+            let before = self.seen.get(&pid).copied().filter(|seen| seen.started == started).unwrap_or_default();
+            let allocated = reading.virtual_pages.saturating_sub(before.virtual_pages);
+            hits += reading.referenced.saturating_sub(before.referenced).saturating_sub(allocated);
+            ticks += if before.started == 0 { 0 } else { cpu.saturating_sub(before.ticks) };
+            referenced += reading.referenced;
+            watched += reading.watched;
+            let virtual_pages = reading.virtual_pages;
+            alive.insert(pid, Seen { started, referenced: reading.referenced, virtual_pages, ticks: cpu });
+        }
+        self.seen = alive;
+        let window = request.now.saturating_sub(self.began);
+        let elapsed = request.now.saturating_sub(self.last).as_secs_f64().max(1e-3);
+        self.last = request.now;
+        self.footprint.push(window.as_secs_f64(), referenced, hits);
+        Ok(Sample {
+            histogram: self.footprint.histogram(&request.shape),
+            beyond_noise: self.footprint.hits_beyond(request.noise_position),
+            referenced,
+            busy: Some(ticks as f64 / 100.0 / elapsed),
+            watched,
+            window,
+        })
+    }
+
+    /// Idle in this window and through the one before: this one alone may have just begun.
+    fn idle_ranges(&mut self, pids: &[i32]) -> Vec<IdleRange> {
+        idle(pids).into_iter().filter(|range| self.idle_before.contains(&(range.pid, range.start))).collect()
+    }
+}
+
+/// Private anonymous mappings of which nothing was referenced since the bits were cleared.
+fn idle(pids: &[i32]) -> Vec<IdleRange> {
+    let mut ranges = Vec::new();
+    for &pid in pids {
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps")) else { continue };
+        let idle = smaps::anonymous_mappings(&text)
+            .into_iter()
+            .filter(|mapping| mapping.referenced == 0 && mapping.rss >= WORTH_EVICTING_KIB);
+        ranges.extend(idle.map(|mapping| IdleRange {
+            pid,
+            start: mapping.start,
+            bytes: mapping.bytes,
+            resident: mapping.rss / PAGE_KIB,
+        }));
+    }
+    ranges
+}

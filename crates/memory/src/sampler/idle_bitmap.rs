@@ -1,0 +1,179 @@
+//! The idle-page bitmap: per physical page, for root, on kernels with idle page tracking.
+
+use super::{Request, Sampler};
+use crate::PAGE;
+use crate::control::Sample;
+use crate::error::{Error, Result};
+use crate::histogram::Histogram;
+use crate::lru::LruQueue;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// At most about this many pages are watched; LRU positions among a sample chosen by address are
+/// those of all pages divided by the sampling ratio, so a sample of the space gives the whole curve.
+const SAMPLED_PAGES: u64 = 8192;
+
+/// A page of a process.
+type VirtualPage = (i32, u64);
+
+/// The sampler: a true LRU queue over a sample of virtual pages.
+#[derive(Debug)]
+pub struct IdleBitmap {
+    bitmap: File,
+    path: PathBuf,
+    queue: LruQueue<VirtualPage>,
+    sampled: Vec<VirtualPage>,
+    /// One page in so many is sampled.
+    one_in: u64,
+    histogram: Option<Histogram>,
+    watched: u64,
+    began: Duration,
+}
+
+impl IdleBitmap {
+    /// Opens the bitmap.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bitmap = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("opening", path))?;
+        Ok(Self {
+            bitmap,
+            path: path.to_owned(),
+            queue: LruQueue::default(),
+            sampled: Vec::new(),
+            one_in: 1,
+            histogram: None,
+            watched: 0,
+            began: Duration::ZERO,
+        })
+    }
+
+    /// Chooses the pages to watch: those whose hashed address falls below the ratio, so that a page
+    /// stays chosen from window to window.
+    fn choose(&mut self, pids: &[i32]) {
+        self.watched = pids.iter().filter_map(|&pid| resident(pid)).sum();
+        self.one_in = self.watched.div_ceil(SAMPLED_PAGES).max(1).next_power_of_two();
+        self.sampled.clear();
+        for &pid in pids {
+            for (start, end) in mappings(pid) {
+                let pages = start / PAGE..end / PAGE;
+                self.sampled
+                    .extend(pages.filter(|page| hash(pid, *page).is_multiple_of(self.one_in)).map(|page| (pid, page)));
+            }
+        }
+    }
+
+    /// Sets the idle bit of a page, after telling whether it was still set: `None` if not resident.
+    fn test_and_set(&self, frame: u64) -> Result<bool> {
+        let (offset, bit) = (frame / 64 * 8, 1u64 << (frame % 64));
+        let mut word = [0; 8];
+        self.bitmap.read_exact_at(&mut word, offset).map_err(Error::io("reading", &self.path))?;
+        let idle = u64::from_ne_bytes(word) & bit != 0;
+        self.bitmap.write_all_at(&bit.to_ne_bytes(), offset).map_err(Error::io("writing", &self.path))?;
+        Ok(idle)
+    }
+
+    /// Goes over the sampled pages; those no longer idle move to the front of the queue.
+    fn walk(&mut self, histogram: &mut Histogram) -> Result<()> {
+        let mut open: Option<(i32, File)> = None;
+        for index in 0..self.sampled.len() {
+            let Some(&(pid, page)) = self.sampled.get(index) else { break };
+            if open.as_ref().is_none_or(|(of, _)| *of != pid) {
+                open = File::open(format!("/proc/{pid}/pagemap")).ok().map(|file| (pid, file));
+            }
+            let Some(frame) = open.as_ref().and_then(|(_, pagemap)| frame(pagemap, page)) else { continue };
+            if !self.test_and_set(frame)?
+                && let Some(position) = self.queue.access((pid, page))
+            {
+                histogram.add(position * self.one_in, self.one_in as f64);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for IdleBitmap {
+    fn name(&self) -> &'static str {
+        "idle-page bitmap"
+    }
+
+    fn begin_window(&mut self, request: &Request) -> Result<()> {
+        let ratio = self.one_in;
+        self.choose(&request.pids);
+        if self.one_in != ratio {
+            self.queue = LruQueue::default();
+        }
+        self.histogram = None;
+        self.began = request.now;
+        let mut ignored = request.shape.empty_like();
+        self.walk(&mut ignored)
+    }
+
+    fn sample(&mut self, request: &Request) -> Result<Sample> {
+        let mut histogram = self.histogram.take().unwrap_or_else(|| request.shape.empty_like());
+        self.walk(&mut histogram)?;
+        self.histogram = Some(histogram.clone());
+        Ok(Sample {
+            beyond_noise: histogram.misses_in(request.noise_position) as u64,
+            histogram,
+            referenced: self.watched,
+            busy: None,
+            watched: self.watched,
+            window: request.now.saturating_sub(self.began),
+        })
+    }
+}
+
+/// Physical frame of a virtual page, if resident and visible to us.
+fn frame(pagemap: &File, page: u64) -> Option<u64> {
+    let mut entry = [0; 8];
+    pagemap.read_exact_at(&mut entry, page * 8).ok()?;
+    let entry = u64::from_ne_bytes(entry);
+    let frame = entry & ((1 << 55) - 1);
+    (entry >> 63 == 1 && frame != 0).then_some(frame)
+}
+
+fn resident(pid: i32) -> Option<u64> {
+    fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn mappings(pid: i32) -> Vec<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let range = |line: &str| -> Option<(u64, u64)> {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let readable = words.next()?.starts_with('r');
+        let range = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        // A reservation of terabytes is no memory; going over it page by page would take for ever.
+        (readable && range.1 - range.0 < 1 << 40).then_some(range)
+    };
+    text.lines().filter_map(range).collect()
+}
+
+/// Splitmix64 of process and page.
+fn hash(pid: i32, page: u64) -> u64 {
+    let mut value = page ^ (pid as u64) << 40;
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_page_in_n_is_sampled_whatever_the_pattern() {
+        for one_in in [4u64, 16, 64] {
+            let sampled = (0..64_000u64).filter(|page| hash(77, page * 2).is_multiple_of(one_in)).count() as u64;
+            let expected = 64_000 / one_in;
+            assert!(sampled.abs_diff(expected) < expected / 5, "{sampled} of {expected}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_mappings_and_resident_pages() {
+        let me = std::process::id() as i32;
+        assert!(resident(me).unwrap() > 0 && !mappings(me).is_empty());
+    }
+}

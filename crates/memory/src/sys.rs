@@ -1,0 +1,63 @@
+//! Thin wrappers around system calls that have no safe form.
+
+use std::io;
+use std::time::Duration;
+
+/// The user whose rights count.
+pub fn effective_user() -> u32 {
+    // SAFETY: geteuid has no arguments, no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Sends a signal to one process.
+pub fn signal(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes two integers and touches no memory of ours.
+    if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// CPU time this thread has used.
+pub fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time this process has used.
+pub fn process_cpu() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Time since boot that does not jump.
+pub fn monotonic() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec that outlives the call.
+    unsafe { libc::clock_gettime(id, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Asks the kernel to page out a range of another process. Needs `CAP_SYS_NICE`.
+pub fn page_out(pid: i32, start: u64, bytes: u64) -> io::Result<u64> {
+    // SAFETY: pidfd_open takes two integers; the descriptor is closed below.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if pidfd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let range = libc::iovec { iov_base: start as *mut libc::c_void, iov_len: bytes as usize };
+    // SAFETY: `range` lives through the call; its address belongs to the other process and is only
+    // a number to us. MADV_PAGEOUT changes no contents, so a range that is gone is just an error.
+    let done = unsafe { libc::syscall(libc::SYS_process_madvise, pidfd, &raw const range, 1, libc::MADV_PAGEOUT, 0) };
+    let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as u64) };
+    // SAFETY: the descriptor was opened above and is used nowhere else.
+    unsafe { libc::close(pidfd as i32) };
+    result
+}
+
+/// Whether the effective user may write to a path.
+pub fn may_write(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `path` is a valid C string that outlives the call.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
+}

@@ -1,0 +1,107 @@
+//! Which processes there are, and whose.
+
+use crate::error::{Error, Result};
+use crate::sys;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// All processes this user may look into, kernel threads aside.
+pub fn all() -> Result<Vec<i32>> {
+    let user = sys::effective_user();
+    let entries = fs::read_dir("/proc").map_err(Error::io("listing", "/proc"))?;
+    let mine = |entry: &fs::DirEntry| user == 0 || entry.metadata().is_ok_and(|meta| meta.uid() == user);
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry)))
+        .filter(|(_, entry)| mine(entry))
+        .map(|(pid, _)| pid)
+        .collect())
+}
+
+/// Processes in a cgroup directory and all below it, except below `without`.
+pub fn below(group: &Path, without: &Path) -> Result<Vec<i32>> {
+    let mut found = Vec::new();
+    let mut open = vec![group.to_owned()];
+    while let Some(directory) = open.pop() {
+        if directory == without {
+            continue;
+        }
+        match members(&directory) {
+            Ok(members) => found.extend(members),
+            // A group may go while its siblings are read; the one asked for may not.
+            Err(_) if directory != group => continue,
+            Err(error) => return Err(error),
+        }
+        if let Ok(entries) = fs::read_dir(&directory) {
+            open.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+        }
+    }
+    Ok(found)
+}
+
+/// Processes directly in a cgroup.
+pub fn members(group: &Path) -> Result<Vec<i32>> {
+    let path = group.join("cgroup.procs");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid > 0).collect()),
+        // ENODEV: the group was removed while its file was open.
+        Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
+            Err(Error::GroupVanished(group.to_owned()))
+        }
+        Err(error) => Err(Error::io("reading", path)(error)),
+    }
+}
+
+/// Checks that a process exists and that the caller may decide over it.
+pub fn check(pid: i32) -> Result<()> {
+    if pid <= 0 {
+        return Err(Error::NoSuchProcess(pid));
+    }
+    let meta = fs::metadata(format!("/proc/{pid}")).map_err(|_| Error::NoSuchProcess(pid))?;
+    let user = sys::effective_user();
+    if user != 0 && meta.uid() != user { Err(Error::NotYours(pid)) } else { Ok(()) }
+}
+
+/// When a process started, in clock ticks since boot: with the pid, its identity.
+pub fn started(pid: i32) -> Option<u64> {
+    fields(pid)?.get(19)?.parse().ok()
+}
+
+/// CPU time used so far, in clock ticks (hundredths of a second).
+pub fn cpu_ticks(pid: i32) -> Option<u64> {
+    let fields = fields(pid)?;
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Major faults so far: pages that had to be read.
+pub fn major_faults(pid: i32) -> Option<u64> {
+    fields(pid)?.get(9)?.parse().ok()
+}
+
+/// Fields of `/proc/PID/stat` after the command name, which may itself hold blanks and brackets.
+fn fields(pid: i32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_that_is_gone_is_named() {
+        assert!(matches!(check(0), Err(Error::NoSuchProcess(0))));
+        assert!(matches!(check(i32::MAX), Err(Error::NoSuchProcess(i32::MAX))));
+        check(std::process::id() as i32).unwrap();
+    }
+
+    #[test]
+    fn this_process_has_an_identity_and_cpu_time() {
+        let me = std::process::id() as i32;
+        assert!(started(me).is_some() && cpu_ticks(me).is_some() && major_faults(me).is_some());
+        assert!(all().unwrap().contains(&me));
+    }
+}

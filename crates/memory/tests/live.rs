@@ -1,0 +1,219 @@
+//! The whole thing on this kernel: a box, a contributed process, and every way of ending.
+//!
+//! Needs root and a cgroup v1 or v2 memory hierarchy; says so and passes where they are missing.
+//! Each test has a box of its own and removes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use ullage_memory::control::Config;
+use ullage_memory::daemon::{Options, run};
+use ullage_memory::runtime::{RuntimeDir, Status, Undo, lift};
+use ullage_memory::system::mounts::Mounts;
+use ullage_memory::{Error, Result, join};
+
+/// A box with a limit of 96 MiB, removed at the end.
+struct Box96 {
+    path: PathBuf,
+    runtime: RuntimeDir,
+    _dir: tempfile::TempDir,
+    children: Vec<Child>,
+}
+
+impl Box96 {
+    fn new(name: &str) -> Option<Self> {
+        let Some(root) = Mounts::read().ok()?.v1_memory.filter(|_| running_as_root()) else {
+            eprintln!("skipped: needs root and a cgroup v1 memory hierarchy");
+            return None;
+        };
+        let path = root.join(format!("ullage-live-{}-{name}", std::process::id()));
+        if fs::create_dir(&path).is_err() {
+            eprintln!("skipped: {} cannot be created", path.display());
+            return None;
+        }
+        fs::write(path.join("memory.limit_in_bytes"), (96u64 << 20).to_string()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Some(Self { path, runtime: RuntimeDir::new(Some(dir.path().join("rt"))), _dir: dir, children: Vec::new() })
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            runtime: self.runtime.clone(),
+            within: Some(self.path.clone()),
+            sampler: Some("clear-refs".into()),
+            config: Config::default().sped_up(20.0),
+            guard: None,
+            until_empty: false,
+            log: None,
+        }
+    }
+
+    fn group(&self) -> PathBuf {
+        self.path.join("ullage.contributed")
+    }
+
+    fn freezer(&self) -> Option<PathBuf> {
+        let name = format!("ullage.contributed.{}", self.path.file_name().unwrap().to_string_lossy());
+        Some(Mounts::read().unwrap().v1_freezer?.join(name))
+    }
+
+    fn sleeper(&mut self) -> i32 {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        self.children.push(child);
+        pid
+    }
+
+    fn start(&self) -> Controller {
+        let (options, stop) = (self.options(), Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || run(&options, &flag));
+        wait("the controller's status", || Status::read(&self.runtime).is_ok() || thread.is_finished());
+        Controller { stop, thread }
+    }
+}
+
+impl Drop for Box96 {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ended = child.kill();
+            let _status = child.wait();
+        }
+        lift(&self.runtime);
+        for _ in 0..40 {
+            if fs::remove_dir(&self.path).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+struct Controller {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Controller {
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+
+    fn died_of(self) -> Error {
+        wait("the controller to end", || self.thread.is_finished());
+        self.thread.join().unwrap().unwrap_err()
+    }
+}
+
+fn running_as_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < until, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn in_group(group: &Path, pid: i32) -> bool {
+    fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| text.lines().any(|line| line == pid.to_string()))
+}
+
+#[test]
+fn marked_processes_are_bounded_and_nothing_is_left_at_the_end() {
+    let Some(mut sandbox) = Box96::new("end") else { return };
+    let pid = sandbox.sleeper();
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    wait("the limit", || {
+        let limit = fs::read_to_string(sandbox.group().join("memory.limit_in_bytes")).unwrap();
+        limit.trim().parse::<u64>().unwrap() < 96 << 20
+    });
+    wait("the status to list it", || Status::read(&sandbox.runtime).is_ok_and(|status| status.contributed == [pid]));
+    controller.end().unwrap();
+    assert!(!sandbox.group().exists() && !sandbox.runtime.path().exists());
+    assert!(sandbox.freezer().is_none_or(|path| !path.exists()));
+    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the process itself goes on");
+}
+
+#[test]
+fn pids_that_are_gone_or_missing_controllers_are_told() {
+    let Some(mut sandbox) = Box96::new("pids") else { return };
+    let pid = sandbox.sleeper();
+    let error = join::mark(&sandbox.runtime, pid).unwrap_err();
+    assert!(matches!(error, Error::NotRunning(_)), "{error}");
+    let controller = sandbox.start();
+    let mut child = sandbox.children.pop().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let error = join::mark(&sandbox.runtime, pid).unwrap_err();
+    assert!(matches!(error, Error::NoSuchProcess(gone) if gone == pid), "{error}");
+    let second = run(&sandbox.options(), &Arc::new(AtomicBool::new(false))).unwrap_err();
+    assert!(matches!(second, Error::AlreadyRunning(_)), "{second}");
+    controller.end().unwrap();
+}
+
+#[test]
+fn a_group_that_vanishes_ends_the_controller_with_its_name() {
+    let Some(sandbox) = Box96::new("vanish") else { return };
+    let controller = sandbox.start();
+    wait("the group to be removed", || fs::remove_dir(sandbox.group()).is_ok());
+    let error = controller.died_of();
+    assert!(matches!(&error, Error::GroupVanished(path) if *path == sandbox.group()), "{error}");
+    assert!(!sandbox.runtime.path().exists());
+    assert!(sandbox.freezer().is_none_or(|path| !path.exists()), "the other hierarchy is cleaned too");
+}
+
+#[test]
+fn what_a_killed_controller_left_is_cleaned_by_the_next_start() {
+    let Some(mut sandbox) = Box96::new("stale") else { return };
+    let pid = sandbox.sleeper();
+    // As left by kill -9: groups with a limit, a frozen process in them, undo.json, no lock held.
+    fs::create_dir(sandbox.group()).unwrap();
+    fs::write(sandbox.group().join("cgroup.procs"), pid.to_string()).unwrap();
+    fs::write(sandbox.group().join("memory.limit_in_bytes"), "1048576").unwrap();
+    let mut directories = vec![sandbox.group()];
+    if let Some(freezer) = sandbox.freezer() {
+        fs::create_dir(&freezer).unwrap();
+        fs::write(freezer.join("cgroup.procs"), pid.to_string()).unwrap();
+        fs::write(freezer.join("freezer.state"), "FROZEN").unwrap();
+        directories.push(freezer);
+    }
+    fs::create_dir_all(sandbox.runtime.path()).unwrap();
+    Undo { pid: i32::MAX, directories }.write(&sandbox.runtime.undo()).unwrap();
+    // An eviction was under way too.
+    fs::create_dir(sandbox.path.join("user")).unwrap();
+    let dipped = sandbox.path.join("user/memory.limit_in_bytes");
+    fs::write(&dipped, "8388608").unwrap();
+    fs::write(sandbox.runtime.journal(), dipped.to_str().unwrap()).unwrap();
+
+    let controller = sandbox.start();
+    assert!(fs::read_to_string(&dipped).unwrap().trim().parse::<u64>().unwrap() > 1 << 62, "the dip is undone");
+    assert!(!in_group(&sandbox.group(), pid), "and the process is out of the new group");
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    assert!(state.contains(" S "), "and thawed: {state}");
+    controller.end().unwrap();
+    assert!(!sandbox.group().exists());
+    fs::remove_dir(sandbox.path.join("user")).unwrap();
+}
+
+#[test]
+fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
+    use ullage_memory::backend::{Backend, V2};
+    // A v2 group whose memory.high is a full device: every write to it is refused with ENOSPC.
+    let dir = tempfile::tempdir().unwrap();
+    let group = dir.path().join("ullage.contributed");
+    fs::create_dir(&group).unwrap();
+    std::os::unix::fs::symlink("/dev/full", group.join("memory.high")).unwrap();
+    let mut backend = V2::create(dir.path(), group.clone()).unwrap();
+    let error = backend.limit(1000).unwrap_err();
+    assert!(matches!(&error, Error::LimitRefused { limit, .. } if limit == "4096000"), "{error}");
+    assert!(error.to_string().contains(group.to_str().unwrap()) && error.errno() == Some(28), "{error}");
+}

@@ -1,0 +1,230 @@
+//! A client: connections kept open per server, every request with a time-out.
+
+use crate::{ErrorBody, Problem, clock};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Why there is no good answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// The server could not be reached, or broke off: whether it acted is unknown.
+    #[error("talk to {server}: {reason}")]
+    Transport {
+        /// The server.
+        server: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The server answered with an error.
+    #[error(transparent)]
+    Refused(#[from] Problem),
+}
+
+impl CallError {
+    /// The server's word for the problem, if it is the server's.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Transport { .. } => None,
+            Self::Refused(problem) => Some(&problem.code),
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// How a client shows who it is, and how long it waits.
+#[derive(Clone)]
+pub struct Settings {
+    /// Certificates both ways; without it connections are plain.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// A bearer token.
+    pub token: Option<String>,
+    /// For one request, connection included.
+    pub timeout: Duration,
+    /// Longest answer accepted.
+    pub answer_max_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { tls: None, token: None, timeout: Duration::from_secs(60), answer_max_bytes: 64 << 20 }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("tls", &self.tls.is_some()).field("token", &self.token.is_some()).finish()
+    }
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// Talks to any number of servers, named `host:port`.
+#[derive(Debug, Default)]
+pub struct Client {
+    settings: Settings,
+    idle: Mutex<HashMap<String, Vec<Sender>>>,
+}
+
+impl Client {
+    /// A client without connections.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, idle: Mutex::new(HashMap::new()) }
+    }
+
+    /// One request, one answer of any status.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn send(
+        &self,
+        server: &str,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> Result<Reply, CallError> {
+        let failed = |reason: String| CallError::Transport { server: server.to_owned(), reason };
+        let call = self.attempt(server, method, path, headers, body);
+        match tokio::time::timeout(self.settings.timeout, call).await {
+            Ok(result) => result.map_err(failed),
+            Err(_) => Err(failed(format!("no answer within {:?}", self.settings.timeout))),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        server: &str,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> Result<Reply, String> {
+        loop {
+            let kept = self.idle.lock().get_mut(server).and_then(Vec::pop);
+            let was_kept = kept.is_some();
+            let mut sender = match kept {
+                Some(sender) if sender.is_closed() => continue,
+                Some(sender) => sender,
+                None => self.connect(server).await?,
+            };
+            let mut request = Request::builder().method(method.clone()).uri(path).header("host", server);
+            request = request.header(clock::TIME_HEADER, clock::now_ms());
+            if let Some(token) = &self.settings.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            for (name, value) in headers {
+                request = request.header(*name, value);
+            }
+            let request = request.body(Full::new(body.clone())).map_err(|error| error.to_string())?;
+            // A kept connection may just have been closed by the server; if nothing was sent, another one serves.
+            if sender.ready().await.is_err() && was_kept {
+                continue;
+            }
+            let response = match sender.try_send_request(request).await {
+                Ok(response) => response,
+                Err(error) if was_kept && error.message().is_some() => continue,
+                Err(error) => return Err(error.into_error().to_string()),
+            };
+            let (head, incoming) = response.into_parts();
+            let body = Limited::new(incoming, self.settings.answer_max_bytes).collect().await;
+            let body = body.map_err(|error| error.to_string())?.to_bytes();
+            if !sender.is_closed() {
+                self.idle.lock().entry(server.to_owned()).or_default().push(sender);
+            }
+            return Ok(Reply { status: head.status, headers: head.headers, body });
+        }
+    }
+
+    async fn connect(&self, server: &str) -> Result<Sender, String> {
+        let stream = TcpStream::connect(server).await.map_err(|error| error.to_string())?;
+        let _ = stream.set_nodelay(true);
+        match &self.settings.tls {
+            None => Self::handshake(stream).await,
+            Some(config) => {
+                let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
+                let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+                let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
+                Self::handshake(stream.map_err(|error| error.to_string())?).await
+            }
+        }
+    }
+
+    async fn handshake<S>(stream: S) -> Result<Sender, String>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        tokio::spawn(async move {
+            // Its end is seen by the next request.
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    /// As [`Self::send`], with every status but success turned into the server's problem.
+    ///
+    /// # Errors
+    /// When there is no answer or it is a refusal.
+    pub async fn call(
+        &self,
+        server: &str,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Bytes,
+    ) -> Result<Reply, CallError> {
+        let reply = self.send(server, method, path, headers, body).await?;
+        if reply.status.is_success() {
+            return Ok(reply);
+        }
+        let problem = serde_json::from_slice::<ErrorBody>(&reply.body)
+            .map(|body| Problem { status: reply.status.as_u16(), ..body.error })
+            .unwrap_or_else(|_| Problem::new(reply.status, "http", String::from_utf8_lossy(&reply.body)));
+        Err(problem.into())
+    }
+
+    /// JSON in, JSON out.
+    ///
+    /// # Errors
+    /// As [`Self::call`], and when the answer is something else.
+    pub async fn json<A: Serialize, B: DeserializeOwned>(
+        &self,
+        server: &str,
+        method: Method,
+        path: &str,
+        body: Option<&A>,
+    ) -> Result<B, CallError> {
+        let failed = |error: serde_json::Error| CallError::Transport {
+            server: server.to_owned(),
+            reason: format!("its answer is unexpected: {error}"),
+        };
+        let bytes = match body {
+            Some(body) => Bytes::from(serde_json::to_vec(body).map_err(failed)?),
+            None => Bytes::new(),
+        };
+        let reply = self.call(server, method, path, &[], bytes).await?;
+        serde_json::from_slice(&reply.body).map_err(failed)
+    }
+}

@@ -1,0 +1,142 @@
+//! Secrets in files. A secret is never an argument, never in a log, and its file is readable by its owner only.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a secret was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file system refused.
+    #[error("read or write {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Others could read it.
+    #[error("{path} has mode {mode:04o}; a secret's file must have mode 0600 (chmod 600 {path})")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It is not what it should be.
+    #[error("{path} does not hold {what}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+}
+
+/// Reads a secret file, refusing one that group or others can touch.
+///
+/// # Errors
+/// When the file cannot be read, or its mode allows others anything.
+pub fn read(path: &Path) -> Result<Vec<u8>, KeyFileError> {
+    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(KeyFileError::Open { path: path.to_owned(), mode });
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(io)?;
+    Ok(bytes)
+}
+
+/// Reads a file of [`new_key`]: 64 hexadecimal digits.
+///
+/// # Errors
+/// As [`read`], and when it is something else.
+pub fn read_key(path: &Path) -> Result<[u8; 32], KeyFileError> {
+    let bytes = read(path)?;
+    let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
+    from_hex(text).ok_or_else(|| KeyFileError::Content { path: path.to_owned(), what: "64 hexadecimal digits" })
+}
+
+/// Writes a new secret file with mode 0600; an existing one is never overwritten.
+///
+/// # Errors
+/// When it exists or cannot be written.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(io)?;
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)
+}
+
+/// Makes a random key and writes it as 64 hexadecimal digits.
+///
+/// # Errors
+/// As [`write()`].
+pub fn new_key(path: &Path) -> Result<(), KeyFileError> {
+    write(path, format!("{}\n", to_hex(&random_key())).as_bytes())
+}
+
+/// Writes a given key as 64 hexadecimal digits.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_key(path: &Path, key: &[u8; 32]) -> Result<(), KeyFileError> {
+    write(path, format!("{}\n", to_hex(key)).as_bytes())
+}
+
+/// 32 random bytes of the kernel.
+///
+/// # Panics
+/// When the kernel has no randomness to give: nothing sensible can follow.
+pub fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).expect("the kernel gives random bytes");
+    key
+}
+
+/// A random number of the kernel.
+pub fn random_u64() -> u64 {
+    let key = random_key();
+    u64::from_le_bytes([key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]])
+}
+
+/// Lower-case hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Back from [`to_hex`], if the length is right.
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        new_key(&path).unwrap();
+        read_key(&path).unwrap();
+        for mode in [0o640, 0o604, 0o660, 0o620] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(read_key(&path), Err(KeyFileError::Open { .. })), "{mode:o}");
+        }
+        assert!(new_key(&path).is_err(), "a key is never overwritten");
+    }
+}

@@ -1,0 +1,20 @@
+//! HTTP/1.1 with mutual TLS, the small certificate authority, tokens and limits: what bank, store and client share.
+//!
+//! Nothing here knows of vouchers. A server is one async function from request to answer ([`server::serve`]); who asks is
+//! a [`Peer`], established by certificate or by [`token`].
+
+#![deny(missing_docs)]
+
+mod answer;
+pub mod client;
+pub mod clock;
+pub mod keyfile;
+pub mod limit;
+mod peer;
+pub mod pki;
+pub mod server;
+pub mod tls;
+pub mod token;
+
+pub use answer::{Answer, Body, ErrorBody, Problem, json, read_body, read_json};
+pub use peer::{Peer, Role};

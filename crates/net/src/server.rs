@@ -1,0 +1,188 @@
+//! A server: connections in, one async function from request to answer, everything bounded.
+
+use crate::limit::RateLimit;
+use crate::token::Bearer;
+use crate::{Answer, Peer, Problem, clock, tls};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// What bounds a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time; more wait to be accepted.
+    pub connections: usize,
+    /// Bytes of a request's head; more is answered with 431.
+    pub head_bytes: usize,
+    /// Time to send a request's head, and to finish a TLS handshake.
+    pub head_timeout: Duration,
+    /// Time from head to answer.
+    pub request_timeout: Duration,
+    /// Requests a second of one party; zero is no limit.
+    pub requests_per_second: u32,
+    /// How far a sender's clock may be from ours.
+    pub clock_tolerance_ms: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            head_bytes: 64 << 10,
+            head_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            requests_per_second: 0,
+            clock_tolerance_ms: clock::TOLERANCE_MS,
+        }
+    }
+}
+
+/// How a server knows who asks.
+#[derive(Clone, Default)]
+pub struct Gate {
+    /// Certificates both ways; without it the connection is plain and only tokens count.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// The key of user tokens.
+    pub token_key: Option<[u8; 32]>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("tls", &self.tls.is_some()).field("tokens", &self.token_key.is_some()).finish()
+    }
+}
+
+struct Shared<H> {
+    handler: H,
+    gate: Gate,
+    limits: Limits,
+    rate: RateLimit,
+}
+
+/// Answers requests on `listener` until `end` completes. The handler gets authenticated requests only.
+pub async fn serve<H, F>(listener: TcpListener, gate: Gate, limits: Limits, handler: H, end: impl Future<Output = ()>)
+where
+    H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Answer, Problem>> + Send,
+{
+    let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
+    let shared = Arc::new(Shared { handler, gate, limits, rate });
+    let places = Arc::new(Semaphore::new(limits.connections));
+    tokio::pin!(end);
+    // Dropped at the end, and the connections with it: nothing is answered after this returns.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut end => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors: let some connections end first.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            let _place = place;
+            match shared.gate.tls.clone() {
+                None => connection(shared, stream, None).await,
+                Some(config) => {
+                    let handshake = TlsAcceptor::from(config).accept(stream);
+                    let Ok(Ok(stream)) = tokio::time::timeout(shared.limits.head_timeout, handshake).await else {
+                        return;
+                    };
+                    let certificates = stream.get_ref().1.peer_certificates();
+                    let peer = certificates.and_then(|chain| tls::peer_of(chain.first()?));
+                    if peer.is_some() {
+                        connection(shared, stream, peer).await;
+                    }
+                }
+            }
+        });
+    }
+    connections.shutdown().await;
+}
+
+async fn connection<H, F, S>(shared: Arc<Shared<H>>, stream: S, peer: Option<Peer>)
+where
+    H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Answer, Problem>> + Send,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = shared.limits;
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        let peer = peer.clone();
+        async move { Ok::<_, Infallible>(answer(&shared, peer, request).await.unwrap_or_else(Problem::answer)) }
+    });
+    // An error here is a client that went away or spoke something else; there is nobody to tell.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.head_bytes.max(8192))
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn answer<H, F>(shared: &Shared<H>, peer: Option<Peer>, request: Request<Incoming>) -> Result<Answer, Problem>
+where
+    H: Fn(Request<Incoming>, Peer) -> F,
+    F: Future<Output = Result<Answer, Problem>>,
+{
+    let head_bytes: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>()
+            + request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    if head_bytes > shared.limits.head_bytes {
+        let message = format!("a request's head has at most {} bytes", shared.limits.head_bytes);
+        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
+    }
+    let peer = authenticate(&shared.gate, peer, &request)?;
+    if !shared.rate.allows(&peer.name, Instant::now()) {
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", "more requests than this server allows"));
+    }
+    if let Some(theirs) = request.headers().get(clock::TIME_HEADER) {
+        let theirs = theirs.to_str().ok().and_then(|text| text.parse().ok());
+        let agrees = theirs.is_some_and(|at| clock::agrees(at, clock::now_ms(), shared.limits.clock_tolerance_ms));
+        if !agrees {
+            let message = format!("the clocks differ by more than {} ms", shared.limits.clock_tolerance_ms);
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "clock", message));
+        }
+    }
+    let answer = (shared.handler)(request, peer);
+    tokio::time::timeout(shared.limits.request_timeout, answer).await.unwrap_or_else(|_| {
+        Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "the request took too long; its outcome is unknown"))
+    })
+}
+
+/// A token names the user; the certificate below it must then be of a node (which acts for users), or the user's own.
+fn authenticate(gate: &Gate, peer: Option<Peer>, request: &Request<Incoming>) -> Result<Peer, Problem> {
+    let refuse = |message: &str| Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", message);
+    let header = request.headers().get("authorization");
+    let Some(header) = header else {
+        return peer.ok_or_else(|| refuse("neither a certificate nor a token was shown"));
+    };
+    let token = header.to_str().ok().and_then(|text| text.strip_prefix("Bearer "));
+    let (Some(token), Some(key)) = (token, &gate.token_key) else {
+        return Err(refuse("this server takes no such authorization"));
+    };
+    let bearer = Bearer::verify(key, token, clock::now_secs()).map_err(|error| refuse(&error.to_string()))?;
+    match peer {
+        Some(peer) if peer != bearer && peer.role != crate::Role::Node => {
+            Err(refuse("the certificate is of another party than the token, and not of a node"))
+        }
+        _ => Ok(bearer),
+    }
+}

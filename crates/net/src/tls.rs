@@ -1,0 +1,118 @@
+//! TLS configurations: both ends always show a certificate of the one authority.
+
+use crate::keyfile::{self, KeyFileError};
+use crate::{Peer, Role};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Which files make a party.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The authority's certificate.
+    pub authority: PathBuf,
+    /// The party's certificate.
+    pub certificate: PathBuf,
+    /// The party's key, mode 0600.
+    pub key: PathBuf,
+}
+
+impl Files {
+    /// The files of `name` as `ullage pki` lays them out.
+    pub fn in_directory(directory: &Path, name: &str) -> Self {
+        Self {
+            authority: directory.join("ca.pem"),
+            certificate: directory.join(format!("{name}.pem")),
+            key: directory.join(format!("{name}.key")),
+        }
+    }
+}
+
+/// Why a configuration cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The key's file.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// A file that is no PEM of the right kind.
+    #[error("read {0}: {1}")]
+    Pem(PathBuf, rustls::pki_types::pem::Error),
+    /// The parts do not fit together.
+    #[error("set TLS up: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The certificates of clients cannot be checked.
+    #[error("set TLS up: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+type Loaded = (RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn load(files: &Files) -> Result<Loaded, TlsError> {
+    let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        CertificateDer::pem_file_iter(path)
+            .and_then(Iterator::collect)
+            .map_err(|error| TlsError::Pem(path.to_owned(), error))
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(&files.authority)? {
+        roots.add(authority)?;
+    }
+    let key = keyfile::read(&files.key)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| TlsError::Pem(files.key.clone(), error))?;
+    Ok((roots, certificates(&files.certificate)?, key))
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// For a server: clients without a certificate of the authority get no connection.
+///
+/// # Errors
+/// When the files are missing, readable by others, or do not fit.
+pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
+    let (roots, certificates, key) = load(files)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// For a client.
+///
+/// # Errors
+/// As [`server`].
+pub fn client(files: &Files) -> Result<Arc<ClientConfig>, TlsError> {
+    let (roots, certificates, key) = load(files)?;
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Name and role in a certificate that has already been verified; `None` if it is not of our making.
+pub fn peer_of(certificate: &[u8]) -> Option<Peer> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let role: Role = subject.iter_organizational_unit().next()?.as_str().ok()?.parse().ok()?;
+    Some(Peer { name, role })
+}
+
+/// The peer in a certificate's file.
+///
+/// # Errors
+/// When it cannot be read or has no name and role.
+pub fn peer_in_file(path: &Path) -> Result<Option<Peer>, TlsError> {
+    let certificate = CertificateDer::from_pem_file(path).map_err(|error| TlsError::Pem(path.to_owned(), error))?;
+    Ok(peer_of(&certificate))
+}

@@ -1,0 +1,245 @@
+//! What callers and the worker of a `dir` pool share.
+
+use super::leaf::{self, Leaf, Leaves};
+use super::marker::Claim;
+use super::probe::Abilities;
+use super::record::{self, Record};
+use super::series::Series;
+use super::stats::Counters;
+use super::{PoolConfig, name};
+use crate::{Binding, Error, Fresh, Marks, Numbers};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ullage_policy::place;
+use ullage_types::{FileId, Generation};
+
+/// Most ready files of a pool, however many descriptors there may be.
+const MOST_READY: u32 = 8192;
+
+/// Shared state of a pool.
+pub struct Core {
+    pub path: PathBuf,
+    pub claim: Claim,
+    pub config: PoolConfig,
+    pub abilities: Abilities,
+    pub numbers: Arc<dyn Numbers>,
+    pub marks: Arc<dyn Marks>,
+    pub leaves: Leaves,
+    pub series: Box<[Series]>,
+    /// Ready files of all series; each holds a descriptor.
+    pub ready: AtomicU32,
+    /// Most of them, by the descriptors that this process may have.
+    pub most_ready: u32,
+    /// Nothing is made ready any more.
+    pub closing: AtomicBool,
+    pub counters: Counters,
+    random: AtomicU64,
+}
+
+impl Core {
+    pub fn new(
+        path: PathBuf,
+        claim: Claim,
+        config: PoolConfig,
+        abilities: Abilities,
+        numbers: Arc<dyn Numbers>,
+        marks: Arc<dyn Marks>,
+    ) -> Self {
+        let series = (0..config.sparse.series()).map(|_| Series::default()).collect();
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+        let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
+        Self {
+            leaves: Leaves::new(config.sparse),
+            series,
+            ready: AtomicU32::new(0),
+            most_ready: u32::try_from(descriptors / 4).unwrap_or(u32::MAX).min(MOST_READY),
+            closing: AtomicBool::new(false),
+            counters: Counters::default(),
+            random: AtomicU64::new(seed ^ u64::from(std::process::id())),
+            path,
+            claim,
+            config,
+            abilities,
+            numbers,
+            marks,
+        }
+    }
+
+    /// A random number (splitmix64); it decides between sibling directories and nothing else.
+    pub fn random(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let z = self.random.fetch_add(STEP, Ordering::Relaxed);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn root(&self) -> &OwnedFd {
+        &self.claim.root
+    }
+
+    pub fn full_path(&self, leaf: &str, name: &str) -> PathBuf {
+        Path::new(&self.path).join(leaf).join(name)
+    }
+
+    /// The directory of a leaf that a binding names.
+    pub fn leaf_dir(&self, leaf: &Leaf) -> rustix::io::Result<Arc<OwnedFd>> {
+        leaf.dir(self.root())
+    }
+
+    pub fn record(&self, file: FileId, generation: Generation) -> Record {
+        let space = *self.config.space.0.first_chunk().unwrap_or(&[0; 8]);
+        Record { space, file, generation, annotation: None }
+    }
+
+    /// Writes the extended attribute, where the file system below has them.
+    pub fn write_record(&self, file: impl AsFd, record: &Record) -> rustix::io::Result<()> {
+        if self.abilities.xattrs {
+            rustix::fs::fsetxattr(file, record::NAME, &record.encode(), XattrFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    /// The extended attribute of a backing file of this space, if it has a whole one.
+    pub fn read_record(&self, file: impl AsFd) -> rustix::io::Result<Option<Record>> {
+        let mut bytes = [0u8; record::LENGTH + 1];
+        match rustix::fs::fgetxattr(file, record::NAME, &mut bytes[..]) {
+            Ok(length) => {
+                let record = bytes.get(..length).and_then(Record::decode);
+                Ok(record.filter(|record| self.config.space.0.starts_with(&record.space)))
+            }
+            Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes a new backing file in this series, in the leaf where the rule says. The leaf is marked before.
+    pub fn make(&self, index: usize) -> Result<Fresh, Error> {
+        let series = &self.series[index];
+        let mut guard = series.leaves.lock();
+        let leaves = match &mut *guard {
+            Some(leaves) => leaves,
+            none => none.insert(place::Leaves::new(self.config.sparse.entries, self.count_leaves(index)?)),
+        };
+        let number = loop {
+            match leaves.next() {
+                place::Next::Use(number) => break number,
+                place::Next::Count(number) => {
+                    let path = self.config.sparse.leaf(index, number);
+                    leaves.learn(number, self.count_files(&path)?);
+                }
+                place::Next::Make(number) => {
+                    self.make_leaf(&self.config.sparse.leaf(index, number))?;
+                    leaves.learn(number, 0);
+                }
+            }
+        };
+        let leaf = self.leaves.get(&self.config.sparse.leaf(index, number));
+        let fresh = self.make_in(&leaf)?;
+        leaves.took(number);
+        Ok(fresh)
+    }
+
+    fn make_in(&self, leaf: &Leaf) -> Result<Fresh, Error> {
+        let dir = self.leaf_dir(leaf).map_err(Error::io("open", self.path.join(&*leaf.path)))?;
+        let (file, generation) = self.numbers.next();
+        leaf.enter(generation, &*self.marks)?;
+        let name = name::of(file, generation);
+        let made = self.make_file(&dir, &name, file, generation);
+        if made.is_err() {
+            leaf.leave(generation);
+        }
+        let opened = made.map_err(Error::io("create", self.full_path(&leaf.path, &name)))?;
+        let binding = Binding { file, generation, locator: name::locator(&leaf.path, &name) };
+        Ok(Fresh { binding, file: Arc::new(opened) })
+    }
+
+    fn make_file(&self, dir: &OwnedFd, name: &str, file: FileId, generation: Generation) -> rustix::io::Result<File> {
+        // O_EXCL: should numbers ever repeat, nobody gets a file with another's bytes.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
+        if let Err(errno) = self.write_record(&opened, &self.record(file, generation)) {
+            // Best effort: the leaf is marked, so a leftover is found again.
+            let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
+            return Err(errno);
+        }
+        Ok(opened.into())
+    }
+
+    /// Makes the lost file of a binding again, empty.
+    pub fn recreate(&self, binding: &Binding) -> Result<File, Error> {
+        let (path, name) = name::split_binding(binding)?;
+        self.make_leaf(path)?;
+        let leaf = self.leaves.get(path);
+        let dir = self.leaf_dir(&leaf).map_err(Error::io("open", self.path.join(path)))?;
+        let entered = leaf.enter(binding.generation, &*self.marks)?;
+        // The series counts anew when it next needs a leaf; this one may exceed its entries until then.
+        let made = self.make_file(&dir, name, binding.file, binding.generation);
+        if made.is_err() && entered {
+            leaf.leave(binding.generation);
+        }
+        made.map_err(Error::io("create", self.full_path(path, name)))
+    }
+
+    /// How many leaves a series has: they are made in order and never removed.
+    fn count_leaves(&self, index: usize) -> Result<u32, Error> {
+        let exists = |number: u32| {
+            let path = self.config.sparse.leaf(index, number);
+            match rustix::fs::statat(self.root(), &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Ok(true),
+                Err(Errno::NOENT) => Ok(false),
+                Err(errno) => Err(Error::io("look for", self.path.join(path))(errno)),
+            }
+        };
+        let mut above = 1;
+        while exists(above - 1)? {
+            above *= 2;
+        }
+        // The first that is missing lies in (above / 2 - 1, above - 1].
+        let (mut low, mut high) = (above / 2, above - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            if exists(middle)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// How many files there are in a leaf.
+    pub fn count_files(&self, path: &str) -> Result<u32, Error> {
+        let fail = |errno| Error::io("list", self.path.join(path))(errno);
+        let dir = leaf::open_directory(self.root(), path).map_err(fail)?;
+        let mut files = 0;
+        for entry in rustix::fs::Dir::new(dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            files += u32::from(entry.file_type() != rustix::fs::FileType::Directory);
+        }
+        Ok(files)
+    }
+
+    /// Makes a leaf and what is above it, durably: once per `entries` files.
+    fn make_leaf(&self, path: &str) -> Result<(), Error> {
+        for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
+            let part = &path[..at];
+            match rustix::fs::mkdirat(self.root(), part, Mode::from_raw_mode(0o700)) {
+                Ok(()) => {
+                    let above = part.rsplit_once('/').map_or(".", |(above, _)| above);
+                    let above =
+                        leaf::open_directory(self.root(), above).map_err(Error::io("open", self.path.join(above)))?;
+                    rustix::fs::fsync(above).map_err(Error::io("flush", self.path.join(part)))?;
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(Error::io("create", self.path.join(part))(errno)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Leaf directories: their descriptors, and which of their files a crash could leave in doubt.
+
+use crate::{Error, Marks};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use ullage_policy::place::Sparse;
+use ullage_types::Generation;
+
+/// Descriptors kept open; those of other leaves are opened when they are needed.
+const MOST_DESCRIPTORS: usize = 512;
+
+/// A leaf directory in use.
+pub struct Leaf {
+    /// Its path relative to the pool's root; what [`Marks`] knows it by.
+    pub path: Box<str>,
+    /// Its series and number, if it is of the shape that new files get.
+    pub place: Option<(usize, u32)>,
+    dir: Mutex<Option<Arc<OwnedFd>>>,
+    doubt: Mutex<Doubt>,
+    used: AtomicBool,
+}
+
+/// Invariant: `marked` whenever `busy` is not empty.
+struct Doubt {
+    /// Generations that are ready, open for writing, or being removed.
+    busy: FxHashSet<u64>,
+    marked: bool,
+    /// When `busy` last changed.
+    changed: Instant,
+}
+
+impl Leaf {
+    /// Notes that a file of this leaf may differ from the catalog from now on; returns when that is durable, and
+    /// whether it was not noted already.
+    pub fn enter(&self, generation: Generation, marks: &dyn Marks) -> Result<bool, Error> {
+        let mut doubt = self.doubt.lock();
+        if !doubt.marked {
+            marks.mark(self.path.as_bytes())?;
+            doubt.marked = true;
+        }
+        doubt.changed = Instant::now();
+        Ok(doubt.busy.insert(generation.0))
+    }
+
+    /// The file and the catalog agree again.
+    pub fn leave(&self, generation: Generation) {
+        let mut doubt = self.doubt.lock();
+        if doubt.busy.remove(&generation.0) {
+            doubt.changed = Instant::now();
+        }
+    }
+
+    /// The directory. ENOENT when there is none.
+    pub fn dir(&self, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
+        let mut dir = self.dir.lock();
+        if let Some(dir) = &*dir {
+            return Ok(Arc::clone(dir));
+        }
+        let opened = Arc::new(open_directory(root, &self.path)?);
+        *dir = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Since when this leaf has been marked for nothing.
+    fn idle_since(&self) -> Option<Instant> {
+        let doubt = self.doubt.try_lock()?;
+        (doubt.marked && doubt.busy.is_empty()).then_some(doubt.changed)
+    }
+
+    /// Clears the mark if nothing happened since `idle`.
+    fn clear(&self, idle: Instant, marks: &dyn Marks) {
+        let mut doubt = self.doubt.lock();
+        if doubt.marked && doubt.busy.is_empty() && doubt.changed == idle {
+            doubt.marked = false;
+            marks.clear(self.path.as_bytes());
+        }
+    }
+}
+
+/// The leaves in use.
+pub struct Leaves {
+    sparse: Sparse,
+    leaves: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
+}
+
+impl Leaves {
+    /// None yet.
+    pub fn new(sparse: Sparse) -> Self {
+        Self { sparse, leaves: RwLock::default() }
+    }
+
+    /// The leaf with this path, whether or not there is such a directory.
+    pub fn get(&self, path: &str) -> Arc<Leaf> {
+        if let Some(leaf) = self.leaves.read().get(path) {
+            leaf.used.store(true, Ordering::Relaxed);
+            return Arc::clone(leaf);
+        }
+        let make = || {
+            let doubt = Doubt { busy: FxHashSet::default(), marked: false, changed: Instant::now() };
+            Arc::new(Leaf {
+                path: path.into(),
+                place: self.sparse.parse(path),
+                dir: Mutex::default(),
+                doubt: Mutex::new(doubt),
+                used: AtomicBool::new(true),
+            })
+        };
+        Arc::clone(self.leaves.write().entry(path.into()).or_insert_with(make))
+    }
+
+    /// Clears the marks of leaves that were idle for this long. What they hold is flushed first, by `sync`: a file that
+    /// is recorded as closed with a size that a power cut takes away would be wrong in an unmarked leaf.
+    pub fn clear_idle(&self, idle_for: Duration, marks: &dyn Marks, sync: impl FnOnce() -> bool) {
+        let idle = |leaf: &Arc<Leaf>| {
+            leaf.idle_since().filter(|since| since.elapsed() >= idle_for).map(|since| (Arc::clone(leaf), since))
+        };
+        let idle: Vec<_> = self.leaves.read().values().filter_map(idle).collect();
+        if !idle.is_empty() && sync() {
+            for (leaf, since) in idle {
+                leaf.clear(since, marks);
+            }
+        }
+    }
+
+    /// Closes the descriptors, and forgets the leaves, that were not used since the last time, once there are many.
+    pub fn trim(&self) {
+        let mut leaves = self.leaves.write();
+        if leaves.len() > MOST_DESCRIPTORS {
+            leaves.retain(|_, leaf| {
+                let used = leaf.used.swap(false, Ordering::Relaxed);
+                used || Arc::strong_count(leaf) > 1 || leaf.doubt.lock().marked
+            });
+        }
+    }
+}
+
+/// Opens a directory below the root; symbolic links are not followed, anywhere on the path.
+pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}

@@ -1,0 +1,208 @@
+//! `.ullage-pool.toml` at a pool's root: whose the directory is. Its lock says that a process is using it.
+
+use super::config::Uuid;
+use crate::Error;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// The marker's name.
+pub const NAME: &str = ".ullage-pool.toml";
+const NEW: &str = ".ullage-pool.toml.new";
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    /// Version of the layout on disk.
+    format: u32,
+    space: String,
+    pool: String,
+    /// Seconds since 1970.
+    created: u64,
+}
+
+/// Only the version: what every later format will still have.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// A pool directory that is ours until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    /// The directory.
+    pub root: OwnedFd,
+    /// Which pool it is.
+    pub pool: Uuid,
+    /// Whether this is its first use.
+    pub first: bool,
+    /// Holds the lock.
+    _lock: Lock,
+}
+
+/// Gives the lock back by name: closing the descriptor is not enough while a child that is just being started has a copy.
+#[derive(Debug)]
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It ends with the last descriptor at the latest.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// Claims the directory for a pool of this space: makes the marker at first use, else checks it.
+pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, Error> {
+    let shown = path.display();
+    let refuse = |text: String| Err(Error::Unusable(text));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(root) => root,
+        Err(Errno::NOENT) => {
+            return refuse(format!(
+                "the pool {shown} does not exist: create the directory, or mount the disk that it is on"
+            ));
+        }
+        Err(Errno::NOTDIR) => return refuse(format!("the pool {shown} is not a directory")),
+        Err(Errno::ACCESS) => return refuse(format!("the pool {shown} may not be read by this user: {OWNERSHIP}")),
+        Err(errno) => return Err(Error::io("open", path)(errno)),
+    };
+    check_writable(&root, path)?;
+    let marker =
+        match rustix::fs::openat(&root, NAME, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(marker) => marker,
+            Err(Errno::NOENT) => {
+                if let Some(pool) = expected {
+                    return refuse(format!(
+                        "the pool {shown} has no {NAME}: it is not the pool {pool} that this space used before; \
+                     mount the right disk there, or correct the path"
+                    ));
+                }
+                return first_use(root, path, space);
+            }
+            Err(Errno::ACCESS) => return refuse(format!("{shown}/{NAME} may not be read by this user: {OWNERSHIP}")),
+            Err(errno) => return Err(Error::io("open", path.join(NAME))(errno)),
+        };
+    lock(&marker, path)?;
+    let mut text = String::new();
+    File::from(marker.try_clone().map_err(Error::io("open", path.join(NAME)))?)
+        .read_to_string(&mut text)
+        .map_err(Error::io("read", path.join(NAME)))?;
+    let pool = check(&text, path, space, expected)?;
+    Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
+}
+
+const OWNERSHIP: &str = "run as the user that owns the directory, or give it to this one with chown";
+
+/// Refuses a directory in which this user cannot create files, in the words of the reason.
+fn check_writable(root: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let shown = path.display();
+    match rustix::fs::accessat(root, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, AtFlags::EACCESS)
+    {
+        Ok(()) => Ok(()),
+        Err(Errno::ROFS) => Err(Error::Unusable(format!(
+            "the pool {shown} is on a file system that is mounted read-only: remount it with 'mount -o remount,rw', \
+             after looking for errors in the kernel's log"
+        ))),
+        Err(Errno::ACCESS | Errno::PERM) => {
+            Err(Error::Unusable(format!("the pool {shown} may not be written by this user: {OWNERSHIP}")))
+        }
+        Err(errno) => Err(Error::io("check access to", path)(errno)),
+    }
+}
+
+fn check(text: &str, path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Uuid, Error> {
+    let shown = path.join(NAME).display().to_string();
+    let damaged = |why: &dyn std::fmt::Display| {
+        Error::Unusable(format!(
+            "{shown} is damaged ({why}): restore it from a backup, or from the space's configuration"
+        ))
+    };
+    let version: Version = toml::from_str(text).map_err(|error| damaged(&error.message()))?;
+    if version.format > FORMAT {
+        return Err(Error::Unusable(format!(
+            "{shown} is of format {}, and this program knows formats up to {FORMAT}: use a newer version of ullage",
+            version.format
+        )));
+    }
+    let marker: Marker = toml::from_str(text).map_err(|error| damaged(&error.message()))?;
+    let owner = Uuid::parse(&marker.space).ok_or_else(|| damaged(&"the space is no UUID"))?;
+    let pool = Uuid::parse(&marker.pool).ok_or_else(|| damaged(&"the pool is no UUID"))?;
+    if owner != space {
+        return Err(Error::Unusable(format!(
+            "the pool {} is in use by another space ({owner}): choose another directory",
+            path.display()
+        )));
+    }
+    match expected {
+        Some(expected) if expected != pool => Err(Error::Unusable(format!(
+            "the pool {} was swapped: this is pool {pool} of the space, and pool {expected} belongs there; \
+             correct the paths of the pools, or mount the disks where they were",
+            path.display()
+        ))),
+        _ => Ok(pool),
+    }
+}
+
+fn lock(marker: &OwnedFd, path: &Path) -> Result<(), Error> {
+    match rustix::fs::flock(marker, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Unusable(format!(
+            "the pool {} is in use by a running process: stop that one first ('ullage down')",
+            path.display()
+        ))),
+        Err(errno) => Err(Error::io("lock", path.join(NAME))(errno)),
+    }
+}
+
+fn first_use(root: OwnedFd, path: &Path, space: Uuid) -> Result<Claim, Error> {
+    refuse_foreign_data(&root, path)?;
+    let pool = Uuid::random().map_err(Error::io("read", "/dev/urandom"))?;
+    let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let marker = Marker { format: FORMAT, space: space.to_string(), pool: pool.to_string(), created };
+    let text = toml::to_string(&marker).map_err(|error| Error::Unusable(error.to_string()))?;
+    let full = path.join(NEW);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::openat(&root, NEW, flags, Mode::from_raw_mode(0o600)).map_err(Error::io("create", &full))?;
+    // Locked before it has its name, so that of two processes one sees the other.
+    lock(&file, path)?;
+    let mut file = File::from(file);
+    file.set_len(0).map_err(Error::io("write", &full))?;
+    file.write_all(text.as_bytes()).map_err(Error::io("write", &full))?;
+    file.sync_all().map_err(Error::io("flush", &full))?;
+    match rustix::fs::renameat_with(&root, NEW, &root, NAME, rustix::fs::RenameFlags::NOREPLACE) {
+        // Not every file system can; the lock has kept others out.
+        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&root, NEW, &root, NAME),
+        other => other,
+    }
+    .map_err(Error::io("rename", &full))?;
+    rustix::fs::fsync(&root).map_err(Error::io("flush", path))?;
+    // Held open for reading only, the marker does not stand in the way of a remount.
+    drop(Lock(file.into()));
+    Ok(Claim { first: true, ..claim(path, space, Some(pool))? })
+}
+
+/// A pool's first directory must be empty, so that data never mixes; a fresh file system's `lost+found` and the
+/// remains of a first use that was interrupted do not count.
+fn refuse_foreign_data(root: impl AsFd, path: &Path) -> Result<(), Error> {
+    let entries = rustix::fs::Dir::read_from(root).map_err(Error::io("list", path))?;
+    for entry in entries {
+        let entry = entry.map_err(Error::io("list", path))?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b".." | b"lost+found")
+            && entry.file_name().to_bytes() != NEW.as_bytes()
+        {
+            return Err(Error::Unusable(format!(
+                "the pool {} is not empty (it holds '{}', for one): a new pool needs an empty directory; \
+                 make one inside it and use that",
+                path.display(),
+                entry.file_name().to_string_lossy()
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! The `dir` pool: backing files in a directory of any file system, in the `sparse` layout.
+//!
+//! Crash rules. Every file that is ready, open for writing or being taken back is in a leaf that was marked durably
+//! before; a process killed at any point leaves nothing else in doubt. Creating is: file, attribute, hand out. Recycling
+//! is: empty, new attribute, new name. A crash between two steps leaves a file whose name or attribute no catalog knows.
+//! Marks are cleared after a flush of the whole file system below. A synced file is expected to keep its name, which
+//! ext4, xfs and btrfs give (creation, rename and attribute are in the log before the file's own flush returns).
+
+mod config;
+mod core;
+mod inbox;
+mod leaf;
+mod marker;
+mod name;
+mod probe;
+mod quarantine;
+mod record;
+mod retire;
+mod series;
+mod stats;
+mod suspects;
+mod worker;
+
+pub use config::{PoolConfig, Uuid};
+pub use probe::Abilities;
+pub use record::Annotation;
+pub use stats::Stats;
+
+use self::core::Core;
+use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
+use inbox::Inbox;
+use parking_lot::Mutex;
+use quarantine::Quarantine;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use stats::count;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use ullage_types::Bytes;
+use worker::Worker;
+
+/// Files that a create without a ready one tries to recycle before it makes one.
+const INLINE_TRIES: u32 = 2;
+
+/// A pool in a directory, in the `sparse` layout.
+pub struct DirPool {
+    core: Arc<Core>,
+    inbox: Arc<Inbox>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl DirPool {
+    /// Opens the pool in this directory; at first use (`config.pool` is `None`) the directory must be empty.
+    ///
+    /// [`Error::Unusable`] says what is wrong with the directory and what to do about it.
+    pub fn open(
+        path: &Path,
+        config: PoolConfig,
+        numbers: Arc<dyn Numbers>,
+        marks: Arc<dyn Marks>,
+    ) -> Result<Self, Error> {
+        config.sparse.validate().map_err(|why| Error::Unusable(format!("the pool {}: {why}", path.display())))?;
+        let claim = marker::claim(path, config.space, config.pool)?;
+        let abilities = probe::abilities(&claim.root, path)?;
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if !abilities.xattrs {
+            tracing::warn!(
+                pool = %path.display(),
+                "no user extended attributes here: the pool works, but a lost catalog can be rebuilt without owners only"
+            );
+        }
+        let core = Arc::new(Core::new(path, claim, config, abilities, numbers, marks));
+        let quarantine = Quarantine::load(&core).map_err(Error::io("look through quarantine of", &core.path))?;
+        let inbox = Arc::new(Inbox::default());
+        let (shared, letters) = (Arc::clone(&core), Arc::clone(&inbox));
+        let worker = std::thread::Builder::new()
+            .name("ullage-pool".to_owned())
+            .spawn(move || Worker::new(&shared, quarantine).run(&letters))
+            .map_err(Error::io("start a thread for", &core.path))?;
+        Ok(Self { core, inbox, worker: Mutex::new(Some(worker)) })
+    }
+
+    /// Which pool this is: to be expected at the next use.
+    pub fn uuid(&self) -> Uuid {
+        self.core.claim.pool
+    }
+
+    /// Whether this is the directory's first use as a pool.
+    pub fn is_first_use(&self) -> bool {
+        self.core.claim.first
+    }
+
+    /// Counters since the pool was opened.
+    pub fn stats(&self) -> Stats {
+        self.core.counters.read()
+    }
+
+    /// Backing files that are ready now.
+    pub fn ready(&self) -> u32 {
+        self.core.ready.load(Ordering::Relaxed)
+    }
+
+    /// The attribute is read at every open: name and attribute together then rule out a file that was moved or restored by
+    /// hand, and an open still takes 2.9 µs (1.2 µs for a plain one on the same ext4).
+    fn open_at(&self, binding: &Binding, leaf: &leaf::Leaf, name: &str, access: Access) -> Result<File, Error> {
+        let fail = |errno| match errno {
+            Errno::NOENT | Errno::LOOP => name::mismatch(binding),
+            errno => Error::io("open", self.core.full_path(&leaf.path, name))(errno),
+        };
+        let dir = self.core.leaf_dir(leaf).map_err(fail)?;
+        let access = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+        };
+        let file = rustix::fs::openat(&*dir, name, access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .map_err(fail)?;
+        if self.core.abilities.xattrs {
+            let record = self.core.read_record(&file).map_err(fail)?;
+            if record.map(|record| (record.file, record.generation)) != Some((binding.file, binding.generation)) {
+                return Err(name::mismatch(binding));
+            }
+        }
+        Ok(file.into())
+    }
+
+    fn stop(&self) -> bool {
+        let Some(worker) = self.worker.lock().take() else { return false };
+        self.core.closing.store(true, Ordering::Relaxed);
+        self.inbox.stop();
+        if worker.join().is_err() {
+            tracing::error!("the pool's background thread failed; marked leaves stay marked");
+        }
+        true
+    }
+}
+
+impl Pool for DirPool {
+    fn create(&self, hint: Hint) -> Result<Fresh, Error> {
+        let core = &self.core;
+        let index = core.config.sparse.place(core.config.node, hint.parent, hint.pid, core.random());
+        let (ready, low) = core.series[index].take();
+        if low {
+            self.inbox.poke();
+        }
+        if let Some(fresh) = ready {
+            core.ready.fetch_sub(1, Ordering::Relaxed);
+            count(&core.counters.hits);
+            return Ok(fresh);
+        }
+        count(&core.counters.misses);
+        // The worker has fallen behind: take over one of the files that wait for it. That is as quick as making one, and
+        // keeps those who create and remove faster than it from piling up work.
+        if core.config.ready && core.abilities.leases {
+            for _ in 0..INLINE_TRIES {
+                let Some(binding) = core.series[index].next_released() else { break };
+                if core.retire(&binding)? == retire::Fate::Held {
+                    self.inbox.held(name::of(binding.file, binding.generation));
+                }
+                if let Some(fresh) = core.series[index].pop() {
+                    core.ready.fetch_sub(1, Ordering::Relaxed);
+                    return Ok(fresh);
+                }
+            }
+        }
+        core.make(index)
+    }
+
+    fn abandon(&self, fresh: Fresh) {
+        self.inbox.abandon(fresh);
+    }
+
+    fn open(&self, binding: &Binding, access: Access) -> Result<File, Error> {
+        let (path, name) = name::split_binding(binding)?;
+        let leaf = self.core.leaves.get(path);
+        match access {
+            Access::Read => self.open_at(binding, &leaf, name, access),
+            Access::Write => {
+                let entered = leaf.enter(binding.generation, &*self.core.marks)?;
+                let opened = self.open_at(binding, &leaf, name, access);
+                if opened.is_err() && entered {
+                    leaf.leave(binding.generation);
+                }
+                opened
+            }
+        }
+    }
+
+    fn closed(&self, binding: &Binding) {
+        if let Some((path, _)) = name::split(&binding.locator) {
+            self.core.leaves.get(path).leave(binding.generation);
+        }
+    }
+
+    fn doom(&self, binding: &Binding) -> Result<(), Error> {
+        let (path, _) = name::split_binding(binding)?;
+        self.core.leaves.get(path).enter(binding.generation, &*self.core.marks).map(|_| ())
+    }
+
+    fn release(&self, binding: Binding) {
+        let place = name::split(&binding.locator).and_then(|(leaf, _)| self.core.leaves.get(leaf).place);
+        match place {
+            Some((series, _)) => self.inbox.released(self.core.series[series].release(binding)),
+            None => self.inbox.release(binding),
+        }
+    }
+
+    fn usage(&self) -> Result<Usage, Error> {
+        let stat = rustix::fs::fstatvfs(self.core.root()).map_err(Error::io("measure", &self.core.path))?;
+        Ok(Usage {
+            total: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
+            free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
+            inodes_total: stat.f_files,
+            inodes_free: stat.f_favail,
+            block: Bytes(stat.f_bsize),
+        })
+    }
+
+    fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
+        self.core.suspects(leaf, visit)
+    }
+
+    /// By the name, since an attribute may already carry the next numbers.
+    fn discard(&self, suspect: Suspect) {
+        if let Some((file, generation)) = name::split(&suspect.locator).and_then(|(_, name)| name::parse(name)) {
+            self.release(Binding { file, generation, locator: suspect.locator });
+        } else {
+            tracing::warn!(?suspect, "a file that is no backing file of ours is left alone");
+        }
+    }
+
+    fn recreate(&self, binding: &Binding) -> Result<File, Error> {
+        self.core.recreate(binding)
+    }
+
+    fn annotate(&self, binding: &Binding, annotation: Annotation) -> Result<(), Error> {
+        let file = self.open(binding, Access::Read)?;
+        let record =
+            record::Record { annotation: Some(annotation), ..self.core.record(binding.file, binding.generation) };
+        self.core.write_record(&file, &record).map_err(Error::io("annotate", &self.core.path))
+    }
+
+    fn annotation(&self, binding: &Binding) -> Result<Option<Annotation>, Error> {
+        let file = self.open(binding, Access::Read)?;
+        if !self.core.abilities.xattrs {
+            return Ok(None);
+        }
+        let record = self.core.read_record(&file).map_err(Error::io("read", &self.core.path))?;
+        Ok(record.and_then(|record| record.annotation))
+    }
+
+    fn describe(&self) -> Description {
+        let core = &self.core;
+        let mut notes = Vec::new();
+        if !core.abilities.xattrs {
+            notes.push("no user extended attributes: a lost catalog can be rebuilt without owners only".to_owned());
+        }
+        if !core.abilities.leases {
+            notes.push("no leases: backing files are removed, never used again".to_owned());
+        }
+        Description {
+            kind: "dir",
+            layout: Some("sparse"),
+            path: Some(core.path.clone()),
+            fs_type: Some(probe::fs_type(core.root())),
+            abilities: core.abilities,
+            notes,
+        }
+    }
+
+    fn backing_path(&self, locator: &Locator) -> Option<PathBuf> {
+        name::split(locator).map(|(leaf, name)| self.core.full_path(leaf, name))
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.core.sync()
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        if !self.stop() {
+            return Ok(());
+        }
+        self.core.sync()?;
+        self.core.leaves.clear_idle(Duration::ZERO, &*self.core.marks, || true);
+        Ok(())
+    }
+}
+
+impl Drop for DirPool {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,102 @@
+//! What the file system below a pool can do, tried out once when the pool is opened.
+
+use super::record;
+use crate::sys::{self, Lease};
+use crate::{Error, sys::reopen};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use std::path::Path;
+
+/// What the file system below can do.
+#[allow(clippy::struct_excessive_bools)] // Independent answers, not states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Abilities {
+    /// Copies that share blocks (`FICLONE`).
+    pub reflink: bool,
+    /// Leases (`F_SETLEASE`): without them backing files are never used again.
+    pub leases: bool,
+    /// `O_DIRECT`.
+    pub direct_io: bool,
+    /// User extended attributes: without them a catalog can be rebuilt from names alone.
+    pub xattrs: bool,
+}
+
+impl Abilities {
+    /// Each ability by name, for reports.
+    pub fn named(&self) -> [(&'static str, bool); 4] {
+        [("reflink", self.reflink), ("leases", self.leases), ("direct_io", self.direct_io), ("xattrs", self.xattrs)]
+    }
+}
+
+const NAMES: [&str; 2] = [".ullage-probe-0", ".ullage-probe-1"];
+
+/// Tries everything out on two files that are gone afterwards.
+pub fn abilities(root: &OwnedFd, path: &Path) -> Result<Abilities, Error> {
+    let result = probe(root).map_err(|errno| match errno {
+        Errno::ROFS => Error::Unusable(format!(
+            "the pool {} is on a file system that is mounted read-only: remount it with 'mount -o remount,rw', \
+             after looking for errors in the kernel's log",
+            path.display()
+        )),
+        errno => Error::io("create a file in", path)(errno),
+    });
+    for name in NAMES {
+        let _ = rustix::fs::unlinkat(root, name, AtFlags::empty());
+    }
+    result
+}
+
+fn probe(root: &OwnedFd) -> rustix::io::Result<Abilities> {
+    let create = |name| {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(root, name, flags, Mode::from_raw_mode(0o600))
+    };
+    let [from, to] = [create(NAMES[0])?, create(NAMES[1])?];
+    let xattrs = match rustix::fs::fsetxattr(&from, record::NAME, &[0; record::LENGTH], XattrFlags::empty()) {
+        // A full file system has no room for an attribute, and would have for ours later on.
+        Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => true,
+        Err(_) => false,
+    };
+    // On an empty file some file systems say yes without being able to.
+    let filled = rustix::io::pwrite(&from, &[1; 4096], 0).is_ok();
+    let reflink = filled && rustix::fs::ioctl_ficlone(&to, &from).is_ok();
+    let direct_io = reopen(&from, OFlags::RDWR | OFlags::DIRECT).is_ok();
+    let leases = probe_leases(from);
+    Ok(Abilities { reflink, leases, direct_io, xattrs })
+}
+
+/// Both kinds must be granted on a free file, and refused on one that is held: a file system that grants
+/// everything would be worse than one that grants nothing.
+fn probe_leases(file: OwnedFd) -> bool {
+    let Ok(reader) = reopen(file.as_fd(), OFlags::RDONLY) else { return false };
+    let refused = sys::probe_lease(&reader, Lease::Read) == Err(Errno::AGAIN)
+        && sys::probe_lease(&file, Lease::Write) == Err(Errno::AGAIN);
+    drop(file);
+    refused && sys::probe_lease(&reader, Lease::Read).is_ok() && sys::probe_lease(&reader, Lease::Write).is_ok()
+}
+
+/// The name of the file system below, by its magic number.
+pub fn fs_type(root: &OwnedFd) -> String {
+    let Ok(stat) = rustix::fs::fstatfs(root) else { return "unknown".to_owned() };
+    match stat.f_type as u32 {
+        0xef53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683e => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x794c_7630 => "overlay",
+        0x6969 => "nfs",
+        0x6573_5546 => "fuse",
+        0xf2f5_2010 => "f2fs",
+        0x2fc1_2fc1 => "zfs",
+        0xca45_1a4e => "bcachefs",
+        0xff53_4d42 | 0xfe53_4d42 => "smb",
+        0x0bd0_0bd0 => "lustre",
+        0x4750_4653 => "gpfs",
+        0x4d44 => "vfat",
+        0x2011_bab0 => "exfat",
+        other => return format!("{other:#x}"),
+    }
+    .to_owned()
+}

@@ -1,0 +1,137 @@
+//! The extended attribute `user.ullage` of a backing file: whose it is, so that a catalog can be rebuilt, and which
+//! binding it serves, so that no other one is ever served by it.
+//!
+//! 40 bytes, little endian, small enough for the space in an ext4 inode:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | version, 1 |
+//! | 1 | class, 255 when not annotated |
+//! | 2–3 | zero |
+//! | 4–11 | first eight bytes of the space's UUID |
+//! | 12–19 | file id |
+//! | 20–27 | generation |
+//! | 28–31 | owner |
+//! | 32–35 | group |
+//! | 36–39 | CRC-32 of the bytes before |
+
+use ullage_types::{Class, FileId, Generation};
+
+/// The name of the attribute.
+pub const NAME: &str = "user.ullage";
+/// The length of its value.
+pub const LENGTH: usize = 40;
+const VERSION: u8 = 1;
+const NO_CLASS: u8 = 255;
+
+/// What is lost with the catalog, beyond names: recorded lazily.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// The file's class.
+    pub class: Class,
+    /// The file's owner.
+    pub uid: u32,
+    /// The file's group.
+    pub gid: u32,
+}
+
+/// The value of the attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// First eight bytes of the space's UUID.
+    pub space: [u8; 8],
+    /// The file.
+    pub file: FileId,
+    /// The binding's generation.
+    pub generation: Generation,
+    /// Class and owner, where they were recorded.
+    pub annotation: Option<Annotation>,
+}
+
+impl Record {
+    /// The bytes of the attribute.
+    pub fn encode(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        let (class, uid, gid) = self.annotation.map_or((NO_CLASS, 0, 0), |a| (a.class as u8, a.uid, a.gid));
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &[VERSION, class]);
+        put(4, &self.space);
+        put(12, &self.file.0.to_le_bytes());
+        put(20, &self.generation.0.to_le_bytes());
+        put(28, &uid.to_le_bytes());
+        put(32, &gid.to_le_bytes());
+        let sum = crc32fast::hash(&bytes[..36]);
+        bytes[36..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// `None` for anything but a whole record of a version we know.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
+        let (body, sum) = bytes.split_at(36);
+        let word = |at: usize| body.get(at..at + 4).and_then(|part| Some(u32::from_le_bytes(part.try_into().ok()?)));
+        let long = |at: usize| body.get(at..at + 8).and_then(|part| Some(u64::from_le_bytes(part.try_into().ok()?)));
+        let [version, class, 0, 0] = word(0)?.to_le_bytes() else { return None };
+        (version == VERSION && sum == crc32fast::hash(body).to_le_bytes()).then_some(())?;
+        let annotation = match class {
+            NO_CLASS => None,
+            class => Some(Annotation { class: Class::from_u8(class)?, uid: word(28)?, gid: word(32)? }),
+        };
+        Some(Self {
+            space: long(4)?.to_le_bytes(),
+            file: FileId(long(12)?),
+            generation: Generation(long(20)?),
+            annotation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn records() -> impl Strategy<Value = Record> {
+        let annotation = prop::option::of((0u8..3, any::<u32>(), any::<u32>()));
+        (any::<[u8; 8]>(), any::<u64>(), any::<u64>(), annotation).prop_map(|(space, file, generation, annotation)| {
+            Record {
+                space,
+                file: FileId(file),
+                generation: Generation(generation),
+                annotation: annotation.map(|(class, uid, gid)| Annotation {
+                    class: Class::from_u8(class).unwrap(),
+                    uid,
+                    gid,
+                }),
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn records_survive_the_round_trip(record in records()) {
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+
+        #[test]
+        fn damage_is_seen(record in records(), at in 0..LENGTH, flip in 1u8..) {
+            let mut bytes = record.encode();
+            bytes[at] ^= flip;
+            prop_assert_eq!(Record::decode(&bytes), None);
+            prop_assert_eq!(Record::decode(&record.encode()[..at]), None);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Record::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_layout_on_disk_is_as_documented() {
+        let annotation = Some(Annotation { class: Class::Elastic, uid: 0x0102, gid: 0x0304 });
+        let record = Record { space: *b"abcdefgh", file: FileId(5), generation: Generation(6), annotation };
+        let expected = b"\x01\x01\0\0abcdefgh\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x02\x01\0\0\x04\x03\0\0";
+        assert_eq!(&record.encode()[..36], expected);
+    }
+}

@@ -1,0 +1,202 @@
+//! Taking backing files back (DESIGN, "Backing files outlive their names").
+//!
+//! Whoever was told to give a file back may be wrong: after a killed daemon a descriptor or a mapping still writes to the
+//! backing file. So the kernel is asked: nobody else has it open, and it may be used again; only readers have, and it
+//! may be removed, but must never show them the next owner's bytes; writers have, and it stays as it is, in quarantine.
+
+use super::core::Core;
+use super::leaf::Leaf;
+use super::stats::count;
+use super::{name, quarantine};
+use crate::sys::{self, Lease};
+use crate::{Binding, Fresh};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Who else has a file open or mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holders {
+    Nobody,
+    Readers,
+    Writers,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Recycled,
+    Removed,
+    /// It must go into quarantine.
+    Held,
+    /// There was none.
+    Gone,
+}
+
+impl Core {
+    /// Empties and recycles, or removes, the backing file of a binding. Marks its leaf first.
+    pub fn retire(&self, binding: &Binding) -> Result<Fate, crate::Error> {
+        let Ok((path, file_name)) = name::split_binding(binding) else {
+            tracing::warn!(?binding, "a backing file that is no name of ours was given back; it is left alone");
+            return Ok(Fate::Gone);
+        };
+        self.retire_path(path, file_name, binding)
+    }
+
+    fn retire_path(&self, path: &str, file_name: &str, binding: &Binding) -> Result<Fate, crate::Error> {
+        let leaf = self.leaves.get(path);
+        leaf.enter(binding.generation, &*self.marks)?;
+        let fate =
+            self.retire_in(&leaf, file_name).map_err(crate::Error::io("take back", self.full_path(path, file_name)))?;
+        leaf.leave(binding.generation);
+        Ok(fate)
+    }
+
+    fn retire_in(&self, leaf: &Leaf, file_name: &str) -> rustix::io::Result<Fate> {
+        let dir = match self.leaf_dir(leaf) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT) => return Ok(Fate::Gone),
+            Err(errno) => return Err(errno),
+        };
+        if !self.abilities.leases {
+            // Nobody can be asked: whoever holds it keeps what he holds, and nobody else ever gets it.
+            return self.remove(leaf, &dir, file_name);
+        }
+        let (holders, file) = match holders(&dir, file_name) {
+            Ok(answer) => answer,
+            Err(Errno::NOENT) => return Ok(Fate::Gone),
+            Err(errno) => return Err(errno),
+        };
+        match (holders, file) {
+            (Holders::Writers, _) => {
+                self.take_out(leaf, || {
+                    rustix::fs::renameat(&dir, file_name, self.root(), quarantine::path(file_name))
+                })?;
+                count(&self.counters.quarantined);
+                Ok(Fate::Held)
+            }
+            (Holders::Nobody, Some(file)) if self.wants(leaf) => {
+                let recycled = self.recycle(leaf, &dir, file_name, file)?;
+                if recycled { Ok(Fate::Recycled) } else { self.remove(leaf, &dir, file_name) }
+            }
+            _ => self.remove(leaf, &dir, file_name),
+        }
+    }
+
+    fn wants(&self, leaf: &Leaf) -> bool {
+        let open = self.config.ready && !self.closing.load(Ordering::Relaxed);
+        let room = self.ready.load(Ordering::Relaxed) < self.most_ready;
+        open && room && leaf.place.is_some_and(|(series, _)| self.series[series].welcomes())
+    }
+
+    /// Gives an empty file new numbers, attribute and name, in this order: a crash in between leaves a name that no
+    /// catalog knows, or one whose attribute carries numbers that no catalog knows.
+    fn recycle(&self, leaf: &Leaf, dir: &OwnedFd, old: &str, opened: OwnedFd) -> rustix::io::Result<bool> {
+        if !is_empty(&opened)? {
+            rustix::fs::ftruncate(&opened, 0)?;
+            // What is left may be an attribute that somebody set: not worth an exact list.
+            if !is_empty(&opened)? {
+                return Ok(false);
+            }
+        }
+        let Some((series, _)) = leaf.place else { return Ok(false) };
+        let (file, generation) = self.numbers.next();
+        let Ok(_) = leaf.enter(generation, &*self.marks) else { return Ok(false) };
+        let name = name::of(file, generation);
+        let record = self.record(file, generation);
+        let renamed = self
+            .write_record(&opened, &record)
+            .and_then(|()| rustix::fs::renameat_with(dir, old, dir, &*name, rustix::fs::RenameFlags::NOREPLACE));
+        if renamed.is_err() {
+            leaf.leave(generation);
+            return Ok(false);
+        }
+        let binding = Binding { file, generation, locator: name::locator(&leaf.path, &name) };
+        self.series[series].put(Fresh { binding, file: Arc::new(File::from(opened)) });
+        self.ready.fetch_add(1, Ordering::Relaxed);
+        count(&self.counters.recycled);
+        Ok(true)
+    }
+
+    fn remove(&self, leaf: &Leaf, dir: &OwnedFd, file_name: &str) -> rustix::io::Result<Fate> {
+        match self.take_out(leaf, || rustix::fs::unlinkat(dir, file_name, AtFlags::empty())) {
+            Ok(()) => {
+                count(&self.counters.removed);
+                Ok(Fate::Removed)
+            }
+            Err(Errno::NOENT) => Ok(Fate::Gone),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Takes a file out of its leaf, which may make room in it.
+    fn take_out(&self, leaf: &Leaf, how: impl FnOnce() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        let Some((series, number)) = leaf.place else { return how() };
+        // Locked around both, so that a leaf being counted is neither counted too early nor too late.
+        let mut leaves = self.series[series].leaves.lock();
+        how()?;
+        if let Some(leaves) = &mut *leaves {
+            if leaves.knows(number) {
+                leaves.gave_back(number);
+            } else if let Ok(files) = self.count_files(&leaf.path) {
+                leaves.learn(number, files);
+            }
+        }
+        Ok(())
+    }
+
+    /// A ready or abandoned file that is not wanted goes.
+    pub fn discard_fresh(&self, fresh: Fresh) {
+        let binding = fresh.binding.clone();
+        drop(fresh);
+        if let Err(error) = self.retire(&binding) {
+            tracing::warn!(%error, "an unused backing file stays behind until its leaf is looked through");
+            count(&self.counters.failed);
+        }
+    }
+
+    /// Puts an abandoned file back among the ready ones, if nobody wrote to it and nobody else has it.
+    pub fn take_back(&self, fresh: Fresh) {
+        let place = name::split_binding(&fresh.binding).ok().and_then(|(path, _)| {
+            let leaf = self.leaves.get(path);
+            let untouched = self.wants(&leaf)
+                && self.abilities.leases
+                && Arc::strong_count(&fresh.file) == 1
+                && is_empty(&fresh.file).unwrap_or(false)
+                && sys::probe_lease(&fresh.file, Lease::Write).is_ok();
+            leaf.place.filter(|_| untouched)
+        });
+        match place {
+            Some((series, _)) => {
+                self.series[series].put(fresh);
+                self.ready.fetch_add(1, Ordering::Relaxed);
+            }
+            None => self.discard_fresh(fresh),
+        }
+    }
+}
+
+fn is_empty(file: impl AsFd) -> rustix::io::Result<bool> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok(stat.st_size == 0 && stat.st_blocks == 0)
+}
+
+/// Who has a file of a directory open; with it the file itself, open for reading and writing, when nobody has.
+pub fn holders(dir: &OwnedFd, name: &str) -> rustix::io::Result<(Holders, Option<OwnedFd>)> {
+    let open = |access| rustix::fs::openat(dir, name, access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let file = open(OFlags::RDWR)?;
+    match sys::probe_lease(&file, Lease::Write) {
+        Ok(()) => return Ok((Holders::Nobody, Some(file))),
+        Err(Errno::AGAIN) => drop(file),
+        Err(errno) => return Err(errno),
+    }
+    let file = open(OFlags::RDONLY)?;
+    match sys::probe_lease(&file, Lease::Read) {
+        Ok(()) => Ok((Holders::Readers, None)),
+        Err(Errno::AGAIN) => Ok((Holders::Writers, None)),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,124 @@
+//! One series of leaves: its ready files, how many there should be, and how full its leaves are.
+
+use crate::{Binding, Fresh};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use ullage_policy::place::Leaves;
+use ullage_policy::ready::{self, Demand};
+
+/// Seconds without a create before a series holds half as many ready files.
+const PATIENCE: u32 = 5;
+
+/// Recycled files may exceed the target by this factor. Using a file again costs less than removing it and making
+/// another, on ext4 by far: it passes over inodes that were deleted in the last seconds, one by one.
+const STOCK: u32 = 8;
+
+/// A series.
+#[derive(Default)]
+pub struct Series {
+    ready: Mutex<VecDeque<Fresh>>,
+    /// Files given back and not looked at yet.
+    released: Mutex<VecDeque<Binding>>,
+    /// How full its leaves are; `None` until the first file is made. Locked while a file is made or removed.
+    pub leaves: Mutex<Option<Leaves>>,
+    target: AtomicU32,
+    taken: AtomicU32,
+    missed: AtomicU32,
+    /// Of the worker only: seconds without a create, and creates seen at the last whole second.
+    idle: AtomicU32,
+    total: AtomicU32,
+    total_before: AtomicU32,
+}
+
+impl Series {
+    /// A ready file, and whether they run low.
+    pub fn take(&self) -> (Option<Fresh>, bool) {
+        let (taken, left) = {
+            let mut ready = self.ready.lock();
+            let taken = ready.pop_front();
+            (taken, ready.len() as u32)
+        };
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        if taken.is_none() {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+        let low = left <= self.target.load(Ordering::Relaxed) / 4;
+        (taken, low)
+    }
+
+    /// A ready file, without counting it as demand.
+    pub fn pop(&self) -> Option<Fresh> {
+        self.ready.lock().pop_front()
+    }
+
+    /// One more ready file.
+    pub fn put(&self, fresh: Fresh) {
+        self.ready.lock().push_back(fresh);
+    }
+
+    /// How many are ready.
+    pub fn ready(&self) -> u32 {
+        self.ready.lock().len() as u32
+    }
+
+    /// How many there should be beyond those that are.
+    pub fn wanted(&self) -> u32 {
+        self.target.load(Ordering::Relaxed).saturating_sub(self.ready())
+    }
+
+    /// Whether one more file is worth recycling.
+    pub fn welcomes(&self) -> bool {
+        self.ready() < self.target.load(Ordering::Relaxed).saturating_mul(STOCK)
+    }
+
+    /// A file was given back. Gives back how many wait.
+    pub fn release(&self, binding: Binding) -> usize {
+        let mut released = self.released.lock();
+        released.push_back(binding);
+        released.len()
+    }
+
+    /// The file given back first of those that wait.
+    pub fn next_released(&self) -> Option<Binding> {
+        self.released.lock().pop_front()
+    }
+
+    /// Takes out `count` ready files, to be removed.
+    pub fn drain(&self, count: u32) -> Vec<Fresh> {
+        let mut ready = self.ready.lock();
+        let count = ready.len().min(count as usize);
+        ready.drain(..count).collect()
+    }
+
+    /// Raises the target where files run low. Called every round of the worker.
+    pub fn grow(&self) {
+        let taken = self.taken.swap(0, Ordering::Relaxed);
+        let missed = self.missed.swap(0, Ordering::Relaxed);
+        if taken > 0 {
+            self.total.fetch_add(taken, Ordering::Relaxed);
+            let now = self.target.load(Ordering::Relaxed);
+            self.target.store(ready::target(now, Demand { taken, missed, idle: 0 }, PATIENCE), Ordering::Relaxed);
+        }
+    }
+
+    /// Lowers the target of an idle series. Called every second; gives back how many files are too many now.
+    pub fn shrink(&self) -> u32 {
+        let total = self.total.load(Ordering::Relaxed);
+        if self.total_before.swap(total, Ordering::Relaxed) == total {
+            let idle = self.idle.fetch_add(1, Ordering::Relaxed) + 1;
+            let now = self.target.load(Ordering::Relaxed);
+            let demand = Demand { taken: 0, missed: 0, idle };
+            self.target.store(ready::target(now, demand, PATIENCE), Ordering::Relaxed);
+        } else {
+            self.idle.store(0, Ordering::Relaxed);
+        }
+        let idle = self.idle.load(Ordering::Relaxed) > 0;
+        if idle { self.ready().saturating_sub(self.target.load(Ordering::Relaxed)) } else { 0 }
+    }
+
+    /// Holds no more ready files until there is demand again.
+    pub fn stop(&self) {
+        self.target.store(0, Ordering::Relaxed);
+    }
+}

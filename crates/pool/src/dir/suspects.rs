@@ -1,0 +1,47 @@
+//! Looking through a leaf after an unclean end.
+
+use super::core::Core;
+use super::{leaf, name};
+use crate::{Binding, Error, Suspect};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+impl Core {
+    /// Visits every file of a leaf. A leaf that was never made holds none.
+    pub fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
+        let path = str::from_utf8(leaf).map_err(|_| Error::Unusable(format!("a leaf is called {leaf:?}")))?;
+        let fail = |errno| Error::io("look through", self.path.join(path))(errno);
+        let dir = match leaf::open_directory(self.root(), path) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(fail(errno)),
+        };
+        for entry in Dir::read_from(&dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
+                let binding = self.binding_of(&dir, path, name).map_err(fail)?;
+                visit(Suspect { binding, locator: name::locator(path, name) });
+            }
+        }
+        Ok(())
+    }
+
+    /// By its attribute where there are attributes, else by its name.
+    fn binding_of(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<Option<Binding>> {
+        let numbers = if self.abilities.xattrs {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?;
+            self.read_record(&file)?.map(|record| (record.file, record.generation))
+        } else {
+            name::parse(name)
+        };
+        Ok(numbers.map(|(file, generation)| Binding { file, generation, locator: name::locator(leaf, name) }))
+    }
+
+    /// Everything on disk.
+    pub fn sync(&self) -> Result<(), Error> {
+        rustix::fs::syncfs(self.root()).map_err(Error::io("flush", &self.path))
+    }
+}

@@ -1,0 +1,160 @@
+//! The background thread of a `dir` pool: makes files ready, takes files back, clears marks.
+
+use super::core::Core;
+use super::inbox::{Inbox, Work};
+use super::name;
+use super::quarantine::Quarantine;
+use super::retire::Fate;
+use super::stats::count;
+use crate::Binding;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Pause between rounds while there is something to do.
+const SHORT: Duration = Duration::from_millis(2);
+/// Pause between rounds while there is not.
+const LONG: Duration = Duration::from_secs(1);
+/// Rounds without work before the pause becomes long.
+const PATIENCE: u32 = 100;
+/// Files made or taken back in one series before the next has its turn.
+const BATCH: u32 = 64;
+/// First pause after the file system below was full, doubled each time.
+const BACK_OFF: Duration = Duration::from_secs(1);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(32);
+
+pub struct Worker<'a> {
+    core: &'a Core,
+    quarantine: Quarantine,
+    back_off: Duration,
+    resume: Instant,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(core: &'a Core, quarantine: Quarantine) -> Self {
+        Self { core, quarantine, back_off: BACK_OFF, resume: Instant::now() }
+    }
+
+    /// Runs until the inbox says stop; then everything handed in has been done and no ready files are left.
+    pub fn run(mut self, inbox: &Inbox) {
+        let (mut quiet, mut second, mut more) = (0u32, Instant::now(), false);
+        loop {
+            let deep = quiet > PATIENCE;
+            let pause = if more {
+                Duration::ZERO
+            } else if deep {
+                LONG
+            } else {
+                SHORT
+            };
+            let work = inbox.wait(pause, deep);
+            let stop = work.stop;
+            more = self.round(work);
+            quiet = if more { 0 } else { quiet.saturating_add(1) };
+            if second.elapsed() >= LONG {
+                second = Instant::now();
+                self.every_second();
+            }
+            if stop && !more {
+                break;
+            }
+        }
+        self.drop_ready();
+    }
+
+    fn round(&mut self, work: Work) -> bool {
+        let mut busy = !work.released.is_empty() || !work.abandoned.is_empty();
+        for name in work.held {
+            self.quarantine.add(&name, self.core);
+        }
+        for fresh in work.abandoned {
+            self.core.take_back(fresh);
+        }
+        for binding in work.released {
+            self.retire(&binding);
+        }
+        for index in 0..self.core.series.len() {
+            busy |= self.serve(index, !work.stop);
+        }
+        busy
+    }
+
+    fn retire(&mut self, binding: &Binding) {
+        match self.core.retire(binding) {
+            Ok(Fate::Held) => {
+                self.quarantine.add(&name::of(binding.file, binding.generation), self.core);
+            }
+            Ok(Fate::Recycled | Fate::Removed | Fate::Gone) => {}
+            Err(error) => {
+                tracing::warn!(%error, "a backing file could not be taken back; it stays until its leaf is looked through");
+                count(&self.core.counters.failed);
+            }
+        }
+    }
+
+    /// Takes back what was released in a series, and makes files ready where they still run low, a batch at most so that
+    /// every series gets its turn. Gives back whether anything was done.
+    fn serve(&mut self, index: usize, fill: bool) -> bool {
+        let core = self.core;
+        let Some(series) = core.series.get(index) else { return false };
+        series.grow();
+        let mut done = 0;
+        while done < BATCH {
+            // Released files come first: they become ready ones.
+            if let Some(binding) = series.next_released() {
+                self.retire(&binding);
+            } else if !fill || series.wanted() == 0 || !self.make(index) {
+                break;
+            }
+            done += 1;
+        }
+        done > 0
+    }
+
+    /// Makes one file ready, unless there are too many or the file system below is full.
+    fn make(&mut self, index: usize) -> bool {
+        let core = self.core;
+        let room = core.ready.load(Ordering::Relaxed) < core.most_ready;
+        if !core.config.ready || !room || Instant::now() < self.resume {
+            return false;
+        }
+        match core.make(index) {
+            Ok(fresh) => {
+                core.series[index].put(fresh);
+                core.ready.fetch_add(1, Ordering::Relaxed);
+                self.back_off = BACK_OFF;
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no files are made ready for a while");
+                self.resume = Instant::now() + self.back_off;
+                self.back_off = (self.back_off * 2).min(LONGEST_BACK_OFF);
+                self.drop_ready();
+                false
+            }
+        }
+    }
+
+    fn every_second(&mut self) {
+        for series in &self.core.series {
+            for fresh in series.drain(series.shrink()) {
+                self.core.ready.fetch_sub(1, Ordering::Relaxed);
+                self.core.discard_fresh(fresh);
+            }
+        }
+        self.quarantine.retry(self.core);
+        let core = self.core;
+        core.leaves.clear_idle(core.config.clear_after, &*core.marks, || core.sync().is_ok());
+        core.leaves.trim();
+    }
+
+    /// Removes all ready files, and holds none until there is demand again.
+    fn drop_ready(&self) {
+        for series in &self.core.series {
+            series.stop();
+            for fresh in series.drain(u32::MAX) {
+                self.core.ready.fetch_sub(1, Ordering::Relaxed);
+                self.core.discard_fresh(fresh);
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Where file data lives: data drivers behind one trait.
+
+#![deny(missing_docs)]
+
+mod dir;
+mod error;
+mod null;
+mod pool;
+mod sys;
+
+pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Uuid};
+pub use error::Error;
+pub use null::NullPool;
+pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};

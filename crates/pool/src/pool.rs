@@ -1,0 +1,194 @@
+//! The trait that every pool kind implements.
+
+use crate::{Abilities, Annotation, Error};
+use serde::Serialize;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use ullage_types::{Bytes, FileId, Generation};
+
+/// Where a backing file is inside its pool: opaque outside this crate, stored in the catalog, at most 255 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Locator(pub Box<[u8]>);
+
+/// A file's binding to its backing file, as the catalog stores it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// The file.
+    pub file: FileId,
+    /// This binding, and no other one ever.
+    pub generation: Generation,
+    /// Where the backing file is.
+    pub locator: Locator,
+}
+
+/// What placement may look at (COFS §4.2: the node issuing the request, the parent directory in the user's
+/// view, the process creating the file).
+#[derive(Clone, Copy, Debug)]
+pub struct Hint {
+    /// The parent directory in the user's view.
+    pub parent: FileId,
+    /// The process that creates the file.
+    pub pid: u32,
+}
+
+/// A new, empty backing file, open for reading and writing, already bound to numbers of its own.
+#[derive(Debug)]
+pub struct Fresh {
+    /// The binding, with the file id that the new file must take.
+    pub binding: Binding,
+    /// The backing file.
+    pub file: Arc<File>,
+}
+
+/// How a backing file is to be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// For reading only.
+    Read,
+    /// For reading and writing.
+    Write,
+}
+
+/// What the file system below a pool says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// All there is.
+    pub total: Bytes,
+    /// Free to the pool.
+    pub free: Bytes,
+    /// All inodes; 0 where the file system below has no such number.
+    pub inodes_total: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// Block size.
+    pub block: Bytes,
+}
+
+/// A backing file found where a crash may have left something that the catalog does not know.
+#[derive(Debug)]
+pub struct Suspect {
+    /// What its extended attribute says, if it has a whole one.
+    pub binding: Option<Binding>,
+    /// Where it is.
+    pub locator: Locator,
+}
+
+/// What `pool list` shows of a pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct Description {
+    /// The kind of pool: `dir`, `null` ….
+    pub kind: &'static str,
+    /// The layout, where the kind has several.
+    pub layout: Option<&'static str>,
+    /// Where it is.
+    pub path: Option<PathBuf>,
+    /// The type of the file system below.
+    pub fs_type: Option<String>,
+    /// What the file system below can do.
+    pub abilities: Abilities,
+    /// What a user should know: what is missing, and what follows from it.
+    pub notes: Vec<String>,
+}
+
+/// Where new numbers come from; handed in by the catalog. Numbers never repeat, across crashes too.
+pub trait Numbers: Send + Sync {
+    /// A file id and a generation of its first binding.
+    fn next(&self) -> (FileId, Generation);
+}
+
+/// Durable marks of the leaf directories in which the catalog and the backing files may differ after a crash
+/// (a write-intent log, as disk arrays have it); handed in by the catalog.
+pub trait Marks: Send + Sync {
+    /// Returns when it is durable that `leaf` is being changed. Cheap when it is already marked.
+    fn mark(&self, leaf: &[u8]) -> Result<(), Error>;
+    /// Nothing in `leaf` is open for writing, fresh or being removed any more; need not be durable.
+    fn clear(&self, leaf: &[u8]);
+}
+
+/// A place where file data lives.
+///
+/// The conditions under which a backing file may be removed or used again are split between caller and pool
+/// (DESIGN, "Backing files outlive their names"): the caller vouches in [`Pool::release`] that the transaction
+/// which dropped the last name is durable and that the kernel has forgotten the file; the pool makes
+/// sure that no descriptor or mapping can still write to it (a lease probe) or puts it into quarantine.
+pub trait Pool: Send + Sync {
+    /// A new backing file, from the ready ones where there are any. Never blocks on a flush when its leaf is
+    /// already marked. ENOSPC and EDQUOT come back as [`Error::Io`] with that errno.
+    fn create(&self, hint: Hint) -> Result<Fresh, Error>;
+
+    /// Gives back a file from [`Pool::create`] that no transaction ever named: it can be used at once.
+    fn abandon(&self, fresh: Fresh);
+
+    /// Opens a backing file; refuses with [`Error::Mismatch`] when it does not carry the binding's generation.
+    /// Opening for writing marks the leaf first.
+    fn open(&self, binding: &Binding, access: Access) -> Result<File, Error>;
+
+    /// The last write handle is gone, and what the file became is recorded durably; for a file from
+    /// [`Pool::create`] too, once it has a name. Until then its leaf stays marked. Must not run beside an
+    /// [`Pool::open`] for writing of the same binding.
+    fn closed(&self, binding: &Binding) {
+        let _ = binding;
+    }
+
+    /// To be called before the transaction that drops the file's last name is committed: returns when it is durable that
+    /// its leaf is being changed, so that no crash between that transaction and [`Pool::release`] leaks the file.
+    /// Cheap when the leaf is already marked. [`Pool::release`] ends it, or [`Pool::closed`] when nothing came of it.
+    fn doom(&self, binding: &Binding) -> Result<(), Error> {
+        let _ = binding;
+        Ok(())
+    }
+
+    /// Takes a backing file back, to be emptied and used again or removed in the background.
+    fn release(&self, binding: Binding);
+
+    /// What the file system below has.
+    fn usage(&self) -> Result<Usage, Error>;
+
+    /// Visits every backing file in a leaf that was marked at the last unclean end.
+    fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error>;
+
+    /// Removes what [`Pool::suspects`] showed and the catalog does not know, under the rules of [`Pool::release`].
+    fn discard(&self, suspect: Suspect) {
+        if let Some(binding) = suspect.binding {
+            self.release(binding);
+        }
+    }
+
+    /// Makes an empty backing file for a binding that has lost its own, open for reading and writing: after a power cut a
+    /// file that was never flushed may be in the catalog and not in the pool. EEXIST when there is one; marks the leaf, as
+    /// [`Pool::open`] for writing does.
+    fn recreate(&self, binding: &Binding) -> Result<File, Error>;
+
+    /// Records on the backing file what is lost with the catalog. Need not be called at once, nor be durable.
+    fn annotate(&self, binding: &Binding, annotation: Annotation) -> Result<(), Error> {
+        let _ = (binding, annotation);
+        Ok(())
+    }
+
+    /// What [`Pool::annotate`] recorded last, where anything was.
+    fn annotation(&self, binding: &Binding) -> Result<Option<Annotation>, Error> {
+        let _ = binding;
+        Ok(None)
+    }
+
+    /// Whether data is thrown away: writes are to be counted only, and reads give zeros.
+    fn discards(&self) -> bool {
+        false
+    }
+
+    /// What the pool is and can do.
+    fn describe(&self) -> Description;
+
+    /// Where a backing file is for a user to look at, where that is a path.
+    fn backing_path(&self, locator: &Locator) -> Option<PathBuf> {
+        let _ = locator;
+        None
+    }
+
+    /// Returns when all data written so far is on disk.
+    fn sync(&self) -> Result<(), Error>;
+
+    /// Stops background work, removes ready files that nobody used, and returns when everything is on disk.
+    fn close(&self) -> Result<(), Error>;
+}

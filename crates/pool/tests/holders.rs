@@ -1,0 +1,164 @@
+//! Backing files outlive their names: what may happen to a file that somebody still holds.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{Opened, each_file_system, hint, open, until};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use ullage_pool::{Access, Binding, Pool};
+
+/// A file with these bytes, of which nobody holds a descriptor any more.
+fn written(opened: &Opened, bytes: &[u8]) -> (Binding, PathBuf) {
+    let fresh = opened.pool.create(hint(1)).unwrap();
+    fresh.file.write_all_at(bytes, 0).unwrap();
+    let backing = opened.pool.backing_path(&fresh.binding.locator).unwrap();
+    (fresh.binding, backing)
+}
+
+/// Makes the series want ready files, so that whatever may be recycled is.
+fn demand(opened: &Opened) {
+    for _ in 0..200 {
+        let fresh = opened.pool.create(hint(1)).unwrap();
+        drop(opened.pool.create(hint(1)).unwrap());
+        opened.pool.abandon(fresh);
+    }
+}
+
+/// A mapping that is undone when dropped.
+struct Mapping(*mut u8);
+
+impl Mapping {
+    fn of(file: &File, protection: ProtFlags) -> Self {
+        // SAFETY: a new mapping at an address that the kernel chooses; nothing else refers to it.
+        let mapped =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, MapFlags::SHARED, file, 0).unwrap() };
+        Self(mapped.cast())
+    }
+
+    fn store(&self, byte: u8) {
+        // SAFETY: the mapping is 4,096 bytes, writable, and the file is longer than nothing.
+        unsafe { self.0.write_volatile(byte) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the very mapping that `of` made; nothing refers to it any more.
+        unsafe { rustix::mm::munmap(self.0.cast(), 4096).unwrap() }
+    }
+}
+
+#[test]
+fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_let_go() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let (binding, backing) = written(&opened, b"mine");
+        let writer = opened.pool.open(&binding, Access::Write).unwrap();
+        demand(&opened);
+        opened.pool.release(binding);
+        until("quarantine", || opened.pool.stats().quarantined == 1);
+        assert!(!backing.exists(), "{kind}");
+        // Still the writer's own file, with his bytes.
+        writer.write_all_at(b"MORE", 4).unwrap();
+        let mut bytes = [0; 8];
+        writer.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"mineMORE", "{kind}");
+        drop(writer);
+        until("it is removed", || opened.pool.stats().in_quarantine == 0);
+        assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn a_writable_mapping_keeps_a_file_after_every_descriptor_is_closed() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let (binding, _) = written(&opened, &[1; 4096]);
+        let mapping = {
+            let file = opened.pool.open(&binding, Access::Write).unwrap();
+            Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)
+        };
+        demand(&opened);
+        opened.pool.release(binding.clone());
+        until("quarantine", || opened.pool.stats().quarantined == 1);
+        mapping.store(9);
+        let held: Vec<_> = std::fs::read_dir(path.join("quarantine")).unwrap().map(|e| e.unwrap().path()).collect();
+        assert_eq!(std::fs::read(&held[0]).unwrap()[0], 9, "{kind}: neither truncated nor another's");
+        drop(mapping);
+        until("it is removed", || opened.pool.stats().in_quarantine == 0);
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_only_readers_hold_is_removed_and_never_shows_them_the_next_owners_bytes() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let (binding, backing) = written(&opened, b"old bytes");
+        let mut reader = opened.pool.open(&binding, Access::Read).unwrap();
+        demand(&opened);
+        let recycled = opened.pool.stats().recycled;
+        opened.pool.release(binding);
+        until("it is gone", || !backing.exists());
+        assert_eq!(opened.pool.stats().recycled, recycled, "{kind}");
+        for _ in 0..300 {
+            opened.pool.create(hint(1)).unwrap().file.write_all_at(b"NEW BYTES", 0).unwrap();
+        }
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, b"old bytes", "{kind}");
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn a_recycled_file_is_empty_and_has_new_numbers() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..40 {
+            let batch: Vec<_> = (0..40).map(|_| opened.pool.create(hint(1)).unwrap()).collect();
+            for fresh in batch {
+                let stat = rustix::fs::fstat(&fresh.file).unwrap();
+                assert_eq!((stat.st_size, stat.st_blocks, stat.st_mode & 0o7777), (0, 0, 0o600), "{kind}");
+                let mut bytes = [1; 16];
+                assert_eq!(fresh.file.read_at(&mut bytes, 0).unwrap(), 0, "{kind}");
+                assert!(seen.insert(fresh.binding.generation), "{kind}: a generation came twice");
+                // Preallocated beyond the end: it must not come back as somebody's charge.
+                rustix::fs::fallocate(&fresh.file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 1 << 16).unwrap();
+                fresh.file.write_all_at(b"secret", 5).unwrap();
+                opened.pool.closed(&fresh.binding);
+                let binding = fresh.binding.clone();
+                drop(fresh);
+                opened.pool.release(binding);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(opened.pool.stats().recycled > 100, "{kind}: {:?}", opened.pool.stats());
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn an_abandoned_file_that_was_written_to_is_not_given_out_again() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        demand(&opened);
+        let fresh = opened.pool.create(hint(1)).unwrap();
+        let generation = fresh.binding.generation;
+        fresh.file.write_all_at(b"secret", 0).unwrap();
+        opened.pool.abandon(fresh);
+        for _ in 0..500 {
+            let fresh = opened.pool.create(hint(1)).unwrap();
+            assert_ne!(fresh.binding.generation, generation, "{kind}");
+            assert_eq!(fresh.file.metadata().unwrap().len(), 0, "{kind}");
+        }
+        opened.pool.close().unwrap();
+    });
+}

@@ -1,0 +1,179 @@
+//! Files are where the rule says, ready or not, and leaves never overflow; what is full or was killed is survived.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{config, each_file_system, files, hint, mount, open, until};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use ullage_policy::place::Sparse;
+use ullage_pool::{Access, Binding, Pool, PoolConfig};
+
+/// A child that is being started holds a copy of every descriptor for a moment, and a lease probe at that moment says
+/// that the file is in use: tests that start children and tests that count what is left take turns.
+static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn every_file_is_where_the_rule_says_and_no_leaf_overflows() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    each_file_system(64, |kind, path| {
+        let sparse = Sparse { entries: 16, buckets: 4, ..Sparse::default() };
+        let config = PoolConfig { sparse, node: 3, ..config() };
+        let mut first = 10;
+        for round in 0..2 {
+            let opened = open(path, config.clone(), first).unwrap();
+            for number in 0..400 {
+                let parent = hint(number % 3);
+                let fresh = opened.pool.create(parent).unwrap();
+                let locator = String::from_utf8(fresh.binding.locator.0.to_vec()).unwrap();
+                let (series, _) = sparse.parse(locator.rsplit_once('/').unwrap().0).unwrap();
+                let allowed: Vec<_> = (0..2).map(|bit| sparse.place(3, parent.parent, parent.pid, bit)).collect();
+                assert!(allowed.contains(&series), "{kind}: {locator}");
+                opened.pool.closed(&fresh.binding);
+                let binding = fresh.binding.clone();
+                drop(fresh);
+                if number % 2 == 0 {
+                    opened.pool.release(binding);
+                }
+            }
+            opened.pool.close().unwrap();
+            first += 10_000;
+            let mut full = BTreeMap::<_, u32>::new();
+            for file in files(path) {
+                *full.entry(file.parent().unwrap().to_owned()).or_default() += 1;
+            }
+            assert!(full.values().all(|count| *count <= 16), "{kind} round {round}: {full:?}");
+            assert_eq!(full.values().sum::<u32>(), 200 * (round + 1), "{kind}");
+        }
+    });
+}
+
+#[test]
+fn marks_are_cleared_when_a_leaf_is_idle_and_not_while_a_file_is_open_for_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = PoolConfig { clear_after: Duration::from_millis(100), ready: false, ..config() };
+    let opened = open(dir.path(), config, 1).unwrap();
+    let fresh = opened.pool.create(hint(1)).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(opened.marks.has(&fresh.binding.locator));
+    opened.pool.closed(&fresh.binding);
+    until("the mark is cleared", || !opened.marks.has(&fresh.binding.locator));
+    let _reader = opened.pool.open(&fresh.binding, Access::Read).unwrap();
+    assert!(!opened.marks.has(&fresh.binding.locator), "reading leaves nothing in doubt");
+    opened.pool.doom(&fresh.binding).unwrap();
+    assert!(opened.marks.has(&fresh.binding.locator));
+}
+
+#[test]
+fn a_full_file_system_is_said_and_survived() {
+    for kind in ["ext4", "tmpfs"] {
+        let Some(mounted) = mount(kind, 16) else { return };
+        let path = mounted.path().join("pool");
+        std::fs::create_dir(&path).unwrap();
+        let opened = open(&path, config(), 1).unwrap();
+        let mut kept = Vec::new();
+        // Every inode, so that not even an empty file fits.
+        let error = loop {
+            match opened.pool.create(hint(1)) {
+                Ok(fresh) => kept.push(fresh.binding),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.is_full(), "{kind}: {error}");
+        assert!(kept.len() > 100, "{kind}");
+        let usage = opened.pool.usage().unwrap();
+        // A file may need a leaf not made yet, and tmpfs counts extended attributes as inodes too.
+        assert!(usage.free.0 == 0 || usage.inodes_free < 4, "{kind}: {usage:?}");
+        for binding in kept.drain(..50) {
+            opened.pool.release(binding);
+        }
+        until("there is room again", || opened.pool.create(hint(1)).is_ok());
+        opened.pool.close().unwrap();
+    }
+}
+
+/// Runs as a child of the next test: works on a pool until it is killed.
+#[test]
+fn child() {
+    let Ok(path) = std::env::var("ULLAGE_POOL_CHILD") else { return };
+    let opened = open(Path::new(&path), config(), 1).unwrap();
+    for number in 0.. {
+        let fresh = opened.pool.create(hint(number % 5)).unwrap();
+        fresh.file.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        let binding = fresh.binding.clone();
+        drop(fresh);
+        if number % 4 == 0 {
+            // Kept: told to the parent, as a catalog would write it down; the mark stays for the parent to see.
+            let locator = String::from_utf8(binding.locator.0.to_vec()).unwrap();
+            println!("\nkept {} {} {locator} {number}", binding.file.0, binding.generation.0);
+        } else {
+            opened.pool.release(binding);
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_only_what_suspects_show() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    each_file_system(64, |kind, path| {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture"])
+            .env("ULLAGE_POOL_CHILD", path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut output = String::new();
+        while output.matches("kept").count() < 60 {
+            assert!(out.read_line(&mut output).unwrap() > 0, "{kind}: the child ended by itself");
+        }
+        child.kill().unwrap();
+        out.read_to_string(&mut output).unwrap();
+        child.wait().unwrap();
+        let whole = output.rfind('\n').map_or("", |end| &output[..end]);
+        let mut kept = BTreeMap::new();
+        for line in whole.lines().filter_map(|line| line.strip_prefix("kept ")) {
+            let [file, generation, locator, number] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let binding = Binding {
+                file: ullage_types::FileId(file.parse().unwrap()),
+                generation: ullage_types::Generation(generation.parse().unwrap()),
+                locator: ullage_pool::Locator(locator.as_bytes().into()),
+            };
+            kept.insert(binding.generation, (binding, number.parse::<u64>().unwrap()));
+        }
+        assert!(kept.len() > 10, "{kind}: {}", kept.len());
+        let opened = open(path, config(), 10_000_000).unwrap();
+        let leaves: BTreeSet<_> = files(path).iter().map(|file| file.parent().unwrap().to_owned()).collect();
+        let mut seen = BTreeSet::new();
+        for leaf in leaves.iter().filter(|leaf| !leaf.ends_with("quarantine")) {
+            let mut unknown = Vec::new();
+            opened
+                .pool
+                .suspects(leaf.to_str().unwrap().as_bytes(), &mut |suspect| match suspect
+                    .binding
+                    .as_ref()
+                    .filter(|binding| kept.contains_key(&binding.generation))
+                {
+                    Some(binding) => assert!(seen.insert(binding.generation), "{kind}: twice"),
+                    None => unknown.push(suspect),
+                })
+                .unwrap();
+            for suspect in unknown {
+                opened.pool.discard(suspect);
+            }
+        }
+        assert_eq!(seen.len(), kept.len(), "{kind}: every kept file is there");
+        for (binding, number) in kept.values() {
+            let mut bytes = [0; 8];
+            opened.pool.open(binding, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(u64::from_le_bytes(bytes), *number, "{kind}: another file's bytes");
+        }
+        opened.pool.close().unwrap();
+        assert_eq!(files(path).len(), kept.len(), "{kind}: everything else is gone");
+    });
+}

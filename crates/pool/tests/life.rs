@@ -1,0 +1,128 @@
+//! The life of a backing file, on every file system.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{each_file_system, files, hint, open, until};
+use std::os::unix::fs::FileExt;
+use ullage_pool::{Abilities, Access, Annotation, Binding, Error, Pool};
+use ullage_types::{Class, Generation};
+
+#[test]
+fn a_file_is_made_written_opened_again_and_taken_back() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let pool = &opened.pool;
+        let fresh = pool.create(hint(1)).unwrap();
+        assert!(opened.marks.has(&fresh.binding.locator), "{kind}: marked before it is given out");
+        fresh.file.write_all_at(b"mine", 0).unwrap();
+        let binding = fresh.binding.clone();
+        drop(fresh);
+        pool.closed(&binding);
+        let mut bytes = [0; 4];
+        pool.open(&binding, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"mine");
+        pool.open(&binding, Access::Write).unwrap().write_all_at(b"more", 4).unwrap();
+        let backing = pool.backing_path(&binding.locator).unwrap();
+        assert_eq!(std::fs::read(&backing).unwrap(), b"minemore", "{kind}");
+        let wrong = Binding { generation: Generation(1), ..binding.clone() };
+        assert!(matches!(pool.open(&wrong, Access::Read), Err(Error::Mismatch { .. })), "{kind}");
+        pool.doom(&binding).unwrap();
+        pool.release(binding.clone());
+        until("it is gone", || !backing.exists());
+        assert!(matches!(pool.open(&binding, Access::Read), Err(Error::Mismatch { .. })), "{kind}");
+        pool.close().unwrap();
+        assert!(files(path).is_empty(), "{kind}: unused ready files are removed");
+        assert!(opened.marks.0.lock().unwrap().is_empty(), "{kind}: nothing is in doubt");
+    });
+}
+
+#[test]
+fn class_and_owner_are_recorded_on_the_backing_file_and_gone_when_it_is_recycled() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let annotation = Annotation { class: Class::Elastic, uid: 1000, gid: 100 };
+        for _ in 0..300 {
+            let binding = opened.pool.create(hint(1)).unwrap().binding;
+            assert_eq!(opened.pool.annotation(&binding).unwrap(), None, "{kind}");
+            opened.pool.annotate(&binding, annotation).unwrap();
+            assert_eq!(opened.pool.annotation(&binding).unwrap(), Some(annotation), "{kind}");
+            opened.pool.release(binding);
+        }
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn a_lost_file_is_made_again_empty_and_never_over_another() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let binding = opened.pool.create(hint(1)).unwrap().binding;
+        let error = opened.pool.recreate(&binding).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EEXIST), "{kind}");
+        let backing = opened.pool.backing_path(&binding.locator).unwrap();
+        std::fs::remove_file(&backing).unwrap();
+        assert!(matches!(opened.pool.open(&binding, Access::Read), Err(Error::Mismatch { .. })), "{kind}");
+        assert_eq!(opened.pool.recreate(&binding).unwrap().metadata().unwrap().len(), 0, "{kind}");
+        opened.pool.open(&binding, Access::Write).unwrap();
+        opened.pool.close().unwrap();
+        assert!(backing.exists(), "{kind}");
+    });
+}
+
+#[test]
+fn a_backing_file_of_another_binding_or_space_under_the_right_name_is_not_served() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let [mine, theirs] = [(); 2].map(|()| opened.pool.create(hint(1)).unwrap().binding);
+        let [to, from] = [&mine, &theirs].map(|binding| opened.pool.backing_path(&binding.locator).unwrap());
+        std::fs::rename(from, &to).unwrap();
+        assert!(matches!(opened.pool.open(&mine, Access::Read), Err(Error::Mismatch { .. })), "{kind}");
+        std::fs::remove_file(&to).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &to).unwrap();
+        assert!(matches!(opened.pool.open(&mine, Access::Write), Err(Error::Mismatch { .. })), "{kind}");
+        opened.pool.close().unwrap();
+    });
+}
+
+#[test]
+fn many_threads_get_files_of_their_own() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let pool = &opened.pool;
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                scope.spawn(move || {
+                    let mut kept = std::collections::VecDeque::new();
+                    for number in 0..600u64 {
+                        let fresh = pool.create(hint(thread % 2)).unwrap();
+                        let tag = (thread << 32) | number;
+                        fresh.file.write_all_at(&tag.to_le_bytes(), 0).unwrap();
+                        kept.push_back((fresh.binding.clone(), tag));
+                        drop(fresh);
+                        if kept.len() > 20 {
+                            let (binding, tag) = kept.pop_front().unwrap();
+                            let file = pool.open(&binding, Access::Read).unwrap();
+                            let mut bytes = [0; 9];
+                            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 8, "{kind}");
+                            assert_eq!(bytes[..8], tag.to_le_bytes(), "{kind}: another file's bytes");
+                            drop(file);
+                            pool.release(binding);
+                        }
+                    }
+                });
+            }
+        });
+        opened.pool.close().unwrap();
+        assert_eq!(files(path).len(), 80, "{kind}");
+        let description = opened.pool.describe();
+        let expected = Abilities {
+            reflink: matches!(kind, "xfs" | "btrfs"),
+            leases: true,
+            direct_io: description.abilities.direct_io,
+            xattrs: true,
+        };
+        assert_eq!((description.fs_type.as_deref(), description.abilities), (Some(kind), expected));
+    });
+}

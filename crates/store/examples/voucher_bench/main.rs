@@ -1,0 +1,61 @@
+//! What vouchers cost on real servers: against the same server with checks off, against a question to the bank per
+//! write, and how many withdrawals one bank serves. Writes JSON and a table.
+//!
+//! `cargo run --release -p ullage-store --example voucher_bench -- --out docs/results [--pairs 15] [--seconds 2]`
+
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot be made should stop")]
+
+mod central;
+mod checks;
+mod site;
+mod stats;
+mod withdrawals;
+
+use serde_json::json;
+use std::path::PathBuf;
+
+fn argument(name: &str) -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    arguments.next()?;
+    arguments.next()
+}
+
+#[tokio::main]
+async fn main() {
+    let pairs: usize = argument("--pairs").and_then(|text| text.parse().ok()).unwrap_or(15);
+    let seconds: f64 = argument("--seconds").and_then(|text| text.parse().ok()).unwrap_or(2.0);
+    let out = PathBuf::from(argument("--out").unwrap_or_else(|| "docs/results".into()));
+    let only = argument("--only");
+    let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
+    std::fs::create_dir_all(&out).unwrap();
+    let mut text = String::from(
+        "# Vouchers on real servers\n\nMade by `cargo run --release -p ullage-store --example voucher_bench`.\n",
+    );
+    text += "One machine, loopback, plain HTTP with tokens (so that TLS does not hide what vouchers cost); client, store and bank share its cores.\n";
+    let mut results = serde_json::Map::new();
+    results.insert("cores".into(), json!(std::thread::available_parallelism().map_or(0, usize::from)));
+    if wanted("verify") {
+        let nanos = checks::verification();
+        text += &format!("\nChecking one voucher's signature, key derived before: {nanos:.0} ns.\n");
+        results.insert("verify_ns".into(), json!(nanos));
+    }
+    if wanted("checks") {
+        let rows = checks::run(pairs, seconds).await;
+        text += &checks::table(&rows);
+        results.insert("checks".into(), json!(rows));
+    }
+    if wanted("central") {
+        let rows = central::run(seconds * 2.0).await;
+        text += &central::table(&rows);
+        results.insert("central".into(), json!(rows));
+    }
+    if wanted("withdrawals") {
+        let rows = withdrawals::run(seconds * 2.0).await;
+        text += &withdrawals::table(&rows);
+        results.insert("withdrawals".into(), json!(rows));
+    }
+    let name = only.map_or_else(|| "vouchers-servers".to_owned(), |only| format!("vouchers-servers-{only}"));
+    std::fs::write(out.join(format!("{name}.json")), serde_json::to_string_pretty(&results).unwrap()).unwrap();
+    std::fs::write(out.join(format!("{name}.md")), &text).unwrap();
+    println!("{text}");
+}

@@ -1,0 +1,57 @@
+//! Where the files of a store are.
+
+use super::name::ChunkName;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The directory of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    /// Makes what is missing.
+    pub(crate) fn create(root: &Path) -> io::Result<Self> {
+        for name in ["new", "lost", "journal"] {
+            fs::create_dir_all(root.join(name))?;
+        }
+        for shard in 0..=255u8 {
+            fs::create_dir_all(root.join(format!("chunks/{shard:02x}")))?;
+        }
+        File::open(root)?.sync_all()?;
+        Ok(Self(root.to_owned()))
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    pub(crate) fn shard(&self, shard: u8) -> PathBuf {
+        self.0.join(format!("chunks/{shard:02x}"))
+    }
+
+    pub(crate) fn chunk(&self, name: &ChunkName) -> PathBuf {
+        self.shard(name.shard()).join(name.file_name())
+    }
+
+    pub(crate) fn news(&self) -> PathBuf {
+        self.0.join("new")
+    }
+
+    pub(crate) fn new_file(&self, id: u64) -> PathBuf {
+        self.0.join(format!("new/{id:016x}"))
+    }
+
+    pub(crate) fn lost(&self, file: &str) -> PathBuf {
+        self.0.join("lost").join(file)
+    }
+
+    /// Flushes everything of the file system the store is on.
+    pub(crate) fn flush_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
+    }
+}

@@ -1,0 +1,136 @@
+//! All chunks in memory: what listing, permission checks and accounting need without touching the disk.
+
+use super::ledger::Posting;
+use super::name::ChunkName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use ullage_journal::codec::{DecodeError, Decoder, Encoder};
+
+/// A user's part of what a chunk occupies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// Who was charged.
+    pub user: Arc<str>,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// What is known of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// Whose it is.
+    pub owner: Arc<str>,
+    /// Permission bits.
+    pub mode: u16,
+    /// Bytes of data, holes included.
+    pub size: u64,
+    /// Number of the change that made it so.
+    pub generation: u64,
+    /// Who was charged for the blocks it occupies. Their sum is what the file system allocated.
+    pub charges: Vec<Charge>,
+}
+
+impl ChunkInfo {
+    /// Bytes the chunk occupies.
+    pub fn allocated(&self) -> u64 {
+        self.charges.iter().map(|charge| charge.bytes).sum()
+    }
+
+    /// The charges after the chunk came to occupy `allocated` bytes on behalf of `payer`, and the postings that lead
+    /// there: growth is charged to the payer; shrinking is credited to whoever was charged last, never to who shrinks.
+    pub fn recharge(old: &[Charge], payer: &Arc<str>, allocated: u64) -> (Vec<Charge>, Vec<Posting>) {
+        let mut charges = old.to_vec();
+        let mut postings = Vec::new();
+        let before: u64 = charges.iter().map(|charge| charge.bytes).sum();
+        if allocated > before {
+            let bytes = allocated - before;
+            postings.push(Posting { user: Arc::clone(payer), delta_bytes: bytes as i64 });
+            match charges.iter_mut().find(|charge| charge.user == *payer) {
+                Some(charge) => charge.bytes += bytes,
+                None => charges.push(Charge { user: Arc::clone(payer), bytes }),
+            }
+        }
+        let mut excess = before.saturating_sub(allocated);
+        while excess > 0 {
+            let Some(last) = charges.last_mut() else { break };
+            let bytes = last.bytes.min(excess);
+            postings.push(Posting { user: Arc::clone(&last.user), delta_bytes: -(bytes as i64) });
+            last.bytes -= bytes;
+            excess -= bytes;
+            if last.bytes == 0 {
+                charges.pop();
+            }
+        }
+        (charges, postings)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        out.text(&self.owner).u16(self.mode).u64(self.size).u64(self.generation);
+        out.u16(self.charges.len() as u16);
+        for charge in &self.charges {
+            out.text(&charge.user).u64(charge.bytes);
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let owner = Arc::from(from.text()?);
+        let (mode, size, generation) = (from.u16()?, from.u64()?, from.u64()?);
+        let count = from.u16()?;
+        let charges = (0..count)
+            .map(|_| Ok(Charge { user: Arc::from(from.text()?), bytes: from.u64()? }))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { owner, mode, size, generation, charges })
+    }
+}
+
+/// Chunks by name.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Index {
+    pub(crate) chunks: BTreeMap<ChunkName, ChunkInfo>,
+    /// Number of the last change.
+    pub(crate) generation: u64,
+}
+
+impl Index {
+    /// Sum of what all chunks occupy, by who was charged.
+    pub(crate) fn charged(&self) -> BTreeMap<Arc<str>, u64> {
+        let mut sums = BTreeMap::new();
+        for charge in self.chunks.values().flat_map(|info| &info.charges) {
+            *sums.entry(Arc::clone(&charge.user)).or_default() += charge.bytes;
+        }
+        sums
+    }
+
+    pub(crate) fn encode(&self, out: &mut Encoder) {
+        out.u64(self.generation).u64(self.chunks.len() as u64);
+        for (name, info) in &self.chunks {
+            out.text(name.as_str());
+            info.encode(out);
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let mut index = Self { generation: from.u64()?, ..Self::default() };
+        for _ in 0..from.u64()? {
+            let name = from.text()?.parse().map_err(|_| DecodeError("has a bad name"))?;
+            index.chunks.insert(name, ChunkInfo::decode(from)?);
+        }
+        Ok(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shrinks_a_chunk_is_never_credited_for_what_another_paid() {
+        let (alice, bob): (Arc<str>, Arc<str>) = ("alice".into(), "bob".into());
+        let (charges, _) = ChunkInfo::recharge(&[], &alice, 8192);
+        let (charges, grown) = ChunkInfo::recharge(&charges, &bob, 12288);
+        assert_eq!(grown, vec![Posting { user: bob.clone(), delta_bytes: 4096 }]);
+        let (left, freed) = ChunkInfo::recharge(&charges, &bob, 0);
+        assert!(left.is_empty());
+        assert_eq!(freed, vec![Posting { user: bob, delta_bytes: -4096 }, Posting { user: alice, delta_bytes: -8192 }]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Writing at an offset.
+
+use super::error::OpError;
+use super::file;
+use super::header::{BLOCK_BYTES, CHUNK_MAX_BYTES, Header};
+use super::index::ChunkInfo;
+use super::ledger::Ledger;
+use super::name::ChunkName;
+use super::record::Record;
+use super::replace::Content;
+use super::store::{ChunkStore, Done, INLINE_MAX_BYTES};
+use std::fs::{self, File};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
+
+impl<L: Ledger> ChunkStore<L> {
+    /// Writes `data` at `offset`; a gap before it reads as zeros, and no data change nothing. The chunk must exist.
+    pub fn write_at(
+        &self,
+        name: &ChunkName,
+        payer: &Arc<str>,
+        offset: u64,
+        data: &[u8],
+        payment: &L::Payment,
+    ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
+        self.check_running()?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= CHUNK_MAX_BYTES);
+        let end = end.ok_or(OpError::TooLarge)?;
+        let _exclusive = self.lock(name).write();
+        let old = self.find(name)?;
+        let (file, header) = self.open_chunk(name)?;
+        if data.len() > INLINE_MAX_BYTES {
+            let mut whole = file::read(&file, &header, 0, header.size).map_err(|e| self.read_error(name, e))?;
+            whole.resize(header.size.max(end) as usize, 0);
+            whole[offset as usize..end as usize].copy_from_slice(data);
+            let size = whole.len() as u64;
+            let content = Content { name, owner: Arc::clone(&old.owner), mode: old.mode, data: &whole, size, payer };
+            return self.replace(content, Some(&old), payment);
+        }
+        let mut header = self.patched(name, &file, header, offset, data)?;
+        header.generation = self.take_generation();
+        let path = self.directory.chunk(name);
+        // Reserving first makes the charge known before anything is committed, and the write unable to fail for space.
+        file::reserve(&file, offset, data.len() as u64).map_err(|e| OpError::io("allocate in", &path, e))?;
+        let allocated = file::allocated(&file).map_err(|e| OpError::io("measure", &path, e))?;
+        let (charges, postings) = ChunkInfo::recharge(&old.charges, payer, allocated);
+        let info = ChunkInfo { size: header.size, generation: header.generation, charges, ..old.clone() };
+        let gate = self.gate.read();
+        let booked = {
+            let mut state = self.state.lock();
+            state.ledger.book(&postings, payment).map(|(note, receipt)| {
+                state.index.chunks.insert(name.clone(), info.clone());
+                let record = Record::Patch {
+                    name: name.clone(),
+                    info: info.clone(),
+                    header: header.body(),
+                    offset,
+                    data: data.to_vec(),
+                    note,
+                };
+                (self.append(&record), receipt)
+            })
+        };
+        let (pending, receipt) = match booked {
+            Ok(booked) => booked,
+            Err(refusal) => {
+                drop(gate);
+                if allocated > old.allocated() {
+                    self.give_back(name, &file)?;
+                }
+                return Err(OpError::Refused(refusal));
+            }
+        };
+        self.complete(pending)?;
+        self.applied("write", &path, file::patch(&file, &header, offset, data))?;
+        drop(gate);
+        Ok(Done { info: Some(info), receipt })
+    }
+
+    /// The header after the write. What is kept of a block is checked first, so that damage never gets a new checksum.
+    fn patched(
+        &self,
+        name: &ChunkName,
+        file: &File,
+        mut header: Header,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Header, OpError<L::Refusal>> {
+        let block = BLOCK_BYTES as u64;
+        let end = offset + data.len() as u64;
+        if data.is_empty() {
+            return Ok(header);
+        }
+        let size = header.size.max(end);
+        // A longer chunk changes also the block that was the last one, and every block of the gap.
+        let first = if size > header.size { offset.min(header.size) } else { offset } / block;
+        let mut checksums = header.checksums.clone();
+        checksums.resize(Header::blocks(size), 0);
+        for number in first..end.div_ceil(block) {
+            let start = number * block;
+            let stop = (start + block).min(size);
+            let mut bytes = if start >= offset && stop <= end {
+                Vec::new()
+            } else {
+                file::read(file, &header, start, stop - start).map_err(|e| self.read_error(name, e))?
+            };
+            bytes.resize((stop - start) as usize, 0);
+            let (from, to) = (offset.clamp(start, stop), end.clamp(start, stop));
+            // A block of the gap gets none of the data.
+            if from < to {
+                bytes[(from - start) as usize..(to - start) as usize]
+                    .copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
+            }
+            checksums[number as usize] = xxh3_64(&bytes);
+        }
+        header.size = size;
+        header.checksums = checksums;
+        Ok(header)
+    }
+
+    /// After a refusal: blocks that were reserved are freed by replacing the file with a copy of what it really holds.
+    fn give_back(&self, name: &ChunkName, file: &File) -> Result<(), OpError<L::Refusal>> {
+        let path = self.directory.new_file(self.next_file());
+        file::copy_without_holes(file, &path).map_err(|e| OpError::io("copy to", &path, e))?;
+        let target = self.directory.chunk(name);
+        fs::rename(&path, &target).map_err(|e| OpError::io("rename", &target, e))
+    }
+}

@@ -1,0 +1,211 @@
+//! After a start: redo what was committed, then compare the accounts with what the file system says.
+
+use super::directory::Directory;
+use super::error::OpError;
+use super::file;
+use super::header::Header;
+use super::index::{ChunkInfo, Index};
+use super::ledger::Ledger;
+use super::name::ChunkName;
+use super::record::{Record, Source};
+use super::store::State;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use ullage_journal::Recovered;
+use ullage_journal::codec::Decoder;
+
+/// What the recount found. All zero but `chunks` after a clean end, and after `kill -9` too but for `unfinished` and
+/// `trimmed`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Recount {
+    /// Chunks accounted for.
+    pub chunks: u64,
+    /// Bytes they occupy.
+    pub allocated_bytes: u64,
+    /// Files that were never committed, removed.
+    pub unfinished: u64,
+    /// Chunks whose file held blocks that a write never committed had reserved; now freed.
+    pub trimmed: u64,
+    /// Files nobody accounts for, moved to `lost/`.
+    pub lost: u64,
+    /// Chunks without a file: credited and forgotten.
+    pub missing: u64,
+    /// Bytes credited because the file system holds less than was charged.
+    pub credited_bytes: u64,
+    /// Bytes the file system holds beyond what was charged (its own metadata, allocated late); nobody pays for them.
+    pub uncharged_bytes: u64,
+}
+
+pub(crate) fn recover<L: Ledger>(
+    directory: &Directory,
+    recovered: Recovered,
+    state: &mut State<L>,
+) -> Result<(Recount, Vec<Record>), OpError<L::Refusal>> {
+    let stopped = |why: String| OpError::Stopped(why);
+    if let Some(snapshot) = &recovered.snapshot {
+        let mut from = Decoder::new(snapshot);
+        state.index = Index::decode(&mut from).map_err(|e| stopped(e.to_string()))?;
+        let ledger = from.bytes().map_err(|e| stopped(e.to_string()))?;
+        state.ledger.load(ledger).map_err(stopped)?;
+    }
+    for bytes in &recovered.records {
+        let record = Record::decode(bytes).map_err(|e| stopped(e.to_string()))?;
+        redo(directory, record, state).map_err(|e| stopped(format!("redo a change: {e}")))?;
+    }
+    recount(directory, state).map_err(|e| stopped(format!("recount: {e}")))
+}
+
+fn redo<L: Ledger>(directory: &Directory, record: Record, state: &mut State<L>) -> io::Result<()> {
+    let note = match record {
+        Record::Replace { name, info, source, note } => {
+            let target = directory.chunk(&name);
+            match source {
+                Source::File(id) => rename_if_there(&directory.new_file(id), &target)?,
+                Source::Inline(header, data) => {
+                    let header = Header::from_body(&header).map_err(io::Error::other)?;
+                    if !newer(&target, header.generation) {
+                        let path = directory.news().join("redo");
+                        let _ = fs::remove_file(&path);
+                        file::write_new(&path, &header, &data, false)?;
+                        fs::rename(&path, &target)?;
+                    }
+                }
+            }
+            state.index.generation = state.index.generation.max(info.generation);
+            state.index.chunks.insert(name, info);
+            note
+        }
+        Record::Patch { name, info, header, offset, data, note } => {
+            let header = Header::from_body(&header).map_err(io::Error::other)?;
+            let target = directory.chunk(&name);
+            if !newer(&target, header.generation) {
+                match File::options().read(true).write(true).open(&target) {
+                    Ok(file) => file::patch(&file, &header, offset, &data)?,
+                    // A later record deletes it; if none does, the recount says so.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            state.index.generation = state.index.generation.max(info.generation);
+            state.index.chunks.insert(name, info);
+            note
+        }
+        Record::Delete { name, generation, note } => {
+            let target = directory.chunk(&name);
+            if target.exists() && !newer(&target, generation) {
+                fs::remove_file(&target)?;
+            }
+            state.index.generation = state.index.generation.max(generation);
+            state.index.chunks.remove(&name);
+            note
+        }
+        Record::Correct { name, info, note } => {
+            match info {
+                Some(info) => state.index.chunks.insert(name, info),
+                None => state.index.chunks.remove(&name),
+            };
+            note
+        }
+        Record::Note(note) => note,
+    };
+    if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
+}
+
+/// Whether the file at `path` was made by a later change than `generation`: then the change was applied long ago.
+fn newer(path: &Path, generation: u64) -> bool {
+    File::open(path)
+        .ok()
+        .and_then(|file| file::read_header(&file).ok())
+        .is_some_and(|header| header.generation > generation)
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result<(Recount, Vec<Record>)> {
+    let mut recount = Recount::default();
+    let mut corrections = Vec::new();
+    for entry in fs::read_dir(directory.news())? {
+        fs::remove_file(entry?.path())?;
+        recount.unfinished += 1;
+    }
+    let mut seen = BTreeSet::new();
+    for shard in 0..=255u8 {
+        for entry in fs::read_dir(directory.shard(shard))? {
+            let entry = entry?;
+            let file_name = entry.file_name().to_string_lossy().into_owned();
+            let name = ChunkName::from_file_name(&file_name).filter(|name| state.index.chunks.contains_key(name));
+            let Some(name) = name else {
+                fs::rename(entry.path(), directory.lost(&file_name))?;
+                recount.lost += 1;
+                continue;
+            };
+            recount_one(directory, &entry.path(), &name, state, &mut recount, &mut corrections)?;
+            seen.insert(name);
+        }
+    }
+    let missing: Vec<ChunkName> = state.index.chunks.keys().filter(|name| !seen.contains(name)).cloned().collect();
+    for name in missing {
+        tracing::error!(chunk = %name, "a chunk's file is missing; its owner is credited");
+        recount.missing += 1;
+        correct(&name, 0, state, &mut recount, &mut corrections);
+    }
+    Ok((recount, corrections))
+}
+
+fn recount_one<L: Ledger>(
+    directory: &Directory,
+    path: &Path,
+    name: &ChunkName,
+    state: &mut State<L>,
+    recount: &mut Recount,
+    corrections: &mut Vec<Record>,
+) -> io::Result<()> {
+    let charged = state.index.chunks.get(name).map_or(0, ChunkInfo::allocated);
+    let file = File::open(path)?;
+    let mut allocated = file::allocated(&file)?;
+    if allocated > charged {
+        let copy = directory.news().join("trim");
+        let _ = fs::remove_file(&copy);
+        let trimmed = file::allocated(&file::copy_without_holes(&file, &copy)?)?;
+        if trimmed < allocated {
+            fs::rename(&copy, path)?;
+            allocated = trimmed;
+            recount.trimmed += 1;
+        } else {
+            fs::remove_file(&copy)?;
+        }
+    }
+    recount.chunks += 1;
+    recount.allocated_bytes += allocated;
+    recount.uncharged_bytes += allocated.saturating_sub(charged);
+    if allocated < charged {
+        correct(name, allocated, state, recount, corrections);
+    }
+    Ok(())
+}
+
+fn correct<L: Ledger>(
+    name: &ChunkName,
+    allocated: u64,
+    state: &mut State<L>,
+    recount: &mut Recount,
+    corrections: &mut Vec<Record>,
+) {
+    let Some(old) = state.index.chunks.get(name).cloned() else { return };
+    recount.credited_bytes += old.allocated().saturating_sub(allocated);
+    let (charges, postings) = ChunkInfo::recharge(&old.charges, &old.owner, allocated);
+    let note = state.ledger.correct(&postings);
+    let info = (allocated > 0).then_some(ChunkInfo { charges, ..old });
+    match &info {
+        Some(info) => state.index.chunks.insert(name.clone(), info.clone()),
+        None => state.index.chunks.remove(name),
+    };
+    corrections.push(Record::Correct { name: name.clone(), info, note });
+}

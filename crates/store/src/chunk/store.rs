@@ -1,0 +1,295 @@
+//! The store as its users see it: one method per operation, each in a file of its own where it is long.
+
+use super::directory::Directory;
+use super::error::OpError;
+use super::file::{self, ReadError};
+use super::header::Header;
+use super::index::{ChunkInfo, Index};
+use super::ledger::Ledger;
+use super::name::ChunkName;
+use super::record::Record;
+use super::recover::{Recount, recover};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use ullage_journal::codec::Encoder;
+use ullage_journal::{Durability, Journal, Pending};
+
+/// Changes up to this size travel in the journal; larger ones are written as a new file.
+pub const INLINE_MAX_BYTES: usize = 64 << 10;
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether an answered operation survives a power cut or only the end of the process.
+    pub durability: Durability,
+    /// Journal bytes after which a snapshot is due.
+    pub snapshot_after_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::Disk, snapshot_after_bytes: 256 << 20 }
+    }
+}
+
+/// An operation that happened.
+#[derive(Debug)]
+pub struct Done<R> {
+    /// The chunk as it is now; `None` once it is deleted.
+    pub info: Option<ChunkInfo>,
+    /// What the ledger gives back.
+    pub receipt: R,
+}
+
+/// What one lock guards: the order of changes here is the order of their records.
+pub(crate) struct State<L> {
+    pub(crate) index: Index,
+    pub(crate) ledger: L,
+}
+
+/// Chunks in a directory. All methods block; a server calls them off its event loop.
+pub struct ChunkStore<L: Ledger> {
+    pub(crate) directory: Directory,
+    pub(crate) options: Options,
+    pub(crate) state: Mutex<State<L>>,
+    pub(crate) journal: Journal,
+    /// One lock per shard of names: held over a whole operation.
+    locks: Vec<RwLock<()>>,
+    /// Held shared from a record's append to its application, exclusively while a snapshot is cut.
+    pub(crate) gate: RwLock<()>,
+    next_file: AtomicU64,
+    journal_bytes: AtomicU64,
+    stopped: Mutex<Option<String>>,
+    recount: Recount,
+}
+
+impl<L: Ledger> std::fmt::Debug for ChunkStore<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChunkStore").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl<L: Ledger> ChunkStore<L> {
+    /// Opens (or makes) the store in `root`: replays the journal into the chunks and `ledger`, then recounts.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or what was durable is damaged.
+    pub fn open(root: &Path, ledger: L, options: Options) -> Result<Self, OpError<L::Refusal>> {
+        let directory = Directory::create(root).map_err(|e| OpError::io("create", root, e))?;
+        let journal_options = ullage_journal::Options { durability: options.durability };
+        let (journal, recovered) = Journal::open(&directory.journal(), journal_options)?;
+        let mut state = State { index: Index::default(), ledger };
+        let (recount, corrections) = recover(&directory, recovered, &mut state)?;
+        let store = Self {
+            directory,
+            options,
+            state: Mutex::new(state),
+            journal,
+            locks: (0..256).map(|_| RwLock::new(())).collect(),
+            gate: RwLock::new(()),
+            next_file: AtomicU64::new(1),
+            journal_bytes: AtomicU64::new(0),
+            stopped: Mutex::new(None),
+            recount,
+        };
+        for record in corrections {
+            store.journal.append(record.encode()).wait()?;
+        }
+        store.snapshot()?;
+        Ok(store)
+    }
+
+    /// What the recount at the start found.
+    pub fn recount(&self) -> &Recount {
+        &self.recount
+    }
+
+    /// Reads `length` bytes at `offset`, fewer at the end of the chunk.
+    pub fn read(
+        &self,
+        name: &ChunkName,
+        offset: u64,
+        length: u64,
+    ) -> Result<(Vec<u8>, ChunkInfo), OpError<L::Refusal>> {
+        self.check_running()?;
+        let _shared = self.lock(name).read();
+        let info = self.find(name)?;
+        let (file, header) = self.open_chunk(name)?;
+        let bytes = file::read(&file, &header, offset, length).map_err(|e| self.read_error(name, e))?;
+        Ok((bytes, info))
+    }
+
+    /// What is known of a chunk.
+    pub fn stat(&self, name: &ChunkName) -> Option<ChunkInfo> {
+        self.state.lock().index.chunks.get(name).cloned()
+    }
+
+    /// Up to `limit` chunks whose names start with `prefix` and come after `after`, in order.
+    pub fn list(&self, prefix: &str, after: &str, limit: usize) -> Vec<(ChunkName, ChunkInfo)> {
+        let from = if after > prefix { after } else { prefix };
+        let state = self.state.lock();
+        let start = from.parse::<ChunkName>().ok();
+        let range = match start {
+            Some(start) => state.index.chunks.range(start..),
+            None => state.index.chunks.range::<ChunkName, _>(..),
+        };
+        range
+            .skip_while(|(name, _)| name.as_str() < prefix || (!after.is_empty() && name.as_str() <= after))
+            .take_while(|(name, _)| name.as_str().starts_with(prefix))
+            .take(limit)
+            .map(|(name, info)| (name.clone(), info.clone()))
+            .collect()
+    }
+
+    /// Removes a chunk; its blocks are credited to those who were charged.
+    pub fn delete(&self, name: &ChunkName, payment: &L::Payment) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
+        self.check_running()?;
+        let _exclusive = self.lock(name).write();
+        let old = self.find(name)?;
+        let (_, postings) = ChunkInfo::recharge(&old.charges, &old.owner, 0);
+        let gate = self.gate.read();
+        let (pending, receipt) = {
+            let mut state = self.state.lock();
+            let (note, receipt) = state.ledger.book(&postings, payment).map_err(OpError::Refused)?;
+            state.index.generation += 1;
+            let generation = state.index.generation;
+            state.index.chunks.remove(name);
+            (self.append(&Record::Delete { name: name.clone(), generation, note }), receipt)
+        };
+        self.complete(pending)?;
+        let path = self.directory.chunk(name);
+        self.applied("remove", &path, fs::remove_file(&path))?;
+        drop(gate);
+        Ok(Done { info: None, receipt })
+    }
+
+    /// Changes or asks the ledger alone. A note returned is made durable before this returns.
+    pub fn with_ledger<R>(&self, work: impl FnOnce(&mut L) -> (Option<Vec<u8>>, R)) -> Result<R, OpError<L::Refusal>> {
+        let (pending, result) = {
+            let mut state = self.state.lock();
+            let (note, result) = work(&mut state.ledger);
+            (note.map(|note| self.append(&Record::Note(note))), result)
+        };
+        if let Some(pending) = pending {
+            self.complete(pending)?;
+        }
+        Ok(result)
+    }
+
+    /// As [`Self::with_ledger`], with what all chunks occupy at that moment, by who was charged.
+    pub fn with_ledger_and_charges(
+        &self,
+        work: impl FnOnce(&mut L, &BTreeMap<Arc<str>, u64>) -> Option<Vec<u8>>,
+    ) -> Result<(), OpError<L::Refusal>> {
+        let pending = {
+            let mut state = self.state.lock();
+            let charged = state.index.charged();
+            work(&mut state.ledger, &charged).map(|note| self.append(&Record::Note(note)))
+        };
+        pending.map_or(Ok(()), |pending| self.complete(pending))
+    }
+
+    /// Sum of what all chunks occupy, by who was charged.
+    pub fn charged(&self) -> BTreeMap<Arc<str>, u64> {
+        self.state.lock().index.charged()
+    }
+
+    /// Where the store is.
+    pub fn root(&self) -> &Path {
+        self.directory.root()
+    }
+
+    /// Whether enough was logged for a snapshot to be due.
+    pub fn snapshot_due(&self) -> bool {
+        self.journal_bytes.load(Ordering::Relaxed) > self.options.snapshot_after_bytes
+    }
+
+    /// Flushes all chunks, writes the state and drops the journal before it. Operations stop only while the state is
+    /// copied, not while it is flushed.
+    pub fn snapshot(&self) -> Result<(), OpError<L::Refusal>> {
+        let (number, bytes) = {
+            let _exclusive = self.gate.write();
+            let state = self.state.lock();
+            let mut out = Encoder::new();
+            state.index.encode(&mut out);
+            out.bytes(&state.ledger.save());
+            self.journal_bytes.store(0, Ordering::Relaxed);
+            (self.journal.rotate(), out.finish())
+        };
+        if self.options.durability == Durability::Disk {
+            let root = self.directory.root();
+            self.directory.flush_all().map_err(|e| OpError::io("flush", root, e))?;
+        }
+        Ok(self.journal.install_snapshot(number, &bytes)?)
+    }
+
+    pub(crate) fn lock(&self, name: &ChunkName) -> &RwLock<()> {
+        &self.locks[usize::from(name.shard())]
+    }
+
+    pub(crate) fn find(&self, name: &ChunkName) -> Result<ChunkInfo, OpError<L::Refusal>> {
+        self.stat(name).ok_or_else(|| OpError::NotFound(name.clone()))
+    }
+
+    pub(crate) fn next_file(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn open_chunk(&self, name: &ChunkName) -> Result<(File, Header), OpError<L::Refusal>> {
+        let path = self.directory.chunk(name);
+        let file = File::options().read(true).write(true).open(&path).map_err(|e| OpError::io("open", &path, e))?;
+        let header = file::read_header(&file).map_err(|e| self.read_error(name, e))?;
+        // A file under another's name is damage too, whatever its checksum says.
+        if header.name != *name {
+            return Err(OpError::Damaged { name: name.clone(), offset: 0 });
+        }
+        Ok((file, header))
+    }
+
+    pub(crate) fn read_error(&self, name: &ChunkName, error: ReadError) -> OpError<L::Refusal> {
+        match error {
+            ReadError::Damaged(offset) => OpError::Damaged { name: name.clone(), offset },
+            ReadError::Io(error) => OpError::io("read", &self.directory.chunk(name), error),
+        }
+    }
+
+    /// Appends under the state's lock, so that records stand in the order of the changes.
+    pub(crate) fn append(&self, record: &Record) -> Pending {
+        let bytes = record.encode();
+        self.journal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.journal.append(bytes)
+    }
+
+    /// Waits until a record is durable. If it never is, memory is ahead of the disk: nothing more may be answered.
+    pub(crate) fn complete(&self, pending: Pending) -> Result<(), OpError<L::Refusal>> {
+        pending.wait().inspect_err(|error| self.stop(error.to_string()))?;
+        Ok(())
+    }
+
+    /// A committed change must be applied; if it cannot be, the store stops and a restart redoes it.
+    pub(crate) fn applied<T>(
+        &self,
+        what: &str,
+        path: &Path,
+        result: std::io::Result<T>,
+    ) -> Result<T, OpError<L::Refusal>> {
+        result.map_err(|error| {
+            let why = format!("{what} {}: {error}", path.display());
+            self.stop(why.clone());
+            OpError::Stopped(why)
+        })
+    }
+
+    fn stop(&self, why: String) {
+        tracing::error!(%why, "the store stops");
+        self.stopped.lock().get_or_insert(why);
+    }
+
+    pub(crate) fn check_running(&self) -> Result<(), OpError<L::Refusal>> {
+        self.stopped.lock().clone().map_or(Ok(()), |why| Err(OpError::Stopped(why)))
+    }
+}

@@ -1,0 +1,119 @@
+//! A client's configuration file.
+
+use super::chunks::{Chunks, StoreAddress};
+use super::files::Files;
+use super::purse::{Purse, PurseSettings};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use ullage_bank::client::BankClient;
+use ullage_net::client::{Client, Settings};
+use ullage_net::{keyfile, tls};
+use ullage_voucher::wallet::RequestPolicy;
+
+/// Why a client cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file.
+    #[error("read {0}: {1}")]
+    Read(PathBuf, std::io::Error),
+    /// Its content.
+    #[error("read {0}: {1}")]
+    Parse(PathBuf, toml::de::Error),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// The token.
+    #[error(transparent)]
+    Token(#[from] keyfile::KeyFileError),
+}
+
+/// `client.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Whose files.
+    pub user: String,
+    /// `host:port` of the banks.
+    pub banks: Vec<String>,
+    /// The stores.
+    #[serde(default)]
+    pub stores: Vec<StoreAddress>,
+    /// Directory of `ca.pem` and of `NAME.pem`, `NAME.key`; without it connections are plain.
+    #[serde(default)]
+    pub certificates: Option<PathBuf>,
+    /// NAME of the certificate; the user by default.
+    #[serde(default)]
+    pub certificate: Option<String>,
+    /// File with a bearer token, mode 0600.
+    #[serde(default)]
+    pub token: Option<PathBuf>,
+    /// Bytes per stripe of new files.
+    #[serde(default)]
+    pub stripe_bytes: Option<u64>,
+    /// How vouchers are asked for; what a command will need, all at once, by default.
+    #[serde(default)]
+    pub policy: Option<RequestPolicy>,
+    /// Seconds for which a request is repeated.
+    #[serde(default)]
+    pub patience_secs: Option<u64>,
+    /// Listen for revocations.
+    #[serde(default)]
+    pub listen: bool,
+}
+
+impl ClientConfig {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no configuration.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.to_owned(), error))?;
+        toml::from_str(&text).map_err(|error| ConfigError::Parse(path.to_owned(), error))
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.patience_secs.unwrap_or(30))
+    }
+
+    /// The connections.
+    ///
+    /// # Errors
+    /// When certificates or token cannot be used.
+    pub fn http(&self) -> Result<Arc<Client>, ConfigError> {
+        let mut settings = Settings::default();
+        if let Some(directory) = &self.certificates {
+            let name = self.certificate.as_deref().unwrap_or(&self.user);
+            settings.tls = Some(tls::client(&tls::Files::in_directory(directory, name))?);
+        }
+        if let Some(path) = &self.token {
+            let token = keyfile::read(path)?;
+            settings.token = Some(String::from_utf8_lossy(&token).trim().to_owned());
+        }
+        Ok(Arc::new(Client::new(settings)))
+    }
+
+    /// The banks.
+    pub fn bank(&self, http: Arc<Client>) -> BankClient {
+        BankClient::new(http, self.banks.clone(), self.patience())
+    }
+
+    /// Everything, ready for work that will be charged about `expected_bytes`: unless a policy is configured, so much is asked
+    /// for at once and no more, since what a client takes and does not use is of no use to others until it is
+    /// reconciled. Needs a running tokio.
+    ///
+    /// # Errors
+    /// As [`Self::http`].
+    pub fn files(&self, expected_bytes: u64) -> Result<Files, ConfigError> {
+        let http = self.http()?;
+        let settings = PurseSettings {
+            user: self.user.clone(),
+            policy: self.policy.unwrap_or(RequestPolicy::Fixed { amount: expected_bytes.clamp(64 << 10, 4 << 30) }),
+            patience: self.patience(),
+            listen: self.listen,
+        };
+        let purse = Purse::new(self.bank(Arc::clone(&http)), settings);
+        Ok(Files::new(Chunks::new(http, purse, self.stores.clone(), self.patience())))
+    }
+}

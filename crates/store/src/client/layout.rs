@@ -1,0 +1,114 @@
+//! How a file becomes chunks: a manifest, and stripes that go round the stores (voucher-quotas, section 4.1).
+//!
+//! The manifest of `docs/a` of alice is the chunk `alice/m/docs/a`, its stripes are `alice/d/ID.000000` and so on. A new version
+//! of a file has a new id: its manifest replaces the old one in one step, so a reader sees one version wholly.
+
+use serde::{Deserialize, Serialize};
+use ullage_voucher::Node;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The default size of stripes.
+pub const STRIPE_BYTES: u64 = 4 << 20;
+
+/// What a file is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Of this format: 1.
+    pub version: u32,
+    /// The file's bytes.
+    pub size_bytes: u64,
+    /// Bytes per stripe.
+    pub stripe_bytes: u64,
+    /// Names its stripes.
+    pub id: String,
+    /// Stripe i is at store `stores[i % stores.len()]`.
+    pub stores: Vec<Node>,
+    /// Milliseconds since 1970.
+    pub written_ms: u64,
+}
+
+impl Manifest {
+    /// How many stripes there are.
+    pub fn stripes(&self) -> u64 {
+        self.size_bytes.div_ceil(self.stripe_bytes)
+    }
+
+    /// Where stripe `index` is; nothing in a manifest without stores.
+    pub fn store_of(&self, index: u64) -> Option<Node> {
+        self.stores.get(index.checked_rem(self.stores.len() as u64)? as usize).copied()
+    }
+
+    /// The chunk of stripe `index`.
+    pub fn chunk_of(&self, user: &str, index: u64) -> String {
+        format!("{user}/d/{}.{index:06}", self.id)
+    }
+
+    /// Whether it can be worked with: what a server sends is not believed blindly.
+    pub fn is_sound(&self) -> bool {
+        self.version == 1
+            && (1..=crate::chunk::CHUNK_MAX_BYTES).contains(&self.stripe_bytes)
+            && !self.stores.is_empty()
+            && self.size_bytes.div_ceil(self.stripe_bytes) < 1_000_000
+            && self.id.len() <= 32
+            && self.id.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+}
+
+/// The chunk of a file's manifest. Bytes that chunk names cannot have become `=XX`.
+pub(crate) fn manifest_chunk(user: &str, file: &str) -> String {
+    let mut name = format!("{user}/m/");
+    for byte in file.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._-/@+".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("={byte:02X}"));
+        }
+    }
+    name
+}
+
+/// Back from [`manifest_chunk`].
+pub(crate) fn file_name(user: &str, chunk: &str) -> Option<String> {
+    let encoded = chunk.strip_prefix(user)?.strip_prefix("/m/")?;
+    let mut bytes = Vec::new();
+    let mut rest = encoded.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        if *first == b'=' {
+            let (digits, tail) = tail.split_at_checked(2)?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+            rest = tail;
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Stores in the order in which a file's manifest is looked for: every client finds the same, and a new store changes
+/// little (rendezvous hashing).
+pub(crate) fn home_order(name: &str, stores: &[Node]) -> Vec<Node> {
+    let mut order = stores.to_vec();
+    order.sort_by_key(|node| std::cmp::Reverse(xxh3_64_with_seed(name.as_bytes(), u64::from(node.0))));
+    order
+}
+
+/// Bytes that a chunk of this much data occupies as a rule: whole blocks and a header. A file system may take more for itself;
+/// the store then says how much.
+pub(crate) fn expected_allocation(data_bytes: u64) -> u64 {
+    data_bytes.div_ceil(4096) * 4096 + 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn file_names_come_back(name in "\\PC{1,40}") {
+            let chunk = manifest_chunk("alice", &name);
+            prop_assert_eq!(file_name("alice", &chunk), Some(name));
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The client: a wallet per user, chunk operations that pay by themselves, and files striped over the stores.
+//!
+//! [`Purse`] runs the wallet against the banks, [`Chunks`] one operation on one chunk, [`Files`] whole files. A pool can use
+//! [`Chunks`] alone.
+
+mod chunks;
+mod config;
+mod files;
+mod layout;
+mod purse;
+mod transfer;
+
+pub use chunks::{ChunkError, Chunks, StoreAddress};
+pub use config::{ClientConfig, ConfigError};
+pub use files::{FileError, Files, Listed, Removed};
+pub use layout::{Manifest, STRIPE_BYTES};
+pub use purse::{Purse, PurseSettings, Unpayable};
+pub use transfer::{Progress, Transferred};

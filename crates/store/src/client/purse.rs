@@ -1,0 +1,324 @@
+//! A wallet with a connection: turns the wallet's actions into requests to the banks and into payments.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, oneshot};
+use ullage_bank::capability::Rights;
+use ullage_bank::client::BankClient;
+use ullage_bank::identity;
+use ullage_bank::wire::{CapabilityRequest, ClientBatch};
+use ullage_net::client::CallError;
+use ullage_net::{clock, keyfile};
+use ullage_voucher::message::{ClientToBank, StoreToClient};
+use ullage_voucher::wallet::{RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
+use ullage_voucher::{Client, Micros, Node, Op, Piece};
+
+/// A capability is asked for again this long before it ends.
+const RENEW_BEFORE_SECS: u64 = 60;
+
+/// How a purse behaves.
+#[derive(Debug, Clone)]
+pub struct PurseSettings {
+    /// The user; must be who the bank's client authenticates as.
+    pub user: String,
+    /// How much is asked for, and when.
+    pub policy: RequestPolicy,
+    /// How long a payment waits for vouchers before it is given up.
+    pub patience: Duration,
+    /// Whether to wait for what the bank says of its own accord (needed where the bank revokes).
+    pub listen: bool,
+}
+
+/// Why there are no vouchers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Unpayable {
+    /// The bank or the store refuses.
+    #[error("{}", describe(.0))]
+    Refused(Unpaid),
+    /// No bank answered in time.
+    #[error("no bank gave vouchers within {0:?}")]
+    Silent(Duration),
+}
+
+fn describe(unpaid: &Unpaid) -> String {
+    use ullage_voucher::message::Denial;
+    match unpaid {
+        Unpaid::Denied(Denial::OverQuota) => "quota exceeded".into(),
+        Unpaid::Denied(Denial::UnknownUser) => "the bank has no account of this user".into(),
+        Unpaid::Denied(Denial::Blocked) => "the bank gives this user no more vouchers".into(),
+        Unpaid::Denied(Denial::Recovering) => "the bank was rebuilt and does not know yet what is used".into(),
+        Unpaid::Denied(Denial::Invalid) => "the bank finds the request senseless".into(),
+        Unpaid::Refused(reason) => format!("the store refuses the vouchers: {reason:?}"),
+    }
+}
+
+struct Inner {
+    wallet: Wallet,
+    paying: HashMap<Op, oneshot::Sender<Result<Vec<Piece>, Unpaid>>>,
+    to_bank: Vec<ClientToBank>,
+    to_cancel: Vec<(Op, Node)>,
+    next_op: u64,
+    capabilities: HashMap<String, (String, u64)>,
+    bank_requests: u64,
+}
+
+/// One user's vouchers at this client.
+#[derive(Clone)]
+pub struct Purse {
+    bank: BankClient,
+    settings: Arc<PurseSettings>,
+    client: Client,
+    origin: Instant,
+    inner: Arc<Mutex<Inner>>,
+    work: Arc<Notify>,
+    tasks: Arc<Tasks>,
+}
+
+/// Ends the background tasks with the last purse.
+struct Tasks(Mutex<Vec<tokio::task::JoinHandle<()>>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in self.0.lock().drain(..) {
+            task.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for Purse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Purse").field("user", &self.settings.user).field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl Purse {
+    /// An empty purse of a new client. Needs a running tokio.
+    pub fn new(bank: BankClient, settings: PurseSettings) -> Self {
+        let client = identity::client(&settings.user, keyfile::random_u64() as u32);
+        let origin = Instant::now();
+        let config = WalletConfig {
+            client,
+            user: identity::user(&settings.user),
+            policy: settings.policy,
+            retry_after: Micros::from_secs(2),
+        };
+        // A random start, so that a client number met twice by chance does not repeat requests.
+        let first_op = Op(keyfile::random_u64() >> 16);
+        let inner = Inner {
+            wallet: Wallet::new(config, first_op, Micros(0)),
+            paying: HashMap::new(),
+            to_bank: Vec::new(),
+            to_cancel: Vec::new(),
+            next_op: keyfile::random_u64() >> 16,
+            capabilities: HashMap::new(),
+            bank_requests: 0,
+        };
+        let purse = Self {
+            bank,
+            settings: Arc::new(settings),
+            client,
+            origin,
+            inner: Arc::new(Mutex::new(inner)),
+            work: Arc::new(Notify::new()),
+            tasks: Arc::new(Tasks(Mutex::new(Vec::new()))),
+        };
+        purse.start();
+        purse
+    }
+
+    /// Which client it is, to banks and stores.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+
+    /// The user.
+    pub fn user(&self) -> &str {
+        &self.settings.user
+    }
+
+    /// How many requests were sent to the banks.
+    pub fn bank_requests(&self) -> u64 {
+        self.inner.lock().bank_requests
+    }
+
+    /// Bytes of vouchers on hand.
+    pub fn on_hand(&self) -> u64 {
+        self.inner.lock().wallet.on_hand()
+    }
+
+    /// A number for a request to a store.
+    pub fn take_op(&self) -> Op {
+        let mut inner = self.inner.lock();
+        inner.next_op += 1;
+        Op(inner.next_op)
+    }
+
+    fn step(&self, inner: &mut Inner, event: WalletEvent) {
+        let now = Micros(self.origin.elapsed().as_micros() as u64);
+        let mut out = WalletOutput::default();
+        inner.wallet.step(event, now, &mut out);
+        for action in out.actions {
+            match action {
+                WalletAction::Pay { op, pieces, .. } => {
+                    if let Some(waiting) = inner.paying.remove(&op) {
+                        // A payer that stopped waiting has given the payment up.
+                        let _ = waiting.send(Ok(pieces));
+                    }
+                }
+                WalletAction::CannotPay { op, reason } => {
+                    if let Some(waiting) = inner.paying.remove(&op) {
+                        let _ = waiting.send(Err(reason));
+                    }
+                }
+                WalletAction::ToBank(message) => {
+                    inner.to_bank.push(message);
+                    self.work.notify_one();
+                }
+                WalletAction::Cancel { op, store } => inner.to_cancel.push((op, store)),
+            }
+        }
+    }
+
+    /// Vouchers for a request to `store` that allocates at most `need` bytes.
+    ///
+    /// # Errors
+    /// When the bank gives none, or does not answer in time.
+    pub async fn pay(&self, op: Op, store: Node, need: u64) -> Result<Vec<Piece>, Unpayable> {
+        if need == 0 {
+            return Ok(Vec::new());
+        }
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut inner = self.inner.lock();
+            inner.paying.insert(op, sender);
+            self.step(&mut inner, WalletEvent::Spend { op, store, need });
+        }
+        match tokio::time::timeout(self.settings.patience, receiver).await {
+            Ok(Ok(Ok(pieces))) => Ok(pieces),
+            Ok(Ok(Err(reason))) => Err(Unpayable::Refused(reason)),
+            Ok(Err(_)) | Err(_) => {
+                self.give_up(op);
+                Err(Unpayable::Silent(self.settings.patience))
+            }
+        }
+    }
+
+    /// A store's answers to a request.
+    pub fn answered(&self, outcomes: &[StoreToClient]) {
+        let mut inner = self.inner.lock();
+        for outcome in outcomes {
+            self.step(&mut inner, WalletEvent::FromStore(outcome.clone()));
+        }
+    }
+
+    /// Requests whose stores are to be asked what became of them, each with its store; the answer goes to [`Self::answered`].
+    pub fn take_cancels(&self) -> Vec<(Op, Node)> {
+        std::mem::take(&mut self.inner.lock().to_cancel)
+    }
+
+    /// A request will not be repeated although its fate is unknown.
+    pub fn give_up(&self, op: Op) {
+        let mut inner = self.inner.lock();
+        inner.paying.remove(&op);
+        self.step(&mut inner, WalletEvent::GiveUp { op });
+    }
+
+    /// The capability for a prefix of the own chunks, all rights. Asked for together with whatever else goes to the bank.
+    ///
+    /// # Errors
+    /// When no bank answers or it refuses.
+    pub async fn capability(&self, prefix: &str) -> Result<String, CallError> {
+        let now = clock::now_secs();
+        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix) {
+            if now + RENEW_BEFORE_SECS < *expires {
+                return Ok(capability.clone());
+            }
+        }
+        let wanted = CapabilityRequest { user: None, prefix: prefix.to_owned(), rights: Rights::ALL };
+        let messages = std::mem::take(&mut self.inner.lock().to_bank);
+        let answers = self.exchange(messages, vec![wanted]).await?;
+        let capability = answers.into_iter().next().unwrap_or_default();
+        // Life is the bank's to choose; what it is can be read without the key.
+        let expires = expiry_of(&capability).unwrap_or(now);
+        self.inner.lock().capabilities.insert(prefix.to_owned(), (capability.clone(), expires));
+        Ok(capability)
+    }
+
+    async fn exchange(
+        &self,
+        messages: Vec<ClientToBank>,
+        capabilities: Vec<CapabilityRequest>,
+    ) -> Result<Vec<String>, CallError> {
+        let batch = ClientBatch { client: self.client, messages, capabilities, account: false };
+        self.inner.lock().bank_requests += 1;
+        let answers = self.bank.messages(&batch).await?;
+        let mut inner = self.inner.lock();
+        for message in answers.messages {
+            self.step(&mut inner, WalletEvent::FromBank(message));
+        }
+        Ok(answers.capabilities)
+    }
+
+    fn start(&self) {
+        let sender = self.clone_without_tasks();
+        let mut tasks = self.tasks.0.lock();
+        tasks.push(tokio::spawn(async move { sender.send_loop().await }));
+        if self.settings.listen {
+            let listener = self.clone_without_tasks();
+            tasks.push(tokio::spawn(async move { listener.listen_loop().await }));
+        }
+    }
+
+    /// For the tasks themselves: they must not keep themselves alive.
+    fn clone_without_tasks(&self) -> Self {
+        Self { tasks: Arc::new(Tasks(Mutex::new(Vec::new()))), ..self.clone() }
+    }
+
+    /// Sends what the wallet wants sent, as soon as it does; everything that gathers meanwhile goes together.
+    async fn send_loop(&self) {
+        loop {
+            // A request that is not answered is asked for again by the wallet's tick.
+            let _ = tokio::time::timeout(Duration::from_millis(100), self.work.notified()).await;
+            let messages = {
+                let mut inner = self.inner.lock();
+                self.step(&mut inner, WalletEvent::Tick);
+                std::mem::take(&mut inner.to_bank)
+            };
+            if !messages.is_empty() {
+                if let Err(error) = self.exchange(messages, Vec::new()).await {
+                    tracing::warn!(%error, "the bank gives no vouchers now");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn listen_loop(&self) {
+        loop {
+            let batch = ClientBatch { client: self.client, ..ClientBatch::default() };
+            match self.bank.listen(&batch, 10_000).await {
+                Ok(answers) => {
+                    let mut inner = self.inner.lock();
+                    for message in answers.messages {
+                        self.step(&mut inner, WalletEvent::FromBank(message));
+                    }
+                }
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+}
+
+/// The `expires` in a capability; its signature is for stores to check.
+fn expiry_of(capability: &str) -> Option<u64> {
+    let (statement, _) = capability.split_once('.')?;
+    let bytes: Option<Vec<u8>> = statement
+        .as_bytes()
+        .chunks(2)
+        .map(|digits| keyfile::from_hex::<1>(std::str::from_utf8(digits).ok()?).map(|byte| byte[0]))
+        .collect();
+    let statement: ullage_bank::capability::Capability = serde_json::from_slice(&bytes?).ok()?;
+    Some(statement.expires)
+}

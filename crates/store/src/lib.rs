@@ -1,0 +1,9 @@
+//! The storage server and its client: chunks over HTTP, paid for with vouchers.
+
+#![deny(missing_docs)]
+
+pub mod chunk;
+pub mod client;
+pub mod headers;
+pub mod server;
+pub mod wire;

@@ -1,0 +1,485 @@
+//! The voucher cores, one per shard of users, as the chunk store's ledger.
+
+use super::config::StoreSettings;
+use crate::chunk::{Ledger, Posting};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+use ullage_bank::identity;
+use ullage_bank::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
+use ullage_net::keyfile;
+use ullage_voucher::message::{BankToStore, Refusal, StoreToBank, StoreToClient};
+use ullage_voucher::store::{StoreAction, StoreConfig, StoreCore, StoreEvent, StoreOutput};
+use ullage_voucher::{Client, Epoch, Incarnation, Keyring, Micros, Op, Params, Piece, User, Write};
+
+/// Operations of clients are numbered below this; one operation can free space of several users, each a step of its own.
+pub const OP_MAX: u64 = 1 << 56;
+/// Users that one chunk can be charged to.
+const STEPS_MAX: u64 = 256;
+
+/// How a request is paid for.
+#[derive(Debug, Clone)]
+pub struct Payment {
+    /// Which wallet pays, or gets the refund.
+    pub client: Client,
+    /// The wallet's number of the request; the same number never has a second effect.
+    pub op: u64,
+    /// Who is charged for growth.
+    pub payer: Arc<str>,
+    /// The vouchers.
+    pub pieces: Vec<Piece>,
+}
+
+/// Why a payment is refused.
+#[derive(Debug, Clone)]
+pub enum Unpaid {
+    /// The request was carried out before; this is what was answered.
+    Earlier(Vec<StoreToClient>),
+    /// The vouchers are refused.
+    Refused {
+        /// Why.
+        reason: Refusal,
+        /// What the request would have allocated.
+        needed_bytes: u64,
+        /// The store's epoch.
+        epoch: Epoch,
+    },
+}
+
+/// What the cores want of the outside.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    /// For the bank of each shard.
+    pub(crate) to_bank: Vec<(u32, StoreToBank)>,
+    /// Shards that must start a new life.
+    pub(crate) reincarnate: Vec<(u32, Incarnation)>,
+}
+
+/// The accounts of a storage server.
+pub struct Accounts {
+    cores: Vec<StoreCore>,
+    rows: Rows,
+    /// How to make the cores, until [`Self::start`].
+    plan: Plan,
+    /// What a recount credits, until the cores can: they act only with a lease.
+    credits: BTreeMap<User, u64>,
+    next_credit: u64,
+    names: HashMap<User, Arc<str>>,
+    /// Without checks: bytes by user.
+    unchecked: Option<HashMap<User, i64>>,
+    origin: Instant,
+}
+
+struct Plan {
+    config: StoreConfig,
+    keys: Arc<Keyring>,
+    boot: u64,
+    shards: u32,
+}
+
+impl std::fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accounts").field("shards", &self.cores.len()).finish_non_exhaustive()
+    }
+}
+
+fn row_key(shard: u32, key: &[u8]) -> Vec<u8> {
+    let mut whole = shard.to_be_bytes().to_vec();
+    whole.extend_from_slice(key);
+    whole
+}
+
+const CREDIT: u32 = u32::MAX;
+
+impl Accounts {
+    /// Empty accounts; [`Self::start`] follows once the rows are there.
+    pub fn new(settings: &StoreSettings) -> Self {
+        let mut config = StoreConfig::new(settings.node, settings.params);
+        config.only_addressed = settings.only_addressed;
+        config.early_every = settings.early_every;
+        config.renew_every = settings.renew_every;
+        let plan = Plan {
+            config,
+            keys: Arc::clone(&settings.keys),
+            boot: keyfile::random_u64(),
+            shards: settings.shards.max(1),
+        };
+        Self {
+            cores: Vec::new(),
+            rows: Rows::new(),
+            plan,
+            credits: BTreeMap::new(),
+            next_credit: keyfile::random_u64() >> 8,
+            names: HashMap::new(),
+            unchecked: settings.bank.is_none().then(HashMap::new),
+            origin: Instant::now(),
+        }
+    }
+
+    /// Makes the cores from the rows that the journal gave back.
+    ///
+    /// # Errors
+    /// When a row is damaged.
+    pub fn start(&mut self) -> Result<Option<Vec<u8>>, String> {
+        if self.unchecked.is_some() {
+            return Ok(None);
+        }
+        let mut writes = Vec::new();
+        for shard in 0..self.plan.shards {
+            let rows: Vec<_> = self.shard_rows(shard);
+            let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
+            let core = if rows.is_empty() {
+                let mut out = StoreOutput::default();
+                let core = StoreCore::new(config, keys, self.plan.boot, Incarnation(1), BTreeMap::new(), &mut out);
+                writes.extend(tagged(shard, out.writes));
+                core
+            } else {
+                let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+                StoreCore::load(config, keys, self.plan.boot, rows).map_err(|error| error.to_string())?
+            };
+            self.cores.push(core);
+        }
+        Ok(self.note(writes))
+    }
+
+    fn shard_rows(&self, shard: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let prefix = shard.to_be_bytes();
+        self.rows
+            .range(prefix.to_vec()..)
+            .take_while(|(key, _)| key.starts_with(&prefix))
+            .map(|(key, value)| (key[4..].to_vec(), value.clone()))
+            .collect()
+    }
+
+    /// The cores' clock.
+    pub fn now(&self) -> Micros {
+        Micros(self.origin.elapsed().as_micros() as u64)
+    }
+
+    fn note(&mut self, writes: Vec<Write>) -> Option<Vec<u8>> {
+        if writes.is_empty() {
+            return None;
+        }
+        apply(&mut self.rows, &writes);
+        Some(encode_writes(&writes))
+    }
+
+    fn shard_of(&self, user: User) -> u32 {
+        identity::shard_of(user, self.plan.shards)
+    }
+
+    /// What was answered to this request, if it was carried out before.
+    pub fn earlier(&self, client: Client, op: u64) -> Option<Vec<StoreToClient>> {
+        let mut answers = Vec::new();
+        for step in 0..STEPS_MAX {
+            let sub = Op((op << 8) | step);
+            match self.cores.iter().find_map(|core| core.replay(client, sub)) {
+                Some(answer) => answers.push(with_op(answer, op)),
+                None => break,
+            }
+        }
+        (!answers.is_empty()).then_some(answers)
+    }
+
+    /// Whether vouchers are taken, in every shard.
+    pub fn is_open(&self) -> bool {
+        let now = self.now();
+        self.unchecked.is_some() || self.cores.iter().all(|core| core.is_open(now))
+    }
+
+    /// The newest epoch of each shard.
+    pub fn epochs(&self) -> Vec<Epoch> {
+        self.cores.iter().map(StoreCore::epoch).collect()
+    }
+
+    /// In which of its lives each shard is.
+    pub fn incarnations(&self) -> Vec<Incarnation> {
+        self.cores.iter().map(StoreCore::incarnation).collect()
+    }
+
+    /// Decides the fate of a request that its client gave up: what was answered, or that it never will be carried out.
+    pub(crate) fn cancel(&mut self, client: Client, op: u64) -> (Option<Vec<u8>>, Vec<StoreToClient>) {
+        if let Some(earlier) = self.earlier(client, op) {
+            return (None, earlier);
+        }
+        let mut writes = Vec::new();
+        let mut answers = Vec::new();
+        // Which user it would have charged, and so which shard, only the request itself says: in every one of them.
+        for shard in 0..self.cores.len() as u32 {
+            let mut out = StoreOutput::default();
+            self.step(shard, StoreEvent::Cancel { client, op: Op(op << 8) }, &mut out);
+            for action in &out.actions {
+                if let StoreAction::ToClient(_, answer) = action {
+                    answers = vec![with_op(answer.clone(), op)];
+                }
+            }
+            writes.extend(tagged(shard, out.writes));
+        }
+        (self.note(writes), answers)
+    }
+
+    fn step(&mut self, shard: u32, event: StoreEvent, out: &mut StoreOutput) {
+        let now = self.now();
+        if let Some(core) = self.cores.get_mut(shard as usize) {
+            core.step(event, now, out);
+        }
+    }
+
+    /// Time passes, in every shard; credits that wait are booked once a core may act.
+    pub(crate) fn tick(&mut self, space: (u64, u64)) -> (Option<Vec<u8>>, Errands) {
+        let mut errands = Errands::default();
+        let mut writes = Vec::new();
+        for shard in 0..self.cores.len() as u32 {
+            let mut out = StoreOutput::default();
+            self.step(shard, StoreEvent::Space { free: space.0, total: space.1 }, &mut out);
+            self.step(shard, StoreEvent::Tick, &mut out);
+            collect(shard, out, &mut writes, &mut errands);
+        }
+        self.book_credits(&mut writes);
+        (self.note(writes), errands)
+    }
+
+    /// Messages of one shard's bank.
+    pub(crate) fn from_bank(&mut self, shard: u32, messages: Vec<BankToStore>) -> (Option<Vec<u8>>, Errands) {
+        let mut errands = Errands::default();
+        let mut writes = Vec::new();
+        for message in messages {
+            let mut out = StoreOutput::default();
+            self.step(shard, StoreEvent::FromBank(message), &mut out);
+            collect(shard, out, &mut writes, &mut errands);
+        }
+        (self.note(writes), errands)
+    }
+
+    /// A new life of one shard, holding what was measured.
+    pub(crate) fn reincarnate(
+        &mut self,
+        shard: u32,
+        incarnation: Incarnation,
+        measured: &BTreeMap<Arc<str>, u64>,
+    ) -> Option<Vec<u8>> {
+        let mut writes: Vec<Write> = self
+            .shard_rows(shard)
+            .into_iter()
+            .map(|(key, _)| Write { key: row_key(shard, &key), value: None })
+            .collect();
+        let mut base: BTreeMap<User, u64> = BTreeMap::new();
+        for (name, bytes) in measured {
+            let user = identity::user(name);
+            if self.shard_of(user) == shard {
+                *base.entry(user).or_default() += bytes;
+            }
+        }
+        // What was to be credited is not in what was measured.
+        let settled: Vec<User> = self.credits.keys().copied().filter(|user| self.shard_of(*user) == shard).collect();
+        for user in settled {
+            self.credits.remove(&user);
+            writes.push(Write { key: row_key(CREDIT, &user.0.to_be_bytes()), value: None });
+        }
+        let mut out = StoreOutput::default();
+        let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
+        let core = StoreCore::new(config, keys, self.plan.boot, incarnation, base, &mut out);
+        writes.extend(tagged(shard, out.writes));
+        if let Some(place) = self.cores.get_mut(shard as usize) {
+            *place = core;
+        }
+        self.note(writes)
+    }
+
+    fn book_credits(&mut self, writes: &mut Vec<Write>) {
+        for (user, amount) in self.credits.clone() {
+            let shard = self.shard_of(user);
+            let now = self.now();
+            if !self.cores.get(shard as usize).is_some_and(|core| core.is_open(now)) {
+                continue;
+            }
+            // The refund goes to nobody and expires: the user gets the space back with reconciliation.
+            self.next_credit += 1;
+            let event = StoreEvent::Free { client: Client(0), user, op: Op(self.next_credit), amount };
+            let mut out = StoreOutput::default();
+            self.step(shard, event, &mut out);
+            let refused = out
+                .actions
+                .iter()
+                .any(|action| matches!(action, StoreAction::ToClient(_, StoreToClient::Refused { .. })));
+            if refused {
+                continue;
+            }
+            writes.extend(tagged(shard, out.writes));
+            writes.push(Write { key: row_key(CREDIT, &user.0.to_be_bytes()), value: None });
+            self.credits.remove(&user);
+        }
+    }
+
+    fn book_unchecked(&mut self, postings: &[Posting], payment: &Payment) -> (Vec<u8>, Vec<StoreToClient>) {
+        let mut used = 0;
+        let mut note = Vec::new();
+        for posting in postings {
+            used += posting.delta_bytes.max(0) as u64;
+            let user = identity::user(&posting.user);
+            let sums = self.unchecked.get_or_insert_default();
+            let sum = sums.entry(user).or_default();
+            *sum += posting.delta_bytes;
+            note.push(Write { key: row_key(0, &user.0.to_be_bytes()), value: Some(sum.to_be_bytes().to_vec()) });
+        }
+        apply(&mut self.rows, &note);
+        let answer =
+            StoreToClient::Spent { op: Op(payment.op), used, balance: payment.pieces.clone(), epoch: Epoch(0) };
+        (encode_writes(&note), vec![answer])
+    }
+}
+
+fn tagged(shard: u32, writes: Vec<Write>) -> impl Iterator<Item = Write> {
+    writes.into_iter().map(move |write| Write { key: row_key(shard, &write.key), value: write.value })
+}
+
+fn collect(shard: u32, out: StoreOutput, writes: &mut Vec<Write>, errands: &mut Errands) {
+    writes.extend(tagged(shard, out.writes));
+    for action in out.actions {
+        match action {
+            StoreAction::ToBank(message) => errands.to_bank.push((shard, message)),
+            StoreAction::Reincarnate(incarnation) => errands.reincarnate.push((shard, incarnation)),
+            // Answers to clients come only from their own requests.
+            StoreAction::ToClient(..) => {}
+        }
+    }
+}
+
+/// The client's own number back in place of the step's.
+fn with_op(mut message: StoreToClient, number: u64) -> StoreToClient {
+    match &mut message {
+        StoreToClient::Held { op }
+        | StoreToClient::Spent { op, .. }
+        | StoreToClient::Refunded { op, .. }
+        | StoreToClient::Refused { op, .. } => *op = Op(number),
+    }
+    message
+}
+
+impl Ledger for Accounts {
+    type Payment = Payment;
+    type Receipt = Vec<StoreToClient>;
+    type Refusal = Unpaid;
+
+    fn book(&mut self, postings: &[Posting], payment: &Payment) -> Result<(Vec<u8>, Vec<StoreToClient>), Unpaid> {
+        if self.unchecked.is_some() {
+            return Ok(self.book_unchecked(postings, payment));
+        }
+        // A number that was used is answered as it was then, and never pays for anything else.
+        if let Some(earlier) = self.earlier(payment.client, payment.op) {
+            return Err(Unpaid::Earlier(earlier));
+        }
+        let mut steps: Vec<(User, i64)> =
+            postings.iter().map(|posting| (identity::user(&posting.user), posting.delta_bytes)).collect();
+        if steps.is_empty() {
+            steps.push((identity::user(&payment.payer), 0));
+        }
+        let now = self.now();
+        let mut writes = Vec::new();
+        let mut answers = Vec::new();
+        // All steps of one operation succeed or none is taken: what the later ones could be refused for is asked first.
+        let closed = steps
+            .iter()
+            .any(|(user, _)| !self.cores.get(self.shard_of(*user) as usize).is_some_and(|core| core.is_open(now)));
+        let needed_bytes = steps.iter().map(|(_, delta)| (*delta).max(0) as u64).sum();
+        if closed || steps.len() as u64 > STEPS_MAX {
+            return Err(Unpaid::Refused { reason: Refusal::NoLease, needed_bytes, epoch: Epoch(0) });
+        }
+        for (position, (user, delta)) in steps.into_iter().enumerate() {
+            let op = Op((payment.op << 8) | position as u64);
+            let client = payment.client;
+            let event = if delta >= 0 {
+                let pieces = payment.pieces.clone();
+                StoreEvent::Spend { client, user, op, pieces, used: delta as u64 }
+            } else {
+                StoreEvent::Free { client, user, op, amount: delta.unsigned_abs() }
+            };
+            let shard = self.shard_of(user);
+            let mut out = StoreOutput::default();
+            self.step(shard, event, &mut out);
+            for action in &out.actions {
+                if let StoreAction::ToClient(_, answer) = action {
+                    if let StoreToClient::Refused { reason, epoch, .. } = answer {
+                        return Err(Unpaid::Refused { reason: *reason, needed_bytes, epoch: *epoch });
+                    }
+                    answers.push(with_op(answer.clone(), payment.op));
+                }
+            }
+            writes.extend(tagged(shard, out.writes));
+        }
+        let note = self.note(writes).unwrap_or_default();
+        Ok((note, answers))
+    }
+
+    fn correct(&mut self, postings: &[Posting]) -> Vec<u8> {
+        let mut writes = Vec::new();
+        for posting in postings.iter().filter(|posting| posting.delta_bytes < 0) {
+            let user = identity::user(&posting.user);
+            let amount = self.credits.entry(user).or_default();
+            *amount += posting.delta_bytes.unsigned_abs();
+            writes.push(Write {
+                key: row_key(CREDIT, &user.0.to_be_bytes()),
+                value: Some(amount.to_be_bytes().to_vec()),
+            });
+        }
+        self.note(writes).unwrap_or_default()
+    }
+
+    fn replay(&mut self, note: &[u8]) -> Result<(), String> {
+        let writes = decode_writes(note).map_err(|error| error.to_string())?;
+        apply(&mut self.rows, &writes);
+        self.load_own();
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        encode_rows(&self.rows)
+    }
+
+    fn load(&mut self, state: &[u8]) -> Result<(), String> {
+        self.rows = decode_rows(state).map_err(|error| error.to_string())?;
+        self.load_own();
+        Ok(())
+    }
+
+    fn charged(&self) -> Vec<(Arc<str>, u64)> {
+        let mut sums = BTreeMap::new();
+        for (user, bytes) in self.cores.iter().flat_map(StoreCore::used_by_user) {
+            let waiting = self.credits.get(&user).copied().unwrap_or(0);
+            let name = self.names.get(&user).cloned().unwrap_or_else(|| user.to_string().into());
+            sums.insert(name, bytes.saturating_sub(waiting));
+        }
+        sums.into_iter().collect()
+    }
+}
+
+impl Accounts {
+    /// Bytes charged to a user, what waits to be credited taken off.
+    pub fn used(&self, name: &str) -> u64 {
+        let user = identity::user(name);
+        if let Some(sums) = &self.unchecked {
+            return sums.get(&user).copied().unwrap_or(0).max(0) as u64;
+        }
+        let used = self.cores.get(self.shard_of(user) as usize).map_or(0, |core| core.used(user));
+        used.saturating_sub(self.credits.get(&user).copied().unwrap_or(0))
+    }
+
+    /// Parameters, for who asks.
+    pub fn params(&self) -> Params {
+        self.plan.config.params
+    }
+
+    fn load_own(&mut self) {
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_be_bytes);
+        let prefix = CREDIT.to_be_bytes();
+        self.credits =
+            self.rows.range(prefix.to_vec()..).map(|(key, value)| (User(number(&key[4..])), number(value))).collect();
+        if let Some(sums) = &mut self.unchecked {
+            *sums = self
+                .rows
+                .iter()
+                .map(|(key, value)| (User(number(key.get(4..).unwrap_or_default())), number(value) as i64))
+                .collect();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Between the voucher cores and the banks: renewals, reports and their answers; and the store's housekeeping.
+
+use super::accounts::{Accounts, Errands};
+use crate::chunk::ChunkStore;
+use std::sync::Arc;
+use std::time::Duration;
+use ullage_bank::client::BankClient;
+use ullage_bank::wire::StoreBatch;
+use ullage_voucher::message::BankToStore;
+
+/// How often time is told to the cores.
+const TICK: Duration = Duration::from_millis(50);
+
+type Chunks = Arc<ChunkStore<Accounts>>;
+
+/// Off the event loop, since it waits for the disk.
+async fn with_accounts<R: Send + 'static>(
+    chunks: &Chunks,
+    work: impl FnOnce(&mut Accounts) -> (Option<Vec<u8>>, R) + Send + 'static,
+) -> Option<R> {
+    let chunks = Arc::clone(chunks);
+    let result = tokio::task::spawn_blocking(move || chunks.with_ledger(work)).await;
+    match result {
+        Ok(Ok(result)) => Some(result),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the accounts cannot be written; nothing is sent");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Runs until the process ends: one pass at a time per shard, so that answers come back in order.
+pub(crate) async fn run(chunks: Chunks, bank: BankClient) {
+    let mut running: std::collections::HashMap<u32, tokio::task::JoinHandle<()>> = std::collections::HashMap::new();
+    loop {
+        let space = space_of(&chunks);
+        if let Some(errands) = with_accounts(&chunks, move |accounts| accounts.tick(space)).await {
+            let mut by_shard: std::collections::BTreeMap<u32, Errands> = std::collections::BTreeMap::new();
+            for (shard, message) in errands.to_bank {
+                by_shard.entry(shard).or_default().to_bank.push((shard, message));
+            }
+            for (shard, incarnation) in errands.reincarnate {
+                by_shard.entry(shard).or_default().reincarnate.push((shard, incarnation));
+            }
+            for (shard, errands) in by_shard {
+                // What is dropped while an earlier pass still waits for the bank, the core sends again.
+                if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
+                    running.insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank.clone(), shard, errands)));
+                }
+            }
+        }
+        if chunks.snapshot_due() {
+            let chunks = Arc::clone(&chunks);
+            let snapshot = tokio::task::spawn_blocking(move || chunks.snapshot()).await;
+            if let Ok(Err(error)) = snapshot {
+                tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
+            }
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// Sends, hears the answers, and goes on until neither side has more to say.
+async fn pass(chunks: Chunks, bank: BankClient, shard: u32, mut errands: Errands) {
+    loop {
+        for (shard, incarnation) in errands.reincarnate.drain(..) {
+            tracing::warn!(shard, %incarnation, "the bank asks for a new life");
+            let chunks = Arc::clone(&chunks);
+            let begun = tokio::task::spawn_blocking(move || {
+                chunks.with_ledger_and_charges(|accounts, charged| accounts.reincarnate(shard, incarnation, charged))
+            });
+            if let Ok(Err(error)) = begun.await {
+                tracing::error!(%error, "the new life cannot begin");
+                return;
+            }
+        }
+        let messages: Vec<_> = errands.to_bank.drain(..).map(|(_, message)| message).collect();
+        if messages.is_empty() {
+            return;
+        }
+        let answers = match bank.store_messages(&StoreBatch { shard, messages }).await {
+            Ok(answers) => answers.messages,
+            Err(error) => {
+                tracing::warn!(shard, %error, "the bank cannot be told; the store goes on until its lease ends");
+                return;
+            }
+        };
+        if answers.iter().all(|answer| matches!(answer, BankToStore::Wait)) {
+            return;
+        }
+        let heard = with_accounts(&chunks, move |accounts| accounts.from_bank(shard, answers)).await;
+        match heard {
+            Some(more) => errands = more,
+            None => return,
+        }
+    }
+}
+
+/// Free and all bytes of the file system below.
+fn space_of(chunks: &Chunks) -> (u64, u64) {
+    rustix::fs::statvfs(chunks.root()).map_or((0, 0), |stat| {
+        (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize))
+    })
+}

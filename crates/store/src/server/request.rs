@@ -1,0 +1,98 @@
+//! What a request's head says: who, with which right, for which chunk, how paid, with which checksum.
+
+use super::accounts::{OP_MAX, Payment};
+use crate::chunk::ChunkName;
+use crate::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::http::request::Parts;
+use std::sync::Arc;
+use ullage_bank::capability::{Capability, Rights};
+use ullage_bank::identity;
+use ullage_net::{Peer, Problem, clock, keyfile};
+use ullage_voucher::{ChargeBy, Client, decode_header};
+
+pub(crate) fn problem(status: StatusCode, code: &str, message: impl ToString) -> Problem {
+    Problem::new(status, code, message)
+}
+
+pub(crate) fn bad(code: &str, message: impl ToString) -> Problem {
+    problem(StatusCode::BAD_REQUEST, code, message)
+}
+
+pub(crate) fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// One parameter of the query, as it stands: names and numbers need no decoding.
+pub(crate) fn query<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    head.uri.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+pub(crate) fn number(head: &Parts, name: &str) -> Result<Option<u64>, Problem> {
+    query(head, name)
+        .map(|text| text.parse().map_err(|_| bad("bad_request", format!("{name} is a number of bytes"))))
+        .transpose()
+}
+
+/// Checks the capability for a chunk's name (or a prefix of names).
+pub(crate) fn authorize(
+    head: &Parts,
+    peer: &Peer,
+    key: &[u8; 32],
+    name: &str,
+    needed: Rights,
+) -> Result<Capability, Problem> {
+    let refuse = |message: &str| problem(StatusCode::FORBIDDEN, "capability", message);
+    let text = header(head, CAPABILITY_HEADER).ok_or_else(|| refuse("a capability is needed"))?;
+    let capability = Capability::verify(key, text, clock::now_secs()).map_err(|error| refuse(&error.to_string()))?;
+    if capability.user != peer.name {
+        return Err(refuse("the capability is another's"));
+    }
+    if !name.starts_with(&capability.prefix) {
+        return Err(refuse("the capability is for other chunks"));
+    }
+    if !capability.rights.include(needed) {
+        return Err(refuse("the capability does not allow this"));
+    }
+    Ok(capability)
+}
+
+/// Whether the chunk's own mode lets this user in. Modes are as of `chmod`: the owner's digit, then all others'.
+pub(crate) fn permitted(mode: u16, is_owner: bool, needed: Rights) -> Result<(), Problem> {
+    let bits = if is_owner { mode >> 6 } else { mode };
+    let fits = (!needed.read || bits & 0o4 != 0) && (!(needed.write || needed.delete) || bits & 0o2 != 0);
+    let refuse = || problem(StatusCode::FORBIDDEN, "mode", "the chunk's mode does not allow this");
+    if fits { Ok(()) } else { Err(refuse()) }
+}
+
+pub(crate) fn chunk_name(text: &str) -> Result<ChunkName, Problem> {
+    text.parse().map_err(|error| bad("bad_name", error))
+}
+
+pub(crate) fn client_and_op(head: &Parts, peer: &Peer) -> Result<(Client, u64), Problem> {
+    let client = header(head, CLIENT_HEADER).and_then(keyfile::from_hex::<8>);
+    let client =
+        Client(u64::from_be_bytes(client.ok_or_else(|| bad("bad_client", "the client is 16 hexadecimal digits"))?));
+    if !identity::is_client_of(client, &peer.name) {
+        return Err(problem(StatusCode::FORBIDDEN, "foreign_client", "this client number is not one of yours"));
+    }
+    let op = header(head, OP_HEADER).and_then(|text| text.parse().ok()).filter(|op| *op < OP_MAX);
+    Ok((client, op.ok_or_else(|| bad("bad_op", format!("the op is a number below {OP_MAX}")))?))
+}
+
+pub(crate) fn payment(head: &Parts, peer: &Peer, owner: &str, by: ChargeBy) -> Result<Payment, Problem> {
+    let (client, op) = client_and_op(head, peer)?;
+    let text = header(head, VOUCHER_HEADER).unwrap_or_default();
+    let pieces = decode_header(text).map_err(|error| bad("bad_voucher", error))?;
+    let payer = match by {
+        ChargeBy::Owner => owner,
+        ChargeBy::Writer => &peer.name,
+    };
+    Ok(Payment { client, op, payer: Arc::from(payer), pieces })
+}
+
+pub(crate) fn check_body(head: &Parts, body: &Bytes) -> Result<(), Problem> {
+    let stated = header(head, CHECKSUM_HEADER).ok_or_else(|| bad("checksum", "the body's checksum is missing"))?;
+    if stated == checksum(body) { Ok(()) } else { Err(bad("checksum", "the body does not match its checksum")) }
+}

@@ -1,0 +1,274 @@
+//! From requests to the chunk store and back.
+
+use super::accounts::{Accounts, Payment, Unpaid};
+use super::config::StoreSettings;
+use super::request::{
+    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, permitted, problem, query,
+};
+use crate::chunk::{CHUNK_MAX_BYTES, ChunkName, ChunkStore, Done, OpError};
+use crate::headers::{CHECKSUM_HEADER, checksum};
+use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use ullage_bank::capability::Rights;
+use ullage_net::{Answer, Peer, Problem, json, read_body};
+use ullage_voucher::message::{Refusal, StoreToClient};
+
+/// Most names in one answer.
+const LIST_MAX: usize = 10_000;
+
+pub(crate) struct Shared {
+    pub(crate) settings: StoreSettings,
+    pub(crate) chunks: Arc<ChunkStore<Accounts>>,
+    /// One permit is one MiB of bodies in memory.
+    pub(crate) memory: Arc<Semaphore>,
+}
+
+const READ: Rights = Rights { read: true, write: false, delete: false, list: false };
+const WRITE: Rights = Rights { read: false, write: true, delete: false, list: false };
+const DELETE: Rights = Rights { read: false, write: false, delete: true, list: false };
+const LIST: Rights = Rights { read: false, write: false, delete: false, list: true };
+
+/// Held while a body is in memory.
+type Memory = Option<tokio::sync::OwnedSemaphorePermit>;
+type Outcome = Result<Done<Vec<StoreToClient>>, OpError<Unpaid>>;
+
+/// Answers one request.
+pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Result<Answer, Problem> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    if path == "/v1/status" && head.method == Method::GET {
+        return status(&shared);
+    }
+    if path == "/v1/chunks" && head.method == Method::GET {
+        return list(&shared, &head, &peer);
+    }
+    if path == "/v1/cancel" && head.method == Method::POST {
+        return cancel(&shared, &head, &peer).await;
+    }
+    let name =
+        path.strip_prefix("/v1/chunks/").ok_or_else(|| problem(StatusCode::NOT_FOUND, "no_route", "no such path"))?;
+    let name = chunk_name(name)?;
+    match head.method {
+        Method::GET => read(shared, head, peer, name).await,
+        Method::PUT => write(shared, head, body, peer, name, Kind::Put).await,
+        Method::PATCH => write(shared, head, body, peer, name, Kind::Patch).await,
+        Method::POST => write(shared, head, body, peer, name, Kind::Truncate).await,
+        Method::DELETE => delete(shared, head, peer, name).await,
+        _ => Err(problem(StatusCode::METHOD_NOT_ALLOWED, "no_route", "no such method")),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Put,
+    Patch,
+    Truncate,
+}
+
+async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; see the server's log"))
+}
+
+/// Takes the memory for a body before it is read; it is given back when the request is done.
+async fn receive(shared: &Shared, head: &Parts, body: Incoming) -> Result<(Bytes, Memory), Problem> {
+    let length: u64 = header(head, "content-length")
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| problem(StatusCode::LENGTH_REQUIRED, "length", "a body's length must be stated"))?;
+    if length > CHUNK_MAX_BYTES {
+        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is larger than a chunk can be"));
+    }
+    let permits = (length.div_ceil(1 << 20) as u32).max(1);
+    let memory = Arc::clone(&shared.memory).acquire_many_owned(permits).await.ok();
+    let bytes = read_body(body, CHUNK_MAX_BYTES as usize).await?;
+    check_body(head, &bytes)?;
+    Ok((bytes, memory))
+}
+
+async fn write(
+    shared: Arc<Shared>,
+    head: Parts,
+    body: Incoming,
+    peer: Peer,
+    name: ChunkName,
+    kind: Kind,
+) -> Result<Answer, Problem> {
+    let settings = &shared.settings;
+    let capability = authorize(&head, &peer, &settings.capability_key, name.as_str(), WRITE)?;
+    let existing = shared.chunks.stat(&name);
+    // Whose it is decides who is charged: a chunk that exists stays its owner's.
+    let owner: Arc<str> =
+        existing.as_ref().map_or_else(|| Arc::from(capability.owner.as_str()), |info| info.owner.clone());
+    if let Some(info) = &existing {
+        permitted(info.mode, *info.owner == *peer.name, WRITE)?;
+    }
+    let payment = payment(&head, &peer, &owner, settings.charge_by)?;
+    if let Some(earlier) = earlier(&shared, &payment)? {
+        return Ok(json(&WriteAnswer {
+            outcomes: earlier,
+            chunk: existing.as_ref().map(|info| ChunkView::new(&name, info)),
+        }));
+    }
+    let offset = number(&head, "offset")?;
+    let size = number(&head, "size")?;
+    let replace = query(&head, "replace") == Some("1");
+    let mode = match query(&head, "mode") {
+        Some(text) => u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o666),
+        None => Some(0o600),
+    };
+    let mode = mode.ok_or_else(|| bad("bad_request", "a mode is octal, at most 666"))?;
+    let (data, _memory) =
+        if kind == Kind::Truncate { (Bytes::new(), None) } else { receive(&shared, &head, body).await? };
+    let chunks = Arc::clone(&shared.chunks);
+    let chunk = name.clone();
+    let result: Outcome = match kind {
+        Kind::Put => {
+            off_loop(move || chunks.put(&chunk, &owner, &payment.payer, mode, &data, replace, &payment)).await?
+        }
+        Kind::Patch => {
+            let offset = offset.ok_or_else(|| bad("bad_request", "an offset is needed"))?;
+            off_loop(move || chunks.write_at(&chunk, &payment.payer, offset, &data, &payment)).await?
+        }
+        Kind::Truncate => {
+            let size = size.ok_or_else(|| bad("bad_request", "a size is needed"))?;
+            off_loop(move || chunks.truncate(&chunk, &payment.payer, size, &payment)).await?
+        }
+    };
+    finish(&shared, &name, result)
+}
+
+fn earlier(shared: &Shared, payment: &Payment) -> Result<Option<Vec<StoreToClient>>, Problem> {
+    shared.chunks.with_ledger(|accounts| (None, accounts.earlier(payment.client, payment.op))).map_err(explain)
+}
+
+/// A client asks what became of a request that it will not repeat.
+async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
+    let (client, op) = client_and_op(head, peer)?;
+    let chunks = Arc::clone(&shared.chunks);
+    let outcomes =
+        off_loop(move || chunks.with_ledger(|accounts| accounts.cancel(client, op))).await?.map_err(explain)?;
+    Ok(json(&WriteAnswer { outcomes, chunk: None }))
+}
+
+async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
+    let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), DELETE)?;
+    let payment = payment(&head, &peer, &capability.owner, shared.settings.charge_by)?;
+    if let Some(outcomes) = earlier(&shared, &payment)? {
+        return Ok(json(&WriteAnswer { outcomes, chunk: None }));
+    }
+    if let Some(info) = shared.chunks.stat(&name) {
+        permitted(info.mode, *info.owner == *peer.name, DELETE)?;
+    }
+    let chunks = Arc::clone(&shared.chunks);
+    let chunk = name.clone();
+    let result = off_loop(move || chunks.delete(&chunk, &payment)).await?;
+    finish(&shared, &name, result)
+}
+
+fn finish(shared: &Shared, name: &ChunkName, result: Outcome) -> Result<Answer, Problem> {
+    match result {
+        Ok(done) => Ok(json(&WriteAnswer {
+            outcomes: done.receipt,
+            chunk: done.info.as_ref().map(|info| ChunkView::new(name, info)),
+        })),
+        Err(OpError::Refused(Unpaid::Earlier(outcomes))) => {
+            let chunk = shared.chunks.stat(name).map(|info| ChunkView::new(name, &info));
+            Ok(json(&WriteAnswer { outcomes, chunk }))
+        }
+        Err(error) => Err(explain(error)),
+    }
+}
+
+/// Every way a chunk operation can fail, and how it is told.
+fn explain(error: OpError<Unpaid>) -> Problem {
+    let (status, code) = match &error {
+        OpError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+        OpError::Exists(_) => (StatusCode::CONFLICT, "exists"),
+        OpError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        OpError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
+        OpError::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "no_space"),
+        OpError::Io { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "io"),
+        OpError::Journal(_) | OpError::Stopped(_) => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
+        OpError::Refused(Unpaid::Earlier(_)) => (StatusCode::CONFLICT, "earlier"),
+        OpError::Refused(Unpaid::Refused { reason, needed_bytes, epoch }) => {
+            let detail = serde_json::json!({"reason": reason, "needed_bytes": needed_bytes, "epoch": epoch});
+            return problem(StatusCode::PAYMENT_REQUIRED, "voucher", describe(*reason)).with_detail(detail);
+        }
+    };
+    if status.is_server_error() {
+        tracing::error!(%error, "a request fails");
+    }
+    problem(status, code, error)
+}
+
+fn describe(reason: Refusal) -> &'static str {
+    match reason {
+        Refusal::NoLease => "the store has no lease of the bank; try again",
+        Refusal::NotYetOpen => "the store starts a new life; try again after an epoch",
+        Refusal::TooMany => "too many vouchers in one request",
+        Refusal::ForeignUser => "a voucher of another user than the one charged",
+        Refusal::ForeignAudience => "a voucher addressed to another store",
+        Refusal::Future => "a voucher of an epoch to come",
+        Refusal::Expired => "an expired voucher",
+        Refusal::Reported => "a voucher of an epoch that this store has closed",
+        Refusal::Malformed => "a voucher that contradicts itself",
+        Refusal::BadSignature => "a voucher with a wrong signature",
+        Refusal::Overspent => "more than the voucher's value would be spent",
+        Refusal::Short => "the vouchers do not cover the request",
+        Refusal::UnknownOp => "no such request is held",
+        Refusal::Cancelled => "the request was cancelled",
+        Refusal::MoreThanHeld => "more would be refunded than is charged",
+    }
+}
+
+async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
+    let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), READ)?;
+    let info = shared.chunks.stat(&name).ok_or_else(|| explain(OpError::NotFound(name.clone())))?;
+    permitted(info.mode, *info.owner == *capability.user, READ)?;
+    if query(&head, "stat") == Some("1") {
+        return Ok(json(&ChunkView::new(&name, &info)));
+    }
+    let offset = number(&head, "offset")?.unwrap_or(0);
+    let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
+    let permits = (length.min(info.size).div_ceil(1 << 20) as u32).max(1);
+    let _memory = shared.memory.acquire_many(permits).await;
+    let chunks = Arc::clone(&shared.chunks);
+    let (bytes, info) = off_loop(move || chunks.read(&name, offset, length)).await?.map_err(explain)?;
+    let sum = checksum(&bytes);
+    let mut answer = Response::new(Full::new(Bytes::from(bytes)));
+    let headers = answer.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));
+    headers.insert("x-ullage-size", HeaderValue::from(info.size));
+    Ok(answer)
+}
+
+fn list(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
+    let prefix = query(head, "prefix").unwrap_or_default();
+    authorize(head, peer, &shared.settings.capability_key, prefix, LIST)?;
+    let limit = number(head, "limit")?.map_or(LIST_MAX, |limit| (limit as usize).min(LIST_MAX));
+    let chunks = shared.chunks.list(prefix, query(head, "after").unwrap_or_default(), limit);
+    Ok(json(&ChunkList { chunks: chunks.iter().map(|(name, info)| ChunkView::new(name, info)).collect() }))
+}
+
+fn status(shared: &Shared) -> Result<Answer, Problem> {
+    let charged: u64 = shared.chunks.charged().values().sum();
+    let look = |accounts: &mut Accounts| (accounts.is_open(), accounts.epochs(), accounts.incarnations());
+    let (open, epochs, incarnations) = shared.chunks.with_ledger(|accounts| (None, look(accounts))).map_err(explain)?;
+    Ok(json(&StoreStatus {
+        node: shared.settings.node.0,
+        open,
+        epochs,
+        incarnations,
+        charged_bytes: charged,
+        recount: shared.chunks.recount().clone(),
+    }))
+}

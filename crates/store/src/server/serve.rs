@@ -1,0 +1,126 @@
+//! The storage server as a whole.
+
+use super::accounts::{Accounts, Unpaid};
+use super::config::StoreSettings;
+use super::link;
+use super::routes::{Shared, route};
+use crate::chunk::{ChunkStore, OpError, Options, Recount};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use ullage_net::server::serve;
+
+/// Why a storage server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the directory, or it cannot be used.
+    #[error("use {0}: {1}")]
+    Directory(std::path::PathBuf, String),
+    /// The chunks.
+    #[error("open the chunks: {0}")]
+    Chunks(#[from] OpError<Unpaid>),
+    /// The voucher state does not load.
+    #[error("load the accounts: {0}")]
+    Accounts(String),
+    /// The address.
+    #[error("listen on {0}: {1}")]
+    Listen(String, std::io::Error),
+}
+
+/// A storage server that listens.
+pub struct StoreServer {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    _lock: std::fs::File,
+}
+
+impl std::fmt::Debug for StoreServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl StoreServer {
+    /// Opens the chunks, recounts, and listens on `address`; with port 0 the kernel chooses one.
+    ///
+    /// # Errors
+    /// When the directory is in use or damaged, or the address taken.
+    pub async fn bind(address: &str, settings: StoreSettings) -> Result<Self, StoreError> {
+        let directory = settings.directory.clone();
+        let failed = |error: std::io::Error| StoreError::Directory(directory.clone(), error.to_string());
+        std::fs::create_dir_all(&directory).map_err(failed)?;
+        let lock = std::fs::File::create(directory.join("lock")).map_err(failed)?;
+        lock.try_lock().map_err(|error| StoreError::Directory(directory.clone(), format!("in use: {error}")))?;
+        let options = Options { durability: settings.durability, snapshot_after_bytes: settings.snapshot_after_bytes };
+        let accounts = Accounts::new(&settings);
+        let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&directory, accounts, options)).await;
+        let chunks = opened.map_err(|error| StoreError::Accounts(error.to_string()))??;
+        let started = chunks.with_ledger(|accounts| match accounts.start() {
+            Ok(note) => (note, Ok(())),
+            Err(error) => (None, Err(error)),
+        })?;
+        started.map_err(StoreError::Accounts)?;
+        let listener =
+            TcpListener::bind(address).await.map_err(|error| StoreError::Listen(address.to_owned(), error))?;
+        let address = listener.local_addr().map_err(|error| StoreError::Listen(address.to_owned(), error))?;
+        let memory = Arc::new(Semaphore::new(settings.bodies_mib.max(16) as usize));
+        let shared = Arc::new(Shared { settings, chunks: Arc::new(chunks), memory });
+        Ok(Self { listener, address, shared, _lock: lock })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the recount at the start found.
+    pub fn recount(&self) -> &Recount {
+        self.shared.chunks.recount()
+    }
+
+    /// A handle that tells what is charged while the server runs.
+    pub fn meter(&self) -> Meter {
+        Meter(Arc::clone(&self.shared.chunks))
+    }
+
+    /// Answers until `end` completes, then writes a snapshot.
+    pub async fn serve(self, end: impl Future<Output = ()>) {
+        let shared = self.shared;
+        let link = shared.settings.bank.clone().map(|bank| tokio::spawn(link::run(Arc::clone(&shared.chunks), bank)));
+        let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
+        let chunks = Arc::clone(&shared.chunks);
+        serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
+        if let Some(link) = link {
+            link.abort();
+        }
+        let last = tokio::task::spawn_blocking(move || chunks.snapshot()).await;
+        if let Ok(Err(error)) = last {
+            tracing::warn!(%error, "the last snapshot fails; the journal has everything");
+        }
+    }
+}
+
+/// What a running storage server holds.
+#[derive(Debug, Clone)]
+pub struct Meter(Arc<ChunkStore<Accounts>>);
+
+impl Meter {
+    /// Bytes that chunks occupy, by user charged.
+    pub fn charged(&self) -> BTreeMap<Arc<str>, u64> {
+        self.0.charged()
+    }
+
+    /// Bytes that the voucher core has charged to a user.
+    pub fn used(&self, user: &str) -> u64 {
+        self.0.with_ledger(|accounts| (None, accounts.used(user))).unwrap_or(0)
+    }
+
+    /// Whether vouchers are taken.
+    pub fn is_open(&self) -> bool {
+        self.0.with_ledger(|accounts| (None, accounts.is_open())).unwrap_or(false)
+    }
+}

@@ -1,0 +1,323 @@
+//! The chunk store against a plain model: what it holds, what it charges, and what survives an unclean end.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+use ullage_journal::Durability;
+use ullage_store::chunk::{ChunkName, ChunkStore, Ledger, OpError, Options, Posting};
+
+/// Counts per user, up to a limit each.
+struct Counting {
+    limit: i64,
+    used: BTreeMap<Arc<str>, i64>,
+}
+
+impl Counting {
+    fn new(limit: i64) -> Self {
+        Self { limit, used: BTreeMap::new() }
+    }
+
+    fn add(&mut self, postings: &[Posting]) -> Vec<u8> {
+        let mut note = Vec::new();
+        for posting in postings {
+            *self.used.entry(posting.user.clone()).or_default() += posting.delta_bytes;
+            note.extend(format!("{} {}\n", posting.user, posting.delta_bytes).bytes());
+        }
+        note
+    }
+}
+
+impl Ledger for Counting {
+    type Payment = ();
+    type Receipt = ();
+    type Refusal = &'static str;
+
+    fn book(&mut self, postings: &[Posting], (): &()) -> Result<(Vec<u8>, ()), &'static str> {
+        for posting in postings {
+            if self.used.get(&posting.user).unwrap_or(&0) + posting.delta_bytes > self.limit {
+                return Err("over the limit");
+            }
+        }
+        Ok((self.add(postings), ()))
+    }
+
+    fn correct(&mut self, postings: &[Posting]) -> Vec<u8> {
+        self.add(postings)
+    }
+
+    fn replay(&mut self, note: &[u8]) -> Result<(), String> {
+        for line in std::str::from_utf8(note).unwrap().lines() {
+            let (user, delta) = line.split_once(' ').unwrap();
+            *self.used.entry(user.into()).or_default() += delta.parse::<i64>().unwrap();
+        }
+        Ok(())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.used.iter().map(|(user, used)| format!("{user} {used}\n")).collect::<String>().into_bytes()
+    }
+
+    fn load(&mut self, state: &[u8]) -> Result<(), String> {
+        self.used.clear();
+        self.replay(state)
+    }
+
+    fn charged(&self) -> Vec<(Arc<str>, u64)> {
+        self.used.iter().map(|(user, used)| (user.clone(), *used as u64)).collect()
+    }
+}
+
+type Store = ChunkStore<Counting>;
+
+fn open(root: &Path) -> Store {
+    open_limited(root, i64::MAX / 2)
+}
+
+fn open_limited(root: &Path, limit: i64) -> Store {
+    let options = Options { durability: Durability::Process, ..Options::default() };
+    ChunkStore::open(root, Counting::new(limit), options).unwrap()
+}
+
+fn name(text: &str) -> ChunkName {
+    text.parse().unwrap()
+}
+
+fn pattern(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
+}
+
+/// What the file system says all chunks occupy.
+fn on_disk(root: &Path) -> u64 {
+    let mut sum = 0;
+    for shard in fs::read_dir(root.join("chunks")).unwrap() {
+        for file in fs::read_dir(shard.unwrap().path()).unwrap() {
+            sum += file.unwrap().metadata().unwrap().blocks() * 512;
+        }
+    }
+    sum
+}
+
+fn assert_exact(store: &Store, root: &Path) {
+    let chunks: u64 = store.charged().values().sum();
+    let ledger: i64 = store.with_ledger(|l| (None, l.used.values().sum())).unwrap();
+    assert_eq!(chunks, on_disk(root), "the index says what the file system says");
+    assert_eq!(ledger as u64, chunks, "the ledger says what the index says");
+}
+
+fn put(store: &Store, chunk: &str, data: &[u8]) -> Result<(), OpError<&'static str>> {
+    let owner: Arc<str> = "alice".into();
+    store.put(&name(chunk), &owner, &owner, 0o600, data, true, &()).map(drop)
+}
+
+#[test]
+fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    for (chunk, length) in [("a/0", 0), ("a/1", 1), ("a/2", 4096), ("a/3", 65_537), ("a/4", 4 << 20)] {
+        put(&store, chunk, &pattern(length, 3)).unwrap();
+        assert_eq!(store.read(&name(chunk), 0, u64::MAX).unwrap().0, pattern(length, 3));
+    }
+    assert_exact(&store, root.path());
+    let alice: Arc<str> = "alice".into();
+    store.write_at(&name("a/1"), &alice, 100_000, b"far", &()).unwrap();
+    let read = store.read(&name("a/1"), 0, u64::MAX).unwrap().0;
+    assert_eq!((read.len(), read[0], read[50_000], &read[100_000..]), (100_003, pattern(1, 3)[0], 0, &b"far"[..]));
+    store.truncate(&name("a/4"), &alice, 70_000, &()).unwrap();
+    assert_eq!(store.read(&name("a/4"), 69_999, 10).unwrap().0, pattern(70_000, 3)[69_999..]);
+    store.delete(&name("a/3"), &()).unwrap();
+    assert!(matches!(store.read(&name("a/3"), 0, 1), Err(OpError::NotFound(_))));
+    assert_exact(&store, root.path());
+    let names: Vec<String> = store.list("a/", "", 10).into_iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(names, ["a/0", "a/1", "a/2", "a/4"]);
+    let names: Vec<String> = store.list("a/", "a/1", 1).into_iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(names, ["a/2"]);
+}
+
+#[test]
+fn a_refused_write_changes_neither_chunk_nor_charge() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open_limited(root.path(), 20_000);
+    let alice: Arc<str> = "alice".into();
+    put(&store, "a/0", &pattern(4096, 1)).unwrap();
+    assert!(matches!(put(&store, "a/1", &pattern(100_000, 1)), Err(OpError::Refused(_))));
+    let refused = store.write_at(&name("a/0"), &alice, 8192, &pattern(40_000, 2), &());
+    assert!(matches!(refused, Err(OpError::Refused(_))));
+    let refused = store.write_at(&name("a/0"), &alice, 8192, &pattern(400_000, 2), &());
+    assert!(matches!(refused, Err(OpError::Refused(_))));
+    assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(4096, 1));
+    assert_exact(&store, root.path());
+}
+
+#[test]
+fn damage_on_the_medium_is_never_served_and_never_gets_a_new_checksum() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let alice: Arc<str> = "alice".into();
+    put(&store, "a/0", &pattern(200_000, 1)).unwrap();
+    let shard = format!("{:02x}", xxhash_rust::xxh3::xxh3_64(b"a/0") as u8);
+    let path = root.path().join("chunks").join(shard).join("a%0.chunk");
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(b"X", 4096 + 70_000).unwrap();
+    assert!(matches!(store.read(&name("a/0"), 65_536, 1), Err(OpError::Damaged { offset: 65_536, .. })));
+    assert!(store.write_at(&name("a/0"), &alice, 65_600, b"y", &()).is_err());
+    assert_eq!(store.read(&name("a/0"), 0, 65_536).unwrap().0, pattern(65_536, 1), "other blocks are fine");
+    file.write_all_at(b"X", 20).unwrap();
+    assert!(matches!(store.read(&name("a/0"), 0, 1), Err(OpError::Damaged { offset: 0, .. })));
+}
+
+#[test]
+fn an_unclean_end_loses_nothing_and_counts_nothing_twice() {
+    let root = tempfile::tempdir().unwrap();
+    let alice: Arc<str> = "alice".into();
+    for round in 0..4u8 {
+        let store = open(root.path());
+        assert_exact(&store, root.path());
+        assert_eq!(store.recount().missing + store.recount().lost + store.recount().credited_bytes, 0);
+        for i in 0..5u8 {
+            let chunk = format!("a/{i}");
+            put(&store, &chunk, &pattern(usize::from(i) * 30_000, round)).unwrap();
+            store.write_at(&name(&chunk), &alice, u64::from(i) * 1000, &[round; 5000], &()).unwrap();
+        }
+        store.delete(&name("a/0"), &()).unwrap();
+        // What a crash leaves: a file not yet in place, and no destructor run.
+        fs::write(root.path().join("new/ffff"), b"half").unwrap();
+        std::mem::forget(store);
+    }
+    let store = open(root.path());
+    assert_eq!(store.recount().unfinished, 1);
+    assert_eq!(store.recount().chunks, 4);
+    let mut expected = pattern(90_000, 3);
+    expected[3000..8000].fill(3);
+    assert_eq!(store.read(&name("a/3"), 0, u64::MAX).unwrap().0, expected);
+    assert_exact(&store, root.path());
+}
+
+/// The journal is replayed over every older state of the chunks' files: as if none, or only some, of the changes had reached
+/// the disk.
+#[test]
+fn replay_restores_chunks_that_never_reached_the_disk() {
+    let root = tempfile::tempdir().unwrap();
+    let alice: Arc<str> = "alice".into();
+    let store = open(root.path());
+    put(&store, "a/0", &pattern(10_000, 1)).unwrap();
+    put(&store, "a/1", &pattern(10_000, 1)).unwrap();
+    store.write_at(&name("a/0"), &alice, 5000, &pattern(10_000, 2), &()).unwrap();
+    store.delete(&name("a/1"), &()).unwrap();
+    put(&store, "a/1", &pattern(3000, 4)).unwrap();
+    let expected: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), 0, u64::MAX).unwrap().0).into();
+    std::mem::forget(store);
+    for entry in fs::read_dir(root.path().join("chunks")).unwrap() {
+        for file in fs::read_dir(entry.unwrap().path()).unwrap() {
+            fs::remove_file(file.unwrap().path()).unwrap();
+        }
+    }
+    // The patch needs its chunk, which an earlier record makes again.
+    let store = open(root.path());
+    let found: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), 0, u64::MAX).unwrap().0).into();
+    assert_eq!(found, expected);
+    assert_exact(&store, root.path());
+}
+
+#[test]
+fn a_missing_chunk_is_credited_to_its_owner() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    put(&store, "a/0", &pattern(10_000, 1)).unwrap();
+    put(&store, "a/1", &pattern(10_000, 1)).unwrap();
+    drop(store);
+    let store = open(root.path());
+    drop(store);
+    for entry in fs::read_dir(root.path().join("chunks")).unwrap() {
+        for file in fs::read_dir(entry.unwrap().path()).unwrap() {
+            let file = file.unwrap();
+            if file.file_name() == "a%1.chunk" {
+                fs::remove_file(file.path()).unwrap();
+            }
+        }
+    }
+    for round in 0..2 {
+        let store = open(root.path());
+        assert_eq!(store.recount().missing, u64::from(round == 0), "credited once");
+        assert_exact(&store, root.path());
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Put(u8, usize),
+    Write(u8, u64, usize),
+    Truncate(u8, u64),
+    Delete(u8),
+    Reopen,
+    Snapshot,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let length = prop_oneof![0usize..9000, 60_000usize..70_000, 120_000usize..140_000];
+    prop_oneof![
+        4 => (0u8..3, length.clone()).prop_map(|(c, l)| Op::Put(c, l)),
+        6 => (0u8..3, 0u64..200_000, length).prop_map(|(c, o, l)| Op::Write(c, o, l)),
+        2 => (0u8..3, 0u64..250_000).prop_map(|(c, s)| Op::Truncate(c, s)),
+        1 => (0u8..3).prop_map(Op::Delete),
+        1 => Just(Op::Reopen),
+        1 => Just(Op::Snapshot),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Whatever is done, in whatever order, with unclean ends between: contents and charges are the model's.
+    #[test]
+    fn any_sequence_agrees_with_a_model(ops in prop::collection::vec(op(), 1..25)) {
+        let root = tempfile::tempdir().unwrap();
+        let alice: Arc<str> = "alice".into();
+        let mut store = open(root.path());
+        let mut model: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for (step, op) in ops.into_iter().enumerate() {
+            let key = |c: u8| format!("a/{c}");
+            match op {
+                Op::Put(c, length) => {
+                    put(&store, &key(c), &pattern(length, step as u8)).unwrap();
+                    model.insert(key(c), pattern(length, step as u8));
+                }
+                Op::Write(c, offset, length) => {
+                    let data = pattern(length, step as u8);
+                    let result = store.write_at(&name(&key(c)), &alice, offset, &data, &());
+                    prop_assert_eq!(result.is_ok(), model.contains_key(&key(c)));
+                    if let Some(chunk) = model.get_mut(&key(c)).filter(|_| length > 0) {
+                        let end = offset as usize + length;
+                        chunk.resize(chunk.len().max(end), 0);
+                        chunk[offset as usize..end].copy_from_slice(&data);
+                    }
+                }
+                Op::Truncate(c, size) => {
+                    let result = store.truncate(&name(&key(c)), &alice, size, &());
+                    prop_assert_eq!(result.is_ok(), model.contains_key(&key(c)));
+                    if let Some(chunk) = model.get_mut(&key(c)) {
+                        chunk.resize(size as usize, 0);
+                    }
+                }
+                Op::Delete(c) => {
+                    let result = store.delete(&name(&key(c)), &());
+                    prop_assert_eq!(result.is_ok(), model.remove(&key(c)).is_some());
+                }
+                Op::Reopen => {
+                    std::mem::forget(store);
+                    store = open(root.path());
+                    prop_assert_eq!(store.recount().missing + store.recount().lost, 0);
+                }
+                Op::Snapshot => store.snapshot().unwrap(),
+            }
+            for (chunk, data) in &model {
+                prop_assert_eq!(&store.read(&name(chunk), 0, u64::MAX).unwrap().0, data);
+            }
+            assert_exact(&store, root.path());
+        }
+    }
+}

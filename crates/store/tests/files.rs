@@ -1,0 +1,120 @@
+//! Files over real servers with certificates: put, get, ls, rm, quota to the byte.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod cluster;
+
+use cluster::{Cluster, Plan, fixed, quiet};
+use std::time::Duration;
+use ullage_store::client::STRIPE_BYTES;
+
+const TIME_MAX: Duration = Duration::from_secs(120);
+
+fn contents(length: usize) -> Vec<u8> {
+    (0..length).map(|i| (i / 7) as u8 ^ i as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_goes_round_the_stores_and_comes_back() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { epoch_ms: 500, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(16 << 20));
+        let here = tempfile::tempdir().unwrap();
+        let data = contents(9_000_000);
+        std::fs::write(here.path().join("in"), &data).unwrap();
+        let put = files.put(&here.path().join("in"), "docs/a b.txt", STRIPE_BYTES, quiet()).await.unwrap();
+        assert_eq!((put.size_bytes, put.stripes), (9_000_000, 3));
+        assert_eq!(cluster.used("alice"), put.allocated_bytes);
+        assert_eq!(cluster.on_disk(), put.allocated_bytes);
+        let names: Vec<String> = files.list("docs/").await.unwrap().into_iter().map(|f| f.name).collect();
+        assert_eq!(names, ["docs/a b.txt"]);
+        files.get("docs/a b.txt", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(std::fs::read(here.path().join("out")).unwrap() == data);
+        // Replaced by a smaller one in small stripes: the old stripes go.
+        std::fs::write(here.path().join("in"), &data[..100_000]).unwrap();
+        let put = files.put(&here.path().join("in"), "docs/a b.txt", 65_536, quiet()).await.unwrap();
+        assert_eq!(put.stripes, 2);
+        assert_eq!(cluster.used("alice"), put.allocated_bytes);
+        files.get("docs/a b.txt", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(std::fs::read(here.path().join("out")).unwrap() == data[..100_000]);
+        files.remove("docs/a b.txt").await.unwrap();
+        assert!(files.list("").await.unwrap().is_empty());
+        assert_eq!((cluster.used("alice"), cluster.on_disk()), (0, 0));
+        drop(files);
+        let account = cluster.reconciled("alice").await;
+        assert_eq!(account.settled_bytes, 0);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_is_kept_to_the_byte_and_freed_space_is_used_again() {
+    tokio::time::timeout(TIME_MAX, async {
+        // Ten chunks of 4 KiB and their headers fit exactly.
+        let mut cluster = Cluster::start(Plan { epoch_ms: 400, ..Plan::default() }).await;
+        cluster.user("alice", 10 * 8192).await;
+        let files = cluster.client("alice", fixed(8192));
+        let chunks = files.chunks();
+        let nodes = chunks.nodes();
+        let data = bytes::Bytes::from(contents(4096));
+        for i in 0..10 {
+            chunks.put(nodes[i % 2], &format!("alice/d/{i}"), data.clone(), false).await.unwrap();
+        }
+        let over = chunks.put(nodes[0], "alice/d/10", data.clone(), false).await.unwrap_err();
+        assert!(over.is_over_quota(), "{over}");
+        assert_eq!((cluster.used("alice"), cluster.on_disk()), (81_920, 81_920));
+        // A full quota does not hinder what allocates nothing.
+        chunks.put(nodes[0], "alice/d/0", data.clone(), true).await.unwrap();
+        chunks.write_at(nodes[0], "alice/d/0", 100, data.slice(..1000)).await.unwrap();
+        assert!(chunks.write_at(nodes[0], "alice/d/0", 4096, data.clone()).await.unwrap_err().is_over_quota());
+        assert_eq!((cluster.used("alice"), cluster.on_disk()), (81_920, 81_920));
+        // The refund of one pays for another, at the other store, without the bank.
+        chunks.delete(nodes[0], "alice/d/0").await.unwrap();
+        chunks.put(nodes[1], "alice/d/10", data.clone(), false).await.unwrap();
+        assert!(chunks.put(nodes[1], "alice/d/11", data, false).await.unwrap_err().is_over_quota());
+        let account = cluster.reconciled("alice").await;
+        assert_eq!((account.settled_bytes, account.authorized_bytes), (81_920, 81_920));
+        assert_eq!(cluster.used("alice"), 81_920);
+        let history = cluster.admin.history("alice").await.unwrap();
+        assert!(history.entries.iter().map(|e| e.granted_bytes).sum::<u64>() >= 81_920);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bank_and_stores_restart_and_nothing_is_lost() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { shards: 2, epoch_ms: 400, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 20).await;
+        cluster.user("bob", 1 << 20).await;
+        let (alice, bob) = (cluster.client("alice", fixed(65_536)), cluster.client("bob", fixed(65_536)));
+        let data = bytes::Bytes::from(contents(4096));
+        for round in 0..3 {
+            for (files, user) in [(&alice, "alice"), (&bob, "bob")] {
+                let node = files.chunks().nodes()[round % 2];
+                files.chunks().put(node, &format!("{user}/d/{round}"), data.clone(), false).await.unwrap();
+            }
+            cluster.restart_bank().await;
+            for node in 0..2 {
+                cluster.stores[node].stop().await;
+                let address = cluster.stores[node].address.clone();
+                let (running, meter) = cluster.start_store(node as u32 + 1, &address).await;
+                cluster.stores[node] = running;
+                cluster.meters[node] = meter;
+            }
+            cluster.wait_open().await;
+        }
+        for user in ["alice", "bob"] {
+            assert_eq!(cluster.reconciled(user).await.settled_bytes, 3 * 8192);
+            assert_eq!(cluster.used(user), 3 * 8192);
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}

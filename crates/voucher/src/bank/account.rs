@@ -1,0 +1,97 @@
+//! One user's account: quota, what is reconciled, what was issued since.
+
+use super::{BankCore, BankOutput, load};
+use crate::{Client, Epoch, Micros, Op, Piece, User};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A request that waits for revoked vouchers.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) client: Client,
+    pub(super) op: Op,
+    pub(super) want: u64,
+    pub(super) until: Micros,
+}
+
+/// One user's account.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    pub(super) quota: u64,
+    pub(super) blocked: bool,
+    /// Vouchers asked for by a user whose quota was removed are refused as if unknown.
+    pub(super) removed: bool,
+    /// ΣS_h over all stores that count.
+    pub(super) settled: i128,
+    /// V_e of each epoch after the horizon.
+    pub(super) issued: BTreeMap<Epoch, u64>,
+    pub(super) issued_total: u64,
+    /// The last epoch in which each client asked: those of the last X epochs are active.
+    pub(super) active: BTreeMap<Client, Epoch>,
+    /// Returned pieces that can be passed on. They are still part of V of their epochs.
+    pub(super) pool: Vec<Piece>,
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Clients that have been asked to give back and have not answered.
+    pub(super) asked: BTreeSet<Client>,
+}
+
+/// What is stored of an account; the rest follows from other rows.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct AccountRow {
+    pub(super) quota: u64,
+    pub(super) blocked: bool,
+    pub(super) removed: bool,
+}
+
+impl Account {
+    /// A (voucher-quotas, section 3, *Tracking and reconciling usage*).
+    pub(super) fn authorized(&self) -> i128 {
+        self.settled + i128::from(self.issued_total)
+    }
+
+    /// r: what is left to issue.
+    pub(super) fn remaining(&self) -> u64 {
+        let left = i128::from(self.quota) - self.authorized();
+        left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
+    }
+
+    pub(super) fn row(&self) -> AccountRow {
+        AccountRow { quota: self.quota, blocked: self.blocked, removed: self.removed }
+    }
+
+    /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
+    pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
+        self.active.retain(|_, last| last.plus(expiry) >= epoch);
+        self.active.len()
+    }
+}
+
+impl BankCore {
+    pub(super) fn set_quota(&mut self, user: User, quota: u64, out: &mut BankOutput) {
+        let account = self.accounts.entry(user).or_default();
+        account.quota = quota;
+        account.removed = false;
+        self.write_account(user, out);
+    }
+
+    pub(super) fn remove_user(&mut self, user: User, out: &mut BankOutput) {
+        if let Some(account) = self.accounts.get_mut(&user) {
+            account.quota = 0;
+            account.removed = true;
+            self.write_account(user, out);
+        }
+    }
+
+    pub(super) fn set_blocked(&mut self, user: User, blocked: bool, out: &mut BankOutput) {
+        if let Some(account) = self.accounts.get_mut(&user) {
+            account.blocked = blocked;
+            self.write_account(user, out);
+        }
+    }
+
+    fn write_account(&self, user: User, out: &mut BankOutput) {
+        if let Some(account) = self.accounts.get(&user) {
+            out.writes.push(load::account_key(user).put(&account.row()));
+        }
+    }
+}

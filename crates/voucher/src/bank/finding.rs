@@ -1,0 +1,222 @@
+//! Who cheated: every voucher is added up over all stores.
+
+use super::{BankAction, BankCore, BankOutput, load};
+use crate::message::SpentLine;
+use crate::{Client, Epoch, Incarnation, Node, User, VoucherId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is done about a cheater (voucher-quotas, section 3, *Cheating*). It is always told to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// Nothing else.
+    Notify,
+    /// The user gets no further vouchers until an administrator allows it.
+    Refuse,
+    /// As refuse, and a hook is asked to compress or thin out what the user has.
+    Hook,
+}
+
+/// Something that cannot happen while everybody is honest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// More than a voucher's value was spent.
+    Overspent {
+        /// The user who was charged.
+        user: User,
+        /// The voucher.
+        voucher: VoucherId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its value, in bytes.
+        value: u64,
+        /// What was spent of it in all.
+        spent: u64,
+        /// Who must have cheated: whoever spent more of it than it had been given, else whom it was given to.
+        clients: Vec<Client>,
+        /// Where.
+        stores: Vec<Node>,
+    },
+    /// A voucher of this bank that it has never made, or a refund that its store does not know or of more than
+    /// was freed: made by somebody who has a key.
+    Forged {
+        /// The user who was charged.
+        user: User,
+        /// The voucher.
+        voucher: VoucherId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// What was spent of it in all, in bytes.
+        spent: u64,
+        /// What there was to spend: what the issuer says that it freed.
+        freed: u64,
+        /// Who spent it.
+        clients: Vec<Client>,
+        /// Where.
+        stores: Vec<Node>,
+    },
+    /// A store's report contradicts itself or its earlier one.
+    StoreLied {
+        /// Which.
+        store: Node,
+        /// In the report of this epoch.
+        epoch: Epoch,
+        /// How.
+        why: String,
+    },
+}
+
+/// What all stores say of one voucher.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    user: User,
+    value: u64,
+    by: BTreeMap<(Node, Incarnation, Client), u64>,
+}
+
+impl Tally {
+    fn spent(&self) -> u64 {
+        self.by.values().fold(0, |sum, amount| sum.saturating_add(*amount))
+    }
+
+    fn stores(&self) -> Vec<Node> {
+        self.by.keys().map(|(store, _, _)| *store).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn by_client(&self) -> BTreeMap<Client, u64> {
+        let mut clients = BTreeMap::new();
+        for ((_, _, client), amount) in &self.by {
+            *clients.entry(*client).or_insert(0) += amount;
+        }
+        clients
+    }
+}
+
+impl BankCore {
+    /// Adds a line, which is a total: an early report and the final one never count twice.
+    pub(super) fn count(&mut self, store: Node, incarnation: Incarnation, line: &SpentLine, out: &mut BankOutput) {
+        if line.epoch <= self.head.horizon {
+            return;
+        }
+        let tallies = self.spent.entry(line.epoch).or_default();
+        let tally = tallies.entry(line.voucher).or_insert_with(|| Tally {
+            user: line.user,
+            value: line.value,
+            by: BTreeMap::new(),
+        });
+        let amount = tally.by.entry((store, incarnation, line.client)).or_default();
+        *amount = line.amount.max(*amount);
+        self.judge(line.epoch, line.voucher, false, out);
+    }
+
+    /// Looks at one voucher. Refunds can only be judged fully (`last`) once all stores have reported its epoch.
+    pub(super) fn judge(&mut self, epoch: Epoch, voucher: VoucherId, last: bool, out: &mut BankOutput) {
+        let Some(tally) = self.spent.get(&epoch).and_then(|tallies| tallies.get(&voucher)) else { return };
+        if self.named.contains(&(epoch, voucher)) {
+            return;
+        }
+        let spent = tally.spent();
+        let own = voucher.issuer.node == self.config.node;
+        let refund = self.refunds.get(&epoch).and_then(|refunds| refunds.get(&voucher));
+        let grant = self.grants_by_voucher.get(&voucher);
+        let (freed, holder) = if own {
+            let known = voucher.issuer.incarnation >= self.head.known_since;
+            match grant {
+                Some((client, _)) => (tally.value, Some(*client)),
+                None if known => (0, None),
+                None => (tally.value, None),
+            }
+        } else if let Some(line) = refund {
+            (line.value, Some(line.client))
+        } else if last && self.has_reported(voucher, epoch) {
+            (0, None)
+        } else {
+            (tally.value, None)
+        };
+        let clients = tally.by_client();
+        let stores = tally.stores();
+        let (user, value) = (tally.user, tally.value);
+        let finding = if freed < value && spent > freed {
+            let clients = clients.into_keys().collect();
+            Finding::Forged { user, voucher, epoch, spent, freed, clients, stores }
+        } else if spent > value {
+            // A refund's holder is known with its store's report; until then nobody is named.
+            if holder.is_none() && !own && !last {
+                return;
+            }
+            let clients = self.who(epoch, voucher, holder, value, &clients);
+            Finding::Overspent { user, voucher, epoch, value, spent, clients, stores }
+        } else {
+            return;
+        };
+        self.named.insert((epoch, voucher));
+        self.find(finding, out);
+        self.answer(user, spent.saturating_sub(freed.min(value)), out);
+    }
+
+    /// Tells the server, and keeps it for K epochs to tell it again after a restart: what proved it may be
+    /// forgotten in this very step, and the message lost.
+    pub(super) fn find(&mut self, finding: Finding, out: &mut BankOutput) {
+        let key = (self.head.epoch, self.next_finding);
+        self.next_finding += 1;
+        out.writes.push(load::finding_key(key).put(&finding));
+        out.actions.push(BankAction::Found(finding.clone()));
+        self.findings.insert(key, finding);
+    }
+
+    pub(super) fn forget_findings(&mut self, out: &mut BankOutput) {
+        let Some(before) = self.head.epoch.minus(self.config.params.reconcile()) else { return };
+        let kept = self.findings.split_off(&(before, 0));
+        for key in std::mem::replace(&mut self.findings, kept).into_keys() {
+            out.writes.push(load::finding_key(key).remove());
+        }
+    }
+
+    fn has_reported(&self, voucher: VoucherId, epoch: Epoch) -> bool {
+        self.stores
+            .get(&(voucher.issuer.node, voucher.issuer.incarnation))
+            .is_some_and(|store| store.lost.is_none() && store.reported >= epoch && store.accept_from <= epoch)
+    }
+
+    /// Whoever spent more of a voucher than was given to it; if nobody did by itself, whom it was given to.
+    fn who(
+        &self,
+        epoch: Epoch,
+        voucher: VoucherId,
+        holder: Option<Client>,
+        value: u64,
+        spent: &BTreeMap<Client, u64>,
+    ) -> Vec<Client> {
+        let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&voucher));
+        let claim = |client: &Client| {
+            let first = if holder == Some(*client) { i128::from(value) } else { 0 };
+            first + moved.and_then(|moved| moved.get(client)).map_or(0, |by| i128::from(*by))
+        };
+        let Some(holder) = holder else { return spent.keys().copied().collect() };
+        let parties: BTreeSet<Client> =
+            spent.keys().chain(moved.into_iter().flat_map(|moved| moved.keys())).copied().collect();
+        // Pieces may be handed from client to client: a stranger's spending is its own doing or the holder's.
+        let over: Vec<Client> = parties
+            .iter()
+            .filter(|client| **client == holder || moved.is_some_and(|moved| moved.contains_key(client)))
+            .filter(|client| i128::from(spent.get(client).copied().unwrap_or(0)) > claim(client))
+            .copied()
+            .collect();
+        if !over.is_empty() {
+            return over;
+        }
+        std::iter::once(holder).chain(spent.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn answer(&mut self, user: User, excess: u64, out: &mut BankOutput) {
+        if self.config.answer == Answer::Notify {
+            return;
+        }
+        self.set_blocked(user, true, out);
+        if self.config.answer == Answer::Hook {
+            out.actions.push(BankAction::Hook { user, excess });
+        }
+    }
+}

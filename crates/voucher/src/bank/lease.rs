@@ -1,0 +1,191 @@
+//! Leases, lives and failures of stores.
+
+use super::stores::StoreState;
+use super::{BankAction, BankCore, BankOutput, load};
+use crate::flaw::Flaw;
+use crate::message::{BankToStore, Base, Lease, Renew};
+use crate::{Epoch, Incarnation, Micros, Node};
+
+/// How many earlier processes of a store are remembered.
+const OLD_BOOTS: usize = 16;
+
+impl BankCore {
+    pub(super) fn renew(&mut self, renew: Renew, now: Micros, out: &mut BankOutput) {
+        let node = renew.store;
+        let newest = self.stores.keys().filter(|(n, _)| *n == node).map(|(_, incarnation)| *incarnation).max();
+        let answer = match newest {
+            Some(newest) if renew.incarnation < newest => Some(BankToStore::Reincarnate { incarnation: next(newest) }),
+            Some(newest) if renew.incarnation == newest => self.renew_known(&renew, now, out),
+            _ => self.register(&renew, now, out),
+        };
+        if let Some(answer) = answer {
+            out.actions.push(BankAction::ToStore(node, answer));
+        }
+    }
+
+    fn renew_known(&mut self, renew: &Renew, now: Micros, out: &mut BankOutput) -> Option<BankToStore> {
+        let key = (renew.store, renew.incarnation);
+        let again = BankToStore::Reincarnate { incarnation: next(renew.incarnation) };
+        let store = self.stores.get_mut(&key)?;
+        if store.lost.is_some() {
+            return Some(again);
+        }
+        if store.old_boots.contains(&renew.boot) {
+            return None;
+        }
+        if renew.boot == store.boot {
+            if renew.beat <= store.beat {
+                // An old message of the running process, or a repetition of the newest.
+                let newest = renew.beat == store.beat;
+                return newest.then(|| self.lease(renew, now)).flatten();
+            }
+        } else {
+            if renew.beat <= store.beat {
+                // A new process that does not know of a beat that was durable before it was sent: the store was
+                // set back to an old copy, and has forgotten vouchers.
+                return Some(again);
+            }
+            let before = std::mem::replace(&mut store.boot, renew.boot);
+            store.old_boots.insert(before);
+            if store.old_boots.len() > OLD_BOOTS {
+                store.old_boots.pop_first();
+            }
+        }
+        store.beat = renew.beat;
+        out.writes.push(load::store_key(key).put(&store.row()));
+        self.lease(renew, now)
+    }
+
+    fn lease(&mut self, renew: &Renew, now: Micros) -> Option<BankToStore> {
+        let until = now + self.config.lease + self.config.lease_margin;
+        let store = self.stores.get_mut(&(renew.store, renew.incarnation))?;
+        store.lease_until = Some(until);
+        store.free = renew.free;
+        store.total = renew.total;
+        store.epoch = store.epoch.max(renew.epoch);
+        Some(BankToStore::Lease(Lease {
+            incarnation: renew.incarnation,
+            boot: renew.boot,
+            beat: renew.beat,
+            length: self.config.lease,
+            epoch: self.head.epoch,
+            reported: store.reported,
+            horizon: self.head.horizon,
+            accept_from: store.accept_from,
+        }))
+    }
+
+    /// A store, or a life of one, that the bank does not know.
+    fn register(&mut self, renew: &Renew, now: Micros, out: &mut BankOutput) -> Option<BankToStore> {
+        let Some(base) = &renew.base else { return Some(BankToStore::NeedBase) };
+        let older: Vec<Incarnation> = self
+            .stores
+            .iter()
+            .filter(|((node, _), store)| *node == renew.store && store.lost.is_none())
+            .map(|((_, incarnation), _)| *incarnation)
+            .collect();
+        for incarnation in &older {
+            // Until its lease is over, the earlier life may still be acting somewhere.
+            if self.is_leased((renew.store, *incarnation), now) {
+                return Some(BankToStore::Wait);
+            }
+        }
+        let recovering = self.recovery.is_some();
+        if !base.fresh && !recovering {
+            return Some(BankToStore::Reincarnate { incarnation: next(renew.incarnation) });
+        }
+        if base.fresh && self.awaits_stores() {
+            // It has taken no vouchers in this life and knows no epoch; those of earlier lives expire first.
+            self.note_recovering_store(renew, out);
+            if self.awaits_stores() {
+                return Some(BankToStore::Wait);
+            }
+        }
+        for incarnation in older {
+            self.lose((renew.store, incarnation), out);
+        }
+        let returning = self.stores.keys().any(|(node, _)| *node == renew.store);
+        let reported = if base.fresh && (returning || recovering || !base.used.is_empty()) {
+            self.fence()
+        } else if base.fresh {
+            self.head.horizon
+        } else {
+            base.epoch
+        };
+        self.adopt(renew, base, reported, out);
+        self.note_recovering_store(renew, out);
+        self.lease(renew, now)
+    }
+
+    fn adopt(&mut self, renew: &Renew, base: &Base, reported: Epoch, out: &mut BankOutput) {
+        let key = (renew.store, renew.incarnation);
+        let mut store = StoreState {
+            reported,
+            accept_from: reported.plus(1),
+            beat: renew.beat,
+            boot: renew.boot,
+            ..StoreState::default()
+        };
+        for (user, used) in &base.used {
+            let used = (*used).max(0);
+            store.settled.insert(*user, used);
+            self.accounts.entry(*user).or_insert_with(removed).settled += i128::from(used);
+            out.writes.push(load::settled_key(key, *user).put(&used));
+        }
+        store.latest.clone_from(&store.settled);
+        out.writes.push(load::store_key(key).put(&store.row()));
+        self.stores.insert(key, store);
+    }
+
+    fn is_leased(&self, key: (Node, Incarnation), now: Micros) -> bool {
+        self.stores.get(&key).is_some_and(|store| store.lease_until.is_none_or(|until| now < until))
+    }
+
+    /// The last epoch in which a store without a lease can have acted: it may be ahead by the skew.
+    fn fence(&self) -> Epoch {
+        self.head.epoch.plus(self.config.params.skew())
+    }
+
+    /// Gives a store up, if its lease is over. It leaves A only with its fence: see `advance_horizon`.
+    pub(super) fn exclude(&mut self, node: Node, now: Micros, out: &mut BankOutput) {
+        let live: Vec<_> = self
+            .stores
+            .iter()
+            .filter(|((n, _), store)| *n == node && store.lost.is_none())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in live {
+            // After a restart of the bank leases are unknown: they are believed in from the first question on.
+            let until = now + self.config.lease + self.config.lease_margin;
+            if let Some(store) = self.stores.get_mut(&key) {
+                store.lease_until.get_or_insert(until);
+            }
+            if !self.is_leased(key, now) || self.config.flaws.has(Flaw::NoLease) {
+                self.lose(key, out);
+                if self.config.flaws.has(Flaw::ExcludeAtOnce) {
+                    self.drop_store(key, out);
+                }
+            }
+        }
+        self.stop_awaiting(node, out);
+        self.advance_horizon(out);
+    }
+
+    fn lose(&mut self, key: (Node, Incarnation), out: &mut BankOutput) {
+        let fence = self.fence();
+        if let Some(store) = self.stores.get_mut(&key) {
+            store.lost = Some(fence);
+            out.writes.push(load::store_key(key).put(&store.row()));
+            out.actions.push(BankAction::Excluded { store: key.0, fence });
+        }
+    }
+}
+
+fn next(incarnation: Incarnation) -> Incarnation {
+    Incarnation(incarnation.0.saturating_add(1))
+}
+
+/// The account of a user who has bytes but no quota here.
+fn removed() -> super::account::Account {
+    super::account::Account { removed: true, ..Default::default() }
+}

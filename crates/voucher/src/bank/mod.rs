@@ -1,0 +1,284 @@
+//! The bank: issues vouchers, reconciles, names cheaters (voucher-quotas, section 3).
+
+mod account;
+mod event;
+mod finding;
+mod grant;
+mod horizon;
+mod lease;
+mod load;
+mod rebuild;
+mod report;
+mod returns;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+pub use event::{BankAction, BankEvent, BankOutput};
+pub use finding::{Answer, Finding};
+pub use grant::limited;
+
+use crate::flaw::Flaws;
+use crate::message::{BankToClient, ClientToBank, RefundLine, StoreToBank};
+use crate::{Client, Epoch, EpochLength, Incarnation, Keyring, Micros, Node, Op, Params, User, VoucherId};
+use account::Account;
+use finding::Tally;
+use grant::Grant;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stores::StoreState;
+
+/// How requests are met when quota runs low (voucher-quotas, section 3, *Obtaining vouchers*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// No more than `r / (n + 1)` to one client, r being what is left and n the active clients; but at least
+    /// `floor` bytes while there are any.
+    Limiting {
+        /// The least that is given, so that clients do not come back for every byte.
+        floor: u64,
+    },
+    /// All that is wanted; when it is not there, the other clients are asked to give back, and the
+    /// request waits.
+    Revocation {
+        /// How long a request waits at most.
+        timeout: Micros,
+    },
+}
+
+/// How a bank behaves.
+#[derive(Clone, Debug)]
+pub struct BankConfig {
+    /// Which node it is; several banks of one site have different numbers.
+    pub node: Node,
+    /// X, K and the skew; the same at the stores.
+    pub params: Params,
+    /// How long epochs last.
+    pub epoch_length: EpochLength,
+    /// What happens when quota runs low.
+    pub policy: Policy,
+    /// How long a store's lease lasts.
+    pub lease: Micros,
+    /// By how much longer the bank believes in a lease than it told the store: covers clocks that run
+    /// at different speeds.
+    pub lease_margin: Micros,
+    /// What is done about a cheater.
+    pub answer: Answer,
+    pub(crate) flaws: Flaws,
+}
+
+impl BankConfig {
+    /// The defaults: 10 minute epochs, limiting with a floor of 64 KiB, leases of 10 s with a margin of 1 s,
+    /// and no more vouchers for cheaters.
+    pub fn new(node: Node, params: Params) -> Self {
+        Self {
+            node,
+            params,
+            epoch_length: EpochLength::default(),
+            policy: Policy::Limiting { floor: 64 << 10 },
+            lease: Micros::from_secs(10),
+            lease_margin: Micros::from_secs(1),
+            answer: Answer::Refuse,
+            flaws: Flaws::default(),
+        }
+    }
+
+    /// With a known flaw, for tests of the tests.
+    #[cfg(feature = "canary")]
+    #[must_use]
+    pub fn with_flaw(mut self, flaw: crate::Flaw) -> Self {
+        self.flaws = Flaws::only(flaw);
+        self
+    }
+}
+
+/// The part of the state that is one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    incarnation: Incarnation,
+    epoch: Epoch,
+    /// h: up to here the stores' accounts are in the sum, after it what was issued is.
+    horizon: Epoch,
+    /// Vouchers of older lives of this node are not in the ledger: nothing can be said about their serials.
+    known_since: Incarnation,
+}
+
+/// A bank's state machine. See the crate's README for how a server drives it.
+#[derive(Debug)]
+pub struct BankCore {
+    config: BankConfig,
+    keys: Arc<Keyring>,
+    head: Head,
+    next_serial: u64,
+    epoch_began: Option<Micros>,
+    epoch_length: Micros,
+    accounts: BTreeMap<User, Account>,
+    /// Everything issued in epochs after the horizon, by the request that it answered.
+    grants: BTreeMap<(Client, Op), Grant>,
+    grants_by_epoch: BTreeMap<Epoch, Vec<(Client, Op)>>,
+    grants_by_voucher: BTreeMap<VoucherId, (Client, Op)>,
+    /// Returns that have been recorded, so that a repetition has no effect.
+    returns: BTreeMap<(Client, Op), (Epoch, u64)>,
+    /// By how much a client's claim on a voucher differs from what it was first given.
+    moved: BTreeMap<Epoch, BTreeMap<VoucherId, BTreeMap<Client, i64>>>,
+    stores: BTreeMap<(Node, Incarnation), StoreState>,
+    spent: BTreeMap<Epoch, BTreeMap<VoucherId, Tally>>,
+    refunds: BTreeMap<Epoch, BTreeMap<VoucherId, RefundLine>>,
+    named: BTreeSet<(Epoch, VoucherId)>,
+    findings: BTreeMap<(Epoch, u64), Finding>,
+    next_finding: u64,
+    recovery: Option<rebuild::Recovery>,
+}
+
+impl BankCore {
+    /// A bank with no accounts.
+    pub fn new(config: BankConfig, keys: Arc<Keyring>, incarnation: Incarnation, out: &mut BankOutput) -> Self {
+        // Epochs start high enough that epoch c − K exists.
+        let epoch = Epoch(config.params.reconcile() + 1);
+        let head = Head { incarnation, epoch, horizon: Epoch(1), known_since: incarnation };
+        let core = Self::assemble(config, keys, head);
+        core.write_head(out);
+        core
+    }
+
+    pub(crate) fn assemble(config: BankConfig, keys: Arc<Keyring>, head: Head) -> Self {
+        Self {
+            epoch_length: config.epoch_length.normal,
+            config,
+            keys,
+            head,
+            next_serial: 0,
+            epoch_began: None,
+            accounts: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            grants_by_epoch: BTreeMap::new(),
+            grants_by_voucher: BTreeMap::new(),
+            returns: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            spent: BTreeMap::new(),
+            refunds: BTreeMap::new(),
+            named: BTreeSet::new(),
+            findings: BTreeMap::new(),
+            next_finding: 0,
+            recovery: None,
+        }
+    }
+
+    /// Takes one event; writes and actions are added to `out`.
+    pub fn step(&mut self, event: BankEvent, now: Micros, out: &mut BankOutput) {
+        match event {
+            BankEvent::Tick => self.tick(now, out),
+            BankEvent::SetQuota { user, quota } => self.set_quota(user, quota, out),
+            BankEvent::RemoveUser { user } => self.remove_user(user, out),
+            BankEvent::SetBlocked { user, blocked } => self.set_blocked(user, blocked, out),
+            BankEvent::FromClient(client, ClientToBank::Request { user, op, want }) => {
+                self.request(client, user, op, want, now, out);
+            }
+            BankEvent::FromClient(client, ClientToBank::Return { user, op, pieces }) => {
+                self.take_back(client, user, op, &pieces, out);
+            }
+            BankEvent::FromStore(StoreToBank::Renew(renew)) => self.renew(renew, now, out),
+            BankEvent::FromStore(StoreToBank::Report(report)) => self.report(report, out),
+            BankEvent::FromStore(StoreToBank::Early { store, incarnation, spent }) => {
+                self.early(store, incarnation, &spent, out);
+            }
+            BankEvent::Exclude { store } => self.exclude(store, now, out),
+        }
+        self.check();
+    }
+
+    fn tick(&mut self, now: Micros, out: &mut BankOutput) {
+        self.turn_epoch_if_due(now, out);
+        self.advance_horizon(out);
+        self.serve_waiting(now, out);
+    }
+
+    /// The current epoch, c.
+    pub fn epoch(&self) -> Epoch {
+        self.head.epoch
+    }
+
+    /// The horizon h: `A = ΣS_h + Σ V_e, e > h`. It is c − K, or earlier while a store has not reported.
+    pub fn horizon(&self) -> Epoch {
+        self.head.horizon
+    }
+
+    /// In which of its lives the bank is.
+    pub fn incarnation(&self) -> Incarnation {
+        self.head.incarnation
+    }
+
+    /// Whether it was rebuilt and does not know yet how much is used.
+    pub fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    /// A of one user, in bytes: what may be in use at most. Nothing if the user or, in a rebuilt bank, the use
+    /// is unknown.
+    pub fn authorized(&self, user: User) -> Option<i128> {
+        if self.recovery.is_some() {
+            return None;
+        }
+        self.accounts.get(&user).map(Account::authorized)
+    }
+
+    /// A user's quota, in bytes.
+    pub fn quota(&self, user: User) -> Option<u64> {
+        self.accounts.get(&user).map(|account| account.quota)
+    }
+
+    /// What is reconciled and what is issued since, in bytes: the two parts of A.
+    pub fn parts(&self, user: User) -> Option<(i128, u64)> {
+        self.accounts.get(&user).map(|account| (account.settled, account.issued_total))
+    }
+
+    /// Whether a user is refused vouchers.
+    pub fn is_blocked(&self, user: User) -> Option<bool> {
+        self.accounts.get(&user).map(|account| account.blocked)
+    }
+
+    /// All users with a quota.
+    pub fn users(&self) -> impl Iterator<Item = User> + '_ {
+        self.accounts.keys().copied()
+    }
+
+    /// Stores that count: node, life, last epoch reported, and whether it was given up.
+    pub fn stores(&self) -> impl Iterator<Item = (Node, Incarnation, Epoch, bool)> + '_ {
+        self.stores
+            .iter()
+            .map(|((node, incarnation), store)| (*node, *incarnation, store.reported, store.lost.is_some()))
+    }
+
+    /// The earliest time at which [`BankEvent::Tick`] has something to do.
+    pub fn next_tick(&self) -> Micros {
+        let turn = self.epoch_began.map_or(Micros(0), |began| began + self.epoch_length);
+        self.accounts
+            .values()
+            .filter_map(|account| account.waiting.front().map(|waiting| waiting.until))
+            .fold(turn, Micros::min)
+    }
+
+    /// Replaces the keys (rotation).
+    pub fn set_keys(&mut self, keys: Arc<Keyring>) {
+        self.keys = keys;
+    }
+
+    fn write_head(&self, out: &mut BankOutput) {
+        out.writes.push(crate::rows::Key::new(load::HEAD).put(&self.head));
+    }
+
+    fn tell(&self, client: Client, message: BankToClient, out: &mut BankOutput) {
+        out.actions.push(BankAction::ToClient(client, message));
+    }
+
+    /// Cheap always-on checks of what must hold between steps.
+    fn check(&self) {
+        let forgets = self.config.flaws.has(crate::flaw::Flaw::ForgetAtExpiry);
+        assert!(
+            forgets || self.head.horizon.plus(self.config.params.reconcile()) <= self.head.epoch,
+            "nothing leaves the sum before K epochs have passed"
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Vouchers that come back: pooled and passed on; and revocation, which asks for them.
+//!
+//! A returned piece is never turned into a new voucher before its own epoch is reconciled: the bank cannot
+//! know whether it was spent already. The same voucher, with the same serial, is passed on to whoever needs
+//! it. So its value stays in V of its own epoch, one store still lets each serial be spent only once, and a
+//! client that returns what it has spent is named like any other that spends twice.
+
+use super::account::Waiting;
+use super::{BankCore, BankOutput, Policy, load};
+use crate::message::{BankToClient, Denial};
+use crate::{ANYONE, Client, MAX_PIECES, Micros, Op, Piece, User};
+
+impl BankCore {
+    pub(super) fn take_back(&mut self, client: Client, user: User, op: Op, pieces: &[Piece], out: &mut BankOutput) {
+        if let Some((_, accepted)) = self.returns.get(&(client, op)) {
+            let accepted = *accepted;
+            self.tell(client, BankToClient::Returned { user, op, accepted }, out);
+            return;
+        }
+        let mut accepted = 0;
+        for piece in pieces.iter().take(MAX_PIECES) {
+            if self.is_returnable(client, user, piece) {
+                accepted += piece.amount;
+                self.move_claim(piece, client, -(piece.amount as i64), out);
+                if let Some(account) = self.accounts.get_mut(&user) {
+                    account.pool.push(*piece);
+                }
+            }
+        }
+        let epoch = self.head.epoch;
+        if accepted > 0 {
+            out.writes.push(load::return_key(epoch, client, op).put(&accepted));
+            self.returns.insert((client, op), (epoch, accepted));
+            self.write_pool(user, out);
+        }
+        if let Some(account) = self.accounts.get_mut(&user) {
+            account.asked.remove(&client);
+        }
+        self.tell(client, BankToClient::Returned { user, op, accepted }, out);
+        self.serve_user_now(user, out);
+    }
+
+    /// Only genuine vouchers of this user that others can still use, and only from a client that was given as
+    /// much of it. Whose a refund is the bank hears later: of one that it has not passed on itself, no
+    /// more than the value comes back.
+    fn is_returnable(&self, client: Client, user: User, piece: &Piece) -> bool {
+        let terms = &piece.voucher.terms;
+        let genuine = terms.user == user
+            && terms.audience == ANYONE
+            && terms.expiry > self.head.epoch
+            && terms.epoch <= self.head.epoch.plus(self.config.params.skew())
+            && terms.epoch > self.head.horizon
+            && piece.amount > 0
+            && self.accounts.contains_key(&user)
+            && self.keys.verify(&piece.voucher).is_ok();
+        if !genuine {
+            return false;
+        }
+        let moved = self.moved.get(&terms.epoch).and_then(|moved| moved.get(&piece.id()));
+        let passed = moved.and_then(|moved| moved.get(&client)).copied().unwrap_or(0);
+        let amount = i128::from(piece.amount);
+        if terms.issuer.node == self.config.node {
+            let given = match self.grants_by_voucher.get(&piece.id()) {
+                Some((holder, _)) if *holder == client => terms.value,
+                Some(_) => 0,
+                None => return false,
+            };
+            return i128::from(given) + i128::from(passed) >= amount;
+        }
+        let unclaimed: i128 =
+            moved.into_iter().flat_map(|moved| moved.values()).map(|by| -i128::from((*by).min(0))).sum();
+        i128::from(passed) >= amount || unclaimed + amount <= i128::from(terms.value)
+    }
+
+    /// Takes returned pieces for at most `want` bytes out of the pool.
+    pub(super) fn pass_on(&mut self, user: User, want: u64) -> Vec<Piece> {
+        let epoch = self.head.epoch;
+        let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
+        account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
+        let mut passed = Vec::new();
+        let mut missing = want;
+        while missing > 0 && passed.len() < MAX_PIECES / 2 {
+            let Some(mut piece) = account.pool.pop() else { break };
+            if let Some(part) = piece.split(missing) {
+                missing -= part.amount;
+                passed.push(part);
+            }
+            if piece.amount > 0 {
+                account.pool.push(piece);
+            }
+        }
+        passed
+    }
+
+    pub(super) fn write_pool(&self, user: User, out: &mut BankOutput) {
+        if let Some(account) = self.accounts.get(&user) {
+            let key = load::pool_key(user);
+            out.writes.push(if account.pool.is_empty() { key.remove() } else { key.put(&account.pool) });
+        }
+    }
+
+    /// Keeps who answers for how much of a voucher, for naming.
+    pub(super) fn move_claim(&mut self, piece: &Piece, client: Client, by: i64, out: &mut BankOutput) {
+        let epoch = piece.voucher.terms.epoch;
+        let claims = self.moved.entry(epoch).or_default().entry(piece.id()).or_default();
+        *claims.entry(client).or_default() += by;
+        out.writes.push(load::moved_key(epoch, piece.id()).put(&*claims));
+    }
+
+    /// Puts a request into the queue of its user, once.
+    pub(super) fn enqueue(&mut self, user: User, waiting: Waiting, out: &mut BankOutput) {
+        let epoch = self.head.epoch;
+        let Some(account) = self.accounts.get_mut(&user) else { return };
+        if account.waiting.iter().any(|other| (other.client, other.op) == (waiting.client, waiting.op)) {
+            return;
+        }
+        let first = account.waiting.is_empty();
+        let enough = account.pool.iter().map(|piece| piece.amount).sum::<u64>().saturating_add(account.remaining());
+        let short = waiting.want > enough;
+        let asker = waiting.client;
+        account.waiting.push_back(waiting);
+        if !(first && short) {
+            return;
+        }
+        let holders: Vec<Client> = account
+            .active
+            .iter()
+            .filter(|(client, last)| **client != asker && last.plus(self.config.params.expiry()) >= epoch)
+            .map(|(client, _)| *client)
+            .collect();
+        account.asked.extend(&holders);
+        for holder in holders {
+            self.tell(holder, BankToClient::Revoke { user }, out);
+        }
+    }
+
+    pub(super) fn serve_waiting(&mut self, now: Micros, out: &mut BankOutput) {
+        let users: Vec<User> =
+            self.accounts.iter().filter(|(_, a)| !a.waiting.is_empty()).map(|(user, _)| *user).collect();
+        for user in users {
+            self.serve_user(user, now, out);
+        }
+    }
+
+    fn serve_user_now(&mut self, user: User, out: &mut BankOutput) {
+        // Time-outs are left to the tick.
+        self.serve_user(user, Micros(0), out);
+    }
+
+    /// Satisfies waiting requests in order, as far as there is enough; those that waited too long, or for
+    /// nobody, get what there is.
+    pub(super) fn serve_user(&mut self, user: User, now: Micros, out: &mut BankOutput) {
+        loop {
+            let remaining = self.remaining(user);
+            let Some(account) = self.accounts.get_mut(&user) else { return };
+            let Some(front) = account.waiting.front() else {
+                account.asked.clear();
+                return;
+            };
+            let pooled: u64 = account.pool.iter().map(|piece| piece.amount).sum();
+            let enough = front.want <= pooled.saturating_add(remaining);
+            if !enough && now < front.until && !account.asked.is_empty() {
+                return;
+            }
+            let blocked = account.blocked;
+            let Some(waiting) = account.waiting.pop_front() else { return };
+            if blocked {
+                self.deny(waiting.client, user, waiting.op, Denial::Blocked, out);
+                continue;
+            }
+            // What is left to mint is taken first: a pooled piece may expire, but it may also be all there is.
+            let minted = waiting.want.min(remaining);
+            let passed = self.pass_on(user, waiting.want - minted);
+            self.give(waiting.client, user, waiting.op, passed, minted, out);
+        }
+    }
+
+    /// Whether this bank revokes.
+    pub fn revokes(&self) -> bool {
+        matches!(self.config.policy, Policy::Revocation { .. })
+    }
+}

@@ -1,0 +1,57 @@
+//! What the bank knows of one life of a store.
+
+use crate::message::Report;
+use crate::{Epoch, Micros, User};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One life of a store.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StoreState {
+    /// Everything up to here has been reported.
+    pub(super) reported: Epoch,
+    /// It acts in no epoch before this one.
+    pub(super) accept_from: Epoch,
+    /// Given up: the last epoch in which it can have acted.
+    pub(super) lost: Option<Epoch>,
+    pub(super) beat: u64,
+    pub(super) boot: u64,
+    /// Processes that came before: what still arrives from them is late, not a sign of an old copy.
+    pub(super) old_boots: BTreeSet<u64>,
+    /// `S_h` by user: what is in `Account::settled`.
+    pub(super) settled: BTreeMap<User, i64>,
+    /// `S` as of the last report, by user.
+    pub(super) latest: BTreeMap<User, i64>,
+    /// Reports of epochs after the horizon.
+    pub(super) pending: BTreeMap<Epoch, Report>,
+    /// The bank believes in the lease until then; unknown after a restart.
+    pub(super) lease_until: Option<Micros>,
+    pub(super) free: u64,
+    pub(super) total: u64,
+    /// The newest epoch that it said it knows.
+    pub(super) epoch: Epoch,
+}
+
+/// What is stored of it; settled amounts and reports have rows of their own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct StoreRow {
+    pub(super) reported: Epoch,
+    pub(super) accept_from: Epoch,
+    pub(super) lost: Option<Epoch>,
+    pub(super) beat: u64,
+    pub(super) boot: u64,
+    pub(super) old_boots: BTreeSet<u64>,
+}
+
+impl StoreState {
+    pub(super) fn row(&self) -> StoreRow {
+        StoreRow {
+            reported: self.reported,
+            accept_from: self.accept_from,
+            lost: self.lost,
+            beat: self.beat,
+            boot: self.boot,
+            old_boots: self.old_boots.clone(),
+        }
+    }
+}

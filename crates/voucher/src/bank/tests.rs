@@ -1,0 +1,531 @@
+//! The protocol rules at the bank, each broken once.
+
+use crate::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Finding, Policy};
+use crate::message::{BankToClient, BankToStore, Base, ClientToBank, Denial, Renew, Report, SpentLine, StoreToBank};
+use crate::store::StoreConfig;
+use crate::testing::{Cluster, EPOCH, apply, store_node};
+use crate::{Client, Epoch, EpochLength, Incarnation, Issuer, Micros, Node, Op, Params, Piece, Terms, User, VoucherId};
+use std::collections::BTreeMap;
+
+const U: User = User(1);
+const C: Client = Client(1);
+const D: Client = Client(2);
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    cluster.quota(U, 1000);
+    cluster
+}
+
+/// All of a user's quota, in several withdrawals: one client gets half of the rest each time.
+fn withdraw_all(c: &mut Cluster, want: u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for _ in 0..64 {
+        pieces.extend(c.withdraw(C, U, want));
+    }
+    assert_eq!(pieces.iter().map(|piece| piece.amount).sum::<u64>(), want);
+    pieces
+}
+
+#[test]
+fn a_is_what_is_reconciled_plus_what_was_issued_in_the_last_k_epochs() {
+    let mut c = cluster();
+    let start = c.epoch();
+    let pieces = c.withdraw(C, U, 300);
+    assert_eq!(c.a(U), 300);
+    c.spend(store_node(1), C, U, &pieces, 100).unwrap();
+    c.epochs(1);
+    c.withdraw(C, U, 50);
+    assert_eq!(c.bank.parts(U), Some((0, 350)));
+    // In epoch start + K the horizon is the first epoch: its vouchers have expired and what was spent remains.
+    c.epochs(2);
+    assert_eq!(c.epoch(), start.plus(3));
+    assert_eq!(c.bank.horizon(), start);
+    assert_eq!(c.bank.parts(U), Some((100, 50)));
+    c.epochs(1);
+    assert_eq!(c.bank.parts(U), Some((100, 0)));
+}
+
+#[test]
+fn never_more_than_the_quota_is_out() {
+    let mut c = cluster();
+    withdraw_all(&mut c, 1000);
+    assert_eq!(c.a(U), 1000);
+    assert!(c.withdraw(C, U, 1).is_empty());
+    // Expired but not reconciled vouchers still count.
+    c.epochs(2);
+    assert!(c.withdraw(C, U, 1).is_empty());
+    c.epochs(2);
+    assert_eq!(c.a(U), 0);
+    assert_eq!(c.withdraw(C, U, 1).len(), 1);
+}
+
+#[test]
+fn an_epoch_leaves_a_only_when_every_live_store_has_reported_it() {
+    let mut c = cluster();
+    let pieces = c.withdraw(C, U, 400);
+    c.spend(store_node(2), C, U, &pieces, 400).unwrap();
+    c.down.push(store_node(2));
+    c.epochs(10);
+    assert_eq!(c.a(U), 400, "by the clock it would be 0 now");
+    c.down.clear();
+    c.epochs(1);
+    assert_eq!(c.bank.parts(U), Some((400, 0)));
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_voucher_also_after_a_restart() {
+    let mut c = cluster();
+    let first = c.withdraw_as(C, U, Op(5), 100);
+    assert_eq!(c.withdraw_as(C, U, Op(5), 100), first);
+    c.reload_bank();
+    assert_eq!(c.withdraw_as(C, U, Op(5), 100), first);
+    assert_eq!(c.a(U), 100);
+    // Another user under the same number is not served with the first one's vouchers.
+    c.quota(User(2), 1000);
+    assert!(c.withdraw_as(C, User(2), Op(5), 100).is_empty());
+}
+
+#[test]
+fn a_restarted_bank_knows_all_and_never_uses_a_serial_twice() {
+    let mut c = cluster();
+    let before = c.withdraw(C, U, 100);
+    c.spend(store_node(1), C, U, &before, 60).unwrap();
+    c.reload_bank();
+    let after = c.withdraw(C, U, 100);
+    assert_ne!(before[0].id(), after[0].id());
+    assert_eq!(c.a(U), 200);
+    c.epochs(5);
+    assert_eq!(c.a(U), 60);
+    c.reload_bank();
+    assert_eq!(c.a(U), 60);
+}
+
+#[test]
+fn refunds_balance_whether_spent_elsewhere_or_left_to_expire() {
+    let mut c = cluster();
+    let pieces = withdraw_all(&mut c, 1000);
+    for piece in &pieces {
+        c.spend(store_node(1), C, U, &[*piece], piece.amount).unwrap();
+    }
+    c.epochs(5);
+    assert_eq!(c.bank.parts(U), Some((1000, 0)));
+    let moved = c.free(store_node(1), C, U, 300).unwrap();
+    let lost = c.free(store_node(1), C, U, 200).unwrap();
+    assert_eq!(c.a(U), 1000, "until the epoch is reconciled");
+    c.spend(store_node(2), C, U, &[moved], 300).unwrap();
+    let _ = lost;
+    c.epochs(5);
+    assert_eq!((c.a(U), c.used(U)), (800, 800));
+    assert!(c.found.is_empty(), "{:?}", c.found);
+}
+
+#[test]
+fn a_store_lying_down_with_unreported_refunds_does_not_make_room_twice() {
+    // The paper takes a failed store out of A at once. Then this user would have 1000 bytes from the refund
+    // and 1000 new vouchers.
+    let mut c = cluster();
+    for piece in withdraw_all(&mut c, 1000) {
+        c.spend(store_node(1), C, U, &[piece], piece.amount).unwrap();
+    }
+    c.epochs(5);
+    let refund = c.free(store_node(1), C, U, 1000).unwrap();
+    c.down.push(store_node(1));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    assert!(!c.actions.iter().any(|a| matches!(a, BankAction::Excluded { .. })), "its lease is not over");
+    c.run(Micros::from_secs(12));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    assert!(c.actions.iter().any(|a| matches!(a, BankAction::Excluded { .. })));
+    assert!(c.withdraw(C, U, 1000).is_empty(), "the refund can still be spent");
+    c.spend(store_node(2), C, U, &[refund], 1000).unwrap();
+    c.epochs(6);
+    assert_eq!((c.a(U), c.used(U)), (1000, 1000));
+}
+
+#[test]
+fn what_a_failed_store_held_leaves_a_exactly() {
+    let mut c = cluster();
+    let pieces = withdraw_all(&mut c, 1000);
+    let mut here = 0;
+    for (number, piece) in pieces.iter().enumerate() {
+        let node = store_node(1 + (number as u32 % 2));
+        here += if node == store_node(2) { piece.amount } else { 0 };
+        c.spend(node, C, U, &[*piece], piece.amount).unwrap();
+    }
+    c.down.push(store_node(1));
+    c.run(Micros::from_secs(12));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    c.epochs(6);
+    assert_eq!(c.a(U), i128::from(here));
+}
+
+#[test]
+fn a_fenced_store_gets_no_lease_and_must_start_a_new_life() {
+    let mut c = cluster();
+    let piece = c.withdraw(C, U, 500)[0];
+    c.spend(store_node(1), C, U, &[piece], 300).unwrap();
+    c.down.push(store_node(1));
+    c.run(Micros::from_secs(12));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    c.down.clear();
+    c.run(Micros::from_secs(3));
+    assert_eq!(c.reincarnate.last(), Some(&(store_node(1), Incarnation(2))));
+    let rest = Piece { amount: 200, ..piece };
+    assert!(c.spend(store_node(1), C, U, &[rest], 1).is_err());
+    // It comes back with what it really holds.
+    let config = StoreConfig::new(store_node(1), Params::default());
+    c.start_store(config, Incarnation(2), BTreeMap::from([(U, 300)]));
+    c.run(Micros::from_secs(3));
+    assert!(c.spend(store_node(1), C, U, &[rest], 1).is_err(), "vouchers of before its new life");
+    assert!(c.a(U) >= 500 + 300, "old and new life count until the old one is reconciled");
+    c.epochs(8);
+    assert_eq!(c.a(U), 300);
+    let piece = c.withdraw(C, U, 100)[0];
+    c.spend(store_node(1), C, U, &[piece], 100).unwrap();
+    c.epochs(5);
+    assert_eq!((c.a(U), c.used(U)), (400, 400));
+    assert!(c.found.is_empty(), "{:?}", c.found);
+}
+
+#[test]
+fn a_store_set_back_to_an_old_copy_is_told_apart_from_a_crash() {
+    let mut c = cluster();
+    let copy = c.store_tables[&store_node(1)].clone();
+    c.run(Micros::from_secs(5));
+    c.reload_store(store_node(1));
+    c.run(Micros::from_secs(3));
+    assert!(c.reincarnate.is_empty(), "a crash");
+    let piece = c.withdraw(C, U, 500)[0];
+    c.spend(store_node(1), C, U, &[piece], 500).unwrap();
+    *c.store_tables.get_mut(&store_node(1)).unwrap() = copy;
+    c.reload_store(store_node(1));
+    c.run(Micros::from_secs(3));
+    assert_eq!(c.reincarnate.last(), Some(&(store_node(1), Incarnation(2))));
+    assert!(c.spend(store_node(1), C, U, &[piece], 500).is_err(), "it has forgotten the voucher but takes none");
+}
+
+#[test]
+fn a_double_spender_is_named_within_k_epochs_and_refused() {
+    let mut c = cluster();
+    let start = c.epoch();
+    let piece = c.withdraw(C, U, 400)[0];
+    for number in 1..=3 {
+        c.spend(store_node(number), C, U, &[piece], 400).unwrap();
+    }
+    c.epochs(3);
+    assert!(c.epoch() <= start.plus(3));
+    let [Finding::Overspent { user, value, spent, clients, stores, .. }] = c.found.as_slice() else {
+        panic!("{:?}", c.found)
+    };
+    // Named as soon as the sum exceeds the value: two stores are enough.
+    assert_eq!((*user, *value, clients.as_slice()), (U, 400, &[C][..]));
+    assert!(*spent >= 800 && stores.len() >= 2);
+    assert!(c.withdraw(C, U, 1).is_empty());
+    assert!(matches!(c.to_clients.last(), Some((_, BankToClient::Denied { reason: Denial::Blocked, .. }))));
+    assert_eq!(c.a(U), 1200, "A tells the truth even so");
+}
+
+#[test]
+fn early_reports_name_a_cheater_before_the_epoch_ends() {
+    let mut c = Cluster::with(2, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
+    c.quota(U, 1000);
+    let start = c.epoch();
+    let piece = c.withdraw(C, U, 400)[0];
+    c.spend(store_node(1), C, U, &[piece], 400).unwrap();
+    c.spend(store_node(2), C, U, &[piece], 1).unwrap();
+    c.run(Micros::from_secs(12));
+    assert_eq!(c.epoch(), start);
+    assert_eq!(c.found.len(), 1);
+}
+
+#[test]
+fn two_clients_splitting_one_voucher_at_all_stores_are_both_seen() {
+    let mut c = cluster();
+    let mut piece = c.withdraw(C, U, 400)[0];
+    let half = piece.split(200).unwrap();
+    // Honest: the halves add up.
+    c.spend(store_node(1), C, U, &[half], 200).unwrap();
+    c.spend(store_node(2), D, U, &[piece], 200).unwrap();
+    // Not so: one half again, at the third store.
+    c.spend(store_node(3), D, U, &[piece], 200).unwrap();
+    c.epochs(4);
+    let [Finding::Overspent { clients, spent: 600, .. }] = c.found.as_slice() else { panic!("{:?}", c.found) };
+    assert_eq!(clients.as_slice(), &[C, D], "the one it was given to answers for whom it shares with");
+}
+
+#[test]
+fn a_refund_of_more_than_was_freed_is_found_and_its_issuer_known() {
+    let mut c = cluster();
+    let piece = c.withdraw(C, U, 400)[0];
+    c.spend(store_node(1), C, U, &[piece], 400).unwrap();
+    let refund = c.free(store_node(1), C, U, 100).unwrap();
+    // Whoever has the key can sign: the same serial, five times the value.
+    let forged = c.keys.sign(Terms { value: 500, ..refund.voucher.terms }).unwrap();
+    c.spend(store_node(2), C, U, &[forged.whole()], 500).unwrap();
+    c.epochs(4);
+    assert!(matches!(c.found.as_slice(), [Finding::Forged { freed: 100, spent: 500, .. }]), "{:?}", c.found);
+}
+
+#[test]
+fn vouchers_that_nobody_issued_are_found() {
+    let mut c = cluster();
+    let epoch = c.epoch();
+    let terms = |node, serial| Terms {
+        epoch,
+        expiry: epoch.plus(2),
+        user: U,
+        value: 50,
+        serial,
+        issuer: Issuer { node, incarnation: Incarnation(1) },
+        audience: crate::ANYONE,
+    };
+    for (node, serial) in [(Node(1), 7777), (store_node(2), 8888)] {
+        let forged = c.keys.sign(terms(node, serial)).unwrap().whole();
+        c.spend(store_node(1), C, U, &[forged], 50).unwrap();
+    }
+    c.epochs(4);
+    let forged = c.found.iter().filter(|finding| matches!(finding, Finding::Forged { freed: 0, .. })).count();
+    assert_eq!(forged, 2, "{:?}", c.found);
+}
+
+#[test]
+fn a_store_that_contradicts_itself_is_found() {
+    let mut c = cluster();
+    let mut lie = |used: Vec<(User, i64)>, spent: Vec<SpentLine>| {
+        let epoch = c.bank.stores().find(|(node, ..)| *node == store_node(3)).unwrap().2.plus(1);
+        c.to_bank(StoreToBank::Report(Report {
+            store: store_node(3),
+            incarnation: Incarnation(1),
+            epoch,
+            used,
+            spent,
+            refunds: Vec::new(),
+        }));
+        c.found.len()
+    };
+    assert_eq!(lie(vec![(U, 5)], Vec::new()), 1, "use from nowhere");
+    assert_eq!(lie(vec![(U, -5)], Vec::new()), 2, "less than nothing");
+    let id = VoucherId::default();
+    let line = SpentLine { voucher: id, epoch: Epoch(0), user: U, value: 5, client: C, amount: 5 };
+    assert_eq!(lie(Vec::new(), vec![line]), 3, "another epoch's voucher");
+}
+
+#[test]
+fn returned_vouchers_are_passed_on_and_never_made_anew() {
+    let mut c = cluster();
+    let pieces = withdraw_all(&mut c, 1000);
+    let (op, back) = (Op(900), vec![pieces[0]]);
+    assert_eq!(c.give_back(C, U, op, back.clone()), 500);
+    assert_eq!(c.give_back(C, U, op, back.clone()), 500, "a repetition is answered alike");
+    assert_eq!(c.a(U), 1000, "still issued: it may have been spent already");
+    let passed = c.withdraw(D, U, 400);
+    assert_eq!(passed[0].id(), pieces[0].id(), "the same serial");
+    assert_eq!(passed.iter().map(|piece| piece.amount).sum::<u64>(), 400);
+    assert_eq!(c.withdraw(D, U, 400).iter().map(|piece| piece.amount).sum::<u64>(), 100);
+    assert!(c.withdraw(D, U, 400).is_empty());
+    assert_eq!(c.give_back(C, U, Op(901), back), 0, "it has given that away already");
+}
+
+#[test]
+fn a_client_that_returns_what_it_spent_is_named_and_not_the_one_it_was_passed_to() {
+    let mut c = cluster();
+    let pieces = withdraw_all(&mut c, 1000);
+    c.spend(store_node(1), C, U, &[pieces[0]], 500).unwrap();
+    c.give_back(C, U, Op(900), vec![pieces[0]]);
+    let passed = c.withdraw(D, U, 500);
+    assert!(c.spend(store_node(1), D, U, &passed, 500).is_err(), "one store, one serial, once");
+    c.spend(store_node(2), D, U, &passed, 500).unwrap();
+    c.epochs(4);
+    let [Finding::Overspent { clients, .. }] = c.found.as_slice() else { panic!("{:?}", c.found) };
+    assert_eq!(clients.as_slice(), &[C]);
+}
+
+#[test]
+fn foreign_forged_and_old_returns_are_worth_nothing() {
+    let mut c = cluster();
+    c.quota(User(2), 1000);
+    let piece = c.withdraw(C, U, 100)[0];
+    let mut damaged = piece;
+    damaged.voucher.mac[0] ^= 1;
+    assert_eq!(c.give_back(C, U, Op(1), vec![damaged]), 0);
+    assert_eq!(c.give_back(D, U, Op(2), vec![piece]), 0, "not its");
+    assert_eq!(c.give_back(C, User(2), Op(3), vec![piece]), 0, "another user's");
+    assert_eq!(c.give_back(C, U, Op(4), vec![piece, piece]), 100, "once");
+    c.epochs(2);
+    let piece = c.withdraw(C, U, 100)[0];
+    c.epochs(2);
+    assert_eq!(c.give_back(C, U, Op(5), vec![piece]), 0, "of no use to anybody");
+}
+
+#[test]
+fn limiting_shares_what_is_left_among_the_active() {
+    let mut c = cluster();
+    assert_eq!(c.withdraw(C, U, 400)[0].amount, 400);
+    assert_eq!(c.withdraw(D, U, 400)[0].amount, 200, "600 left for two clients and one that may come");
+    assert_eq!(c.withdraw(Client(3), U, 400)[0].amount, 100);
+}
+
+#[test]
+fn revocation_asks_the_others_and_the_request_waits() {
+    let mut c = Cluster::with(2, |config| config.policy = Policy::Revocation { timeout: Micros::from_secs(5) }, |_| {});
+    c.quota(U, 1000);
+    let first = c.withdraw(C, U, 1000);
+    assert_eq!(first[0].amount, 1000, "all of it");
+    assert!(c.withdraw_as(D, U, Op(50), 300).is_empty());
+    assert!(c.to_clients.contains(&(C, BankToClient::Revoke { user: U })));
+    // The holder keeps 600 and gives back the rest.
+    let mut piece = first[0];
+    let part = piece.split(400).unwrap();
+    c.to_clients.clear();
+    c.give_back(C, U, Op(60), vec![part]);
+    let granted = c.to_clients.iter().any(|(client, message)| {
+        *client == D
+            && matches!(message, BankToClient::Granted { op: Op(50), pieces, .. }
+                if pieces.iter().map(|p| p.amount).sum::<u64>() == 300)
+    });
+    assert!(granted, "{:?}", c.to_clients);
+    assert_eq!(c.a(U), 1000);
+}
+
+#[test]
+fn revocation_times_out_with_what_there_is() {
+    let mut c = Cluster::with(1, |config| config.policy = Policy::Revocation { timeout: Micros::from_secs(5) }, |_| {});
+    c.quota(U, 1000);
+    c.withdraw(C, U, 900);
+    c.withdraw_as(D, U, Op(50), 300);
+    c.to_clients.clear();
+    c.run(Micros::from_secs(6));
+    let granted = c.to_clients.iter().find_map(|(client, message)| match message {
+        BankToClient::Granted { pieces, .. } if *client == D => Some(pieces[0].amount),
+        _ => None,
+    });
+    assert_eq!(granted, Some(100));
+    c.withdraw_as(D, U, Op(51), 300);
+    c.to_clients.clear();
+    c.run(Micros::from_secs(6));
+    assert!(matches!(c.to_clients.as_slice(), [(D, BankToClient::Denied { reason: Denial::OverQuota, .. })]));
+}
+
+#[test]
+fn a_bank_rebuilt_from_limits_issues_nothing_until_k_epochs_passed_and_is_then_exact() {
+    let mut c = cluster();
+    let pieces = withdraw_all(&mut c, 1000);
+    for piece in &pieces[1..] {
+        c.spend(store_node(2), C, U, &[*piece], piece.amount).unwrap();
+    }
+    let mut out = BankOutput::default();
+    let mut config = Cluster::bank_config();
+    config.epoch_length = EpochLength { normal: EPOCH, shortest: Micros::from_secs(5), low_permille: 0 };
+    let stores = (1..=3).map(store_node);
+    c.bank = BankCore::rebuild(config, c.keys.clone(), Incarnation(9), [(U, 1000)], stores, 0, Epoch(0), &mut out);
+    c.bank_table.clear();
+    apply(&mut c.bank_table, out.writes);
+    assert!(c.withdraw(C, U, 10).is_empty());
+    c.run(Micros::from_secs(4));
+    assert!(c.bank.is_recovering());
+    assert!(c.bank.authorized(U).is_none());
+    // An old voucher still buys, unseen by the bank.
+    c.spend(store_node(1), C, U, &[pieces[0]], 100).unwrap();
+    c.run(Micros::from_secs(60));
+    assert!(c.actions.contains(&BankAction::Recovered));
+    assert_eq!(c.a(U), 600, "500 + 100");
+    assert_eq!(c.withdraw(C, U, 200)[0].amount, 200);
+    assert!(c.found.is_empty(), "{:?}", c.found);
+    c.reload_bank();
+    assert_eq!(c.a(U), 800);
+}
+
+#[test]
+fn a_rebuilt_bank_may_issue_a_stated_share() {
+    let mut out = BankOutput::default();
+    let keys = Cluster::new(1).keys;
+    let config = Cluster::bank_config();
+    let mut bank = BankCore::rebuild(config, keys, Incarnation(2), [(U, 1000)], [], 100, Epoch(50), &mut out);
+    out.clear();
+    for op in 0..20 {
+        let request = ClientToBank::Request { user: U, op: Op(op), want: 80 };
+        bank.step(BankEvent::FromClient(C, request), Micros(0), &mut out);
+    }
+    let (_, issued) = bank.parts(U).unwrap();
+    assert_eq!(issued, 100, "a tenth, and no more");
+    assert!(bank.epoch() > Epoch(50));
+}
+
+#[test]
+fn late_and_repeated_renewals_are_no_sign_of_an_old_copy() {
+    let mut out = BankOutput::default();
+    let keys = Cluster::new(1).keys;
+    let mut bank = BankCore::new(BankConfig::new(Node(1), Params::default()), keys, Incarnation(1), &mut out);
+    let mut renew = |boot, beat, fresh: bool| {
+        out.clear();
+        let base = fresh.then(|| Base { fresh: true, epoch: Epoch(0), used: Vec::new() });
+        let renew =
+            Renew { store: Node(5), incarnation: Incarnation(1), boot, beat, epoch: Epoch(1), free: 0, total: 0, base };
+        bank.step(BankEvent::FromStore(StoreToBank::Renew(renew)), Micros(0), &mut out);
+        out.actions.iter().any(|a| matches!(a, BankAction::ToStore(_, BankToStore::Reincarnate { .. })))
+    };
+    assert!(!renew(1, 1, true));
+    assert!(!renew(1, 2, false));
+    assert!(!renew(1, 1, false), "late");
+    assert!(!renew(2, 3, false), "a new process");
+    assert!(!renew(1, 2, false), "late, from the process before");
+    assert!(renew(3, 3, false), "a process that does not know its own past");
+}
+
+#[test]
+fn epochs_shrink_while_space_is_low() {
+    let mut c = Cluster::with(
+        1,
+        |config| {
+            config.epoch_length = EpochLength { normal: EPOCH, shortest: Micros::from_secs(6), low_permille: 100 };
+        },
+        |_| {},
+    );
+    let before = c.epoch();
+    c.run(Micros::from_secs(300));
+    let calm = c.epoch().0 - before.0;
+    c.store_event(store_node(1), crate::store::StoreEvent::Space { free: 1, total: 1000 });
+    c.run(Micros::from_secs(70));
+    let before = c.epoch();
+    c.run(Micros::from_secs(300));
+    assert!(c.epoch().0 - before.0 >= 5 * calm);
+}
+
+#[test]
+fn a_user_without_quota_or_with_a_lowered_one_gets_nothing_but_stays_accounted() {
+    let mut c = cluster();
+    assert!(c.withdraw(C, User(77), 10).is_empty());
+    let piece = c.withdraw(C, U, 500)[0];
+    c.spend(store_node(1), C, U, &[piece], 500).unwrap();
+    c.quota(U, 100);
+    assert!(c.withdraw(C, U, 10).is_empty());
+    c.epochs(5);
+    assert_eq!(c.a(U), 500);
+    c.bank_event(BankEvent::RemoveUser { user: U });
+    assert!(c.withdraw(C, U, 10).is_empty());
+    assert!(matches!(c.to_clients.last(), Some((_, BankToClient::Denied { reason: Denial::UnknownUser, .. }))));
+    assert_eq!(c.a(U), 500);
+}
+
+#[test]
+fn key_rotation_keeps_old_vouchers_until_the_key_is_retired() {
+    let mut keys = crate::Keyring::with_root(crate::KeyId(1), [1; 32]);
+    let terms = Terms {
+        epoch: Epoch(3),
+        expiry: Epoch(5),
+        user: U,
+        value: 1,
+        serial: 1,
+        issuer: Issuer::default(),
+        audience: crate::ANYONE,
+    };
+    let old = keys.sign(terms).unwrap();
+    keys.add_root(crate::KeyId(2), [2; 32]);
+    let new = keys.sign(terms).unwrap();
+    assert_eq!(new.key, crate::KeyId(2));
+    assert!(keys.verify(&old).is_ok() && keys.verify(&new).is_ok());
+    keys.retire(crate::KeyId(1));
+    assert!(keys.verify(&old).is_err() && keys.verify(&new).is_ok());
+    let shown = format!("{keys:?}");
+    assert!(!shown.contains("2, 2, 2"), "no key in a log: {shown}");
+}

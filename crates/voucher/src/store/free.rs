@@ -1,0 +1,68 @@
+//! Refunds: what a user freed becomes a voucher of the current epoch.
+
+use super::{Answer, StoreAction, StoreCore, StoreOutput, load};
+use crate::flaw::Flaw;
+use crate::message::{RefundLine, Refusal};
+use crate::{Client, Issuer, MAX_VALUE, Micros, Op, Piece, Terms, User};
+
+/// Serials are reserved in the head row in steps of this many, so that a crash never uses one twice.
+const SERIALS_AT_ONCE: u64 = 4096;
+
+impl StoreCore {
+    pub(super) fn free(&mut self, client: Client, user: User, op: Op, amount: u64, now: Micros, out: &mut StoreOutput) {
+        if let Some(earlier) = self.replay(client, op) {
+            out.actions.push(StoreAction::ToClient(client, earlier));
+            return;
+        }
+        if let Err(reason) = self.check_open(now) {
+            self.refuse(client, op, reason, out);
+            return;
+        }
+        if amount > self.used(user) || amount > MAX_VALUE / 2 {
+            self.refuse(client, op, Refusal::MoreThanHeld, out);
+            return;
+        }
+        if amount == 0 {
+            self.remember(client, op, Answer::Refunded { refund: None }, out);
+            return;
+        }
+        match self.refund(client, user, amount, out) {
+            Some(refund) => self.remember(client, op, Answer::Refunded { refund: Some(refund) }, out),
+            None => self.refuse(client, op, Refusal::BadSignature, out),
+        }
+    }
+
+    /// Makes the voucher and takes its value off `S_c`, in the same epoch: whichever way it goes, spent
+    /// elsewhere or expired, the two sides are reconciled together (voucher-quotas, *Deletions and refunds*).
+    fn refund(&mut self, client: Client, user: User, amount: u64, out: &mut StoreOutput) -> Option<Piece> {
+        let epoch = self.acting_epoch();
+        let doubled = self.config.flaws.has(Flaw::RefundDoubled);
+        let value = if doubled { amount * 2 } else { amount };
+        let terms = Terms {
+            epoch,
+            expiry: epoch.plus(self.config.params.expiry()),
+            user,
+            value,
+            serial: self.next_serial,
+            issuer: Issuer { node: self.config.node, incarnation: self.head.incarnation },
+            audience: self.keys.audience_to_sign(),
+        };
+        let voucher = self.keys.sign(terms)?;
+        self.next_serial += 1;
+        if self.next_serial > self.head.serials {
+            self.head.serials = self.next_serial + SERIALS_AT_ONCE;
+            self.write_head(out);
+        }
+        let line = RefundLine { voucher: voucher.id(), user, value: amount, client };
+        out.writes.push(load::refund_key(epoch, terms.serial).put(&line));
+        let book = self.books.entry(epoch).or_default();
+        book.refunds.insert(terms.serial, line);
+        *book.delta.entry(user).or_default() -= amount as i64;
+        let total = self.total.entry(user).or_default();
+        *total -= amount as i64;
+        if *total == 0 {
+            self.total.remove(&user);
+        }
+        Some(voucher.whole())
+    }
+}

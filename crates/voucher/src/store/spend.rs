@@ -1,0 +1,231 @@
+//! Taking vouchers: check, hold, commit.
+
+use super::book::Seen;
+use super::{Answer, Hold, StoreAction, StoreCore, StoreOutput, load};
+use crate::flaw::Flaw;
+use crate::message::{Refusal, StoreToClient};
+use crate::{ANYONE, Client, Epoch, MAX_PIECES, MAX_VALUE, Micros, Op, Piece, User};
+
+impl StoreCore {
+    #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
+    pub(super) fn hold(
+        &mut self,
+        client: Client,
+        user: User,
+        op: Op,
+        pieces: Vec<Piece>,
+        at_most: u64,
+        now: Micros,
+        out: &mut StoreOutput,
+    ) {
+        if let Some(earlier) = self.replay(client, op) {
+            out.actions.push(StoreAction::ToClient(client, earlier));
+            return;
+        }
+        if !self.holds.contains_key(&(client, op)) {
+            if let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now) {
+                self.refuse(client, op, reason, out);
+                return;
+            }
+        }
+        out.actions.push(StoreAction::ToClient(client, StoreToClient::Held { op }));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
+    pub(super) fn spend(
+        &mut self,
+        client: Client,
+        user: User,
+        op: Op,
+        pieces: Vec<Piece>,
+        used: u64,
+        now: Micros,
+        out: &mut StoreOutput,
+    ) {
+        if let Some(earlier) = self.replay(client, op) {
+            out.actions.push(StoreAction::ToClient(client, earlier));
+            return;
+        }
+        if !self.holds.contains_key(&(client, op)) {
+            if let Err(reason) = self.take_hold(client, user, op, pieces, used, now) {
+                self.refuse(client, op, reason, out);
+                return;
+            }
+        }
+        self.commit(client, op, used, out);
+    }
+
+    pub(super) fn refuse(&self, client: Client, op: Op, reason: Refusal, out: &mut StoreOutput) {
+        let epoch = self.head.epoch;
+        out.actions.push(StoreAction::ToClient(client, StoreToClient::Refused { op, reason, epoch }));
+    }
+
+    /// Whether the store may act at all: only with a lease, and only once its first epoch has come.
+    pub(super) fn check_open(&self, now: Micros) -> Result<(), Refusal> {
+        let leased = self.lease_until.is_some_and(|until| now < until) || self.config.flaws.has(Flaw::NoLease);
+        if !leased {
+            return Err(Refusal::NoLease);
+        }
+        if self.head.epoch < self.head.accept_from {
+            return Err(Refusal::NotYetOpen);
+        }
+        Ok(())
+    }
+
+    fn take_hold(
+        &mut self,
+        client: Client,
+        user: User,
+        op: Op,
+        pieces: Vec<Piece>,
+        at_most: u64,
+        now: Micros,
+    ) -> Result<(), Refusal> {
+        self.check_open(now)?;
+        if pieces.len() > MAX_PIECES {
+            return Err(Refusal::TooMany);
+        }
+        for (position, piece) in pieces.iter().enumerate() {
+            let held = self.check(user, piece).and_then(|()| self.hold_piece(piece));
+            if let Err(reason) = held {
+                self.release(&pieces[..position]);
+                return Err(reason);
+            }
+        }
+        let covered: u128 = pieces.iter().map(|piece| u128::from(piece.amount)).sum();
+        if covered < u128::from(at_most) {
+            self.release(&pieces);
+            return Err(Refusal::Short);
+        }
+        self.holds.insert((client, op), Hold { pieces, user });
+        Ok(())
+    }
+
+    /// Everything about a piece except how much of its voucher is left. The epoch is looked at before the
+    /// signature: it bounds which keys a stranger can make us derive.
+    fn check(&self, user: User, piece: &Piece) -> Result<(), Refusal> {
+        let terms = &piece.voucher.terms;
+        let params = &self.config.params;
+        if terms.user != user {
+            return Err(Refusal::ForeignUser);
+        }
+        let addressed = terms.audience == self.config.node;
+        if !addressed && (terms.audience != ANYONE || self.config.only_addressed) {
+            return Err(Refusal::ForeignAudience);
+        }
+        if terms.epoch > self.head.epoch.plus(params.skew()) {
+            return Err(Refusal::Future);
+        }
+        if terms.expiry < self.head.epoch {
+            return Err(Refusal::Expired);
+        }
+        let reported = terms.epoch <= self.head.reported || terms.epoch < self.head.accept_from;
+        if reported && !self.config.flaws.has(Flaw::AcceptAfterReport) {
+            return Err(Refusal::Reported);
+        }
+        let sound = piece.amount <= terms.value
+            && terms.value <= MAX_VALUE
+            && terms.expiry == terms.epoch.plus(params.expiry());
+        if !sound {
+            return Err(Refusal::Malformed);
+        }
+        self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)
+    }
+
+    fn hold_piece(&mut self, piece: &Piece) -> Result<(), Refusal> {
+        let terms = &piece.voucher.terms;
+        let book = self.books.entry(terms.epoch).or_default();
+        let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+        let left = if self.config.flaws.has(Flaw::SplitNotCounted) { seen.value } else { seen.left() };
+        if piece.amount > left {
+            return Err(Refusal::Overspent);
+        }
+        seen.held += piece.amount;
+        Ok(())
+    }
+
+    fn release(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            if let Some(book) = self.books.get_mut(&piece.voucher.terms.epoch) {
+                if let Some(seen) = book.seen.get_mut(&piece.id()) {
+                    seen.held = seen.held.saturating_sub(piece.amount);
+                }
+            }
+        }
+    }
+
+    pub(super) fn abort(&mut self, client: Client, op: Op) {
+        if let Some(hold) = self.holds.remove(&(client, op)) {
+            self.release(&hold.pieces);
+        }
+    }
+
+    /// Decides the fate of a request for good: a copy of it that comes later is refused.
+    pub(super) fn cancel(&mut self, client: Client, op: Op, out: &mut StoreOutput) {
+        if let Some(earlier) = self.replay(client, op) {
+            out.actions.push(StoreAction::ToClient(client, earlier));
+        } else if !self.holds.contains_key(&(client, op)) {
+            self.remember(client, op, Answer::Cancelled, out);
+        }
+    }
+
+    pub(super) fn commit(&mut self, client: Client, op: Op, used: u64, out: &mut StoreOutput) {
+        if let Some(earlier) = self.replay(client, op) {
+            out.actions.push(StoreAction::ToClient(client, earlier));
+            return;
+        }
+        let Some(hold) = self.holds.remove(&(client, op)) else {
+            self.refuse(client, op, Refusal::UnknownOp, out);
+            return;
+        };
+        self.release(&hold.pieces);
+        let covered: u64 = hold.pieces.iter().map(|piece| piece.amount).sum();
+        assert!(used <= covered, "a store charges no more than was held");
+        let mut due = used;
+        let mut balance = Vec::new();
+        for mut piece in hold.pieces {
+            let part = due.min(piece.amount);
+            due -= part;
+            piece.amount -= part;
+            if part > 0 {
+                self.charge(client, &piece, part, out);
+            }
+            if piece.amount > 0 {
+                balance.push(piece);
+            }
+        }
+        *self.total.entry(hold.user).or_default() += used as i64;
+        let answer = Answer::Spent { used, balance };
+        self.remember(client, op, answer, out);
+    }
+
+    /// Records that `part` of a voucher was spent here.
+    fn charge(&mut self, client: Client, piece: &Piece, part: u64, out: &mut StoreOutput) {
+        let terms = &piece.voucher.terms;
+        let book = self.books.entry(terms.epoch).or_default();
+        let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+        let amount = seen.by_client.entry(client).or_default();
+        *amount += part;
+        out.writes.push(load::seen_key(terms.epoch, piece.id(), client).put(&load::SeenRow {
+            user: terms.user,
+            value: terms.value,
+            amount: *amount,
+        }));
+        *book.delta.entry(terms.user).or_default() += part as i64;
+    }
+
+    /// Keeps the answer for repetitions and gives it.
+    pub(super) fn remember(&mut self, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
+        let epoch = self.acting_epoch();
+        out.writes.push(load::answer_key(epoch, client, op).put(&answer));
+        out.actions.push(StoreAction::ToClient(client, self.answer_message(op, &answer)));
+        self.answers.insert((client, op), (epoch, answer));
+    }
+
+    /// The epoch of what the store does now: never before a voucher it has taken, so that what is freed is
+    /// accounted no earlier than what was allocated.
+    pub(super) fn acting_epoch(&self) -> Epoch {
+        let newest = self.books.last_key_value().map_or(Epoch(0), |(epoch, _)| *epoch);
+        self.head.epoch.max(newest)
+    }
+}

@@ -1,0 +1,150 @@
+//! A client's side, for one user: keeps vouchers, asks for more in time, pays (voucher-quotas, section 3,
+//! *Obtaining vouchers*).
+
+mod bank_side;
+mod event;
+mod policy;
+mod purse;
+mod store_side;
+#[cfg(test)]
+mod tests;
+
+pub use event::{Unpaid, WalletAction, WalletEvent, WalletOutput};
+pub use policy::{Adaptive, RequestPolicy};
+
+use crate::{Client, Epoch, Micros, Node, Op, Piece, User};
+use policy::Usage;
+use purse::Purse;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How a wallet behaves.
+#[derive(Clone, Debug)]
+pub struct WalletConfig {
+    /// Which client.
+    pub client: Client,
+    /// For which user.
+    pub user: User,
+    /// How much is asked for, and when.
+    pub policy: RequestPolicy,
+    /// How long an answer of the bank is waited for before the request is sent again.
+    pub retry_after: Micros,
+}
+
+/// A request to the bank that has not been answered.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    op: Op,
+    want: u64,
+    first_sent: Micros,
+    sent: Micros,
+}
+
+/// Something to be paid that waits for vouchers.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    op: Op,
+    store: Node,
+    need: u64,
+}
+
+/// Pieces that were sent with a request and whose fate is open.
+#[derive(Clone, Debug)]
+struct Payment {
+    store: Node,
+    pieces: Vec<Piece>,
+    /// When the store was last asked to cancel it.
+    cancelled: Option<Micros>,
+}
+
+/// A wallet's state machine. It never uses a piece again whose fate it does not know: so a client that follows it cannot be taken for a cheater, whatever the network does.
+#[derive(Debug)]
+pub struct Wallet {
+    config: WalletConfig,
+    next_op: u64,
+    epoch: Epoch,
+    purse: Purse,
+    asked: Option<Asked>,
+    due: VecDeque<Due>,
+    paying: BTreeMap<Op, Payment>,
+    returning: BTreeMap<Op, (Vec<Piece>, Micros)>,
+    usage: Usage,
+}
+
+impl Wallet {
+    /// An empty wallet. `first_op` numbers its requests to the bank: the caller makes sure that (client, op)
+    /// is never used twice, most simply with a fresh client number or a random start.
+    pub fn new(config: WalletConfig, first_op: Op, now: Micros) -> Self {
+        Self {
+            usage: Usage::new(&config.policy, now),
+            config,
+            next_op: first_op.0,
+            epoch: Epoch(0),
+            purse: Purse::default(),
+            asked: None,
+            due: VecDeque::new(),
+            paying: BTreeMap::new(),
+            returning: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one event; actions are added to `out`.
+    pub fn step(&mut self, event: WalletEvent, now: Micros, out: &mut WalletOutput) {
+        match event {
+            WalletEvent::Spend { op, store, need } => self.spend(op, store, need, now, out),
+            WalletEvent::FromStore(message) => self.from_store(message, now, out),
+            WalletEvent::FromBank(message) => self.from_bank(message, now, out),
+            WalletEvent::GiveUp { op } => self.give_up(op, now, out),
+            WalletEvent::Tick => self.tick(now, out),
+        }
+    }
+
+    /// What can be spent anywhere, in bytes.
+    pub fn on_hand(&self) -> u64 {
+        self.purse.anywhere()
+    }
+
+    /// All pieces it holds and could still spend somewhere, including those whose fate is open.
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        let open = self.paying.values().flat_map(|payment| payment.pieces.iter());
+        let returned = self.returning.values().flat_map(|(pieces, _)| pieces.iter());
+        self.purse.pieces().chain(open).chain(returned)
+    }
+
+    /// The newest epoch heard of.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The request that waits for the bank's answer, if any: how long ago it was first sent tells whether the
+    /// bank can be reached.
+    pub fn asked_since(&self) -> Option<Micros> {
+        self.asked.map(|asked| asked.first_sent)
+    }
+
+    /// How many payments wait for vouchers.
+    pub fn waiting(&self) -> usize {
+        self.due.len()
+    }
+
+    /// The earliest time at which [`WalletEvent::Tick`] has something to do.
+    pub fn next_tick(&self) -> Micros {
+        let retry = self.asked.map_or(Micros(u64::MAX), |asked| asked.sent + self.config.retry_after);
+        let returns = self.returning.values().map(|(_, sent)| *sent + self.config.retry_after);
+        let cancels =
+            self.paying.values().filter_map(|payment| payment.cancelled).map(|sent| sent + self.config.retry_after);
+        returns.chain(cancels).fold(retry.min(self.usage.next_schedule(&self.config.policy)), Micros::min)
+    }
+
+    fn take_op(&mut self) -> Op {
+        let op = Op(self.next_op);
+        self.next_op = self.next_op.wrapping_add(1);
+        op
+    }
+
+    fn see_epoch(&mut self, epoch: Epoch) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.purse.drop_expired(epoch);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Paying stores.
+
+use super::{Due, Payment, Unpaid, Wallet, WalletAction, WalletOutput};
+use crate::message::{Refusal, StoreToClient};
+use crate::{Micros, Node, Op};
+
+impl Wallet {
+    pub(super) fn spend(&mut self, op: Op, store: Node, need: u64, now: Micros, out: &mut WalletOutput) {
+        if let Some(payment) = self.paying.get(&op) {
+            // The application repeats: exactly the same pieces.
+            let pieces = payment.pieces.clone();
+            out.actions.push(WalletAction::Pay { op, store: payment.store, pieces });
+            return;
+        }
+        let due = Due { op, store, need };
+        // Those who wait go first, or a stream of small requests could starve a large one.
+        if !self.due.is_empty() || !self.try_pay(due, out) {
+            if !self.due.iter().any(|other| other.op == op) {
+                self.due.push_back(due);
+            }
+            self.ask_for_due(now, out);
+            return;
+        }
+        if self.asked.is_none() && self.usage.runs_out(&self.config.policy, self.purse.anywhere(), now) {
+            let policy = self.config.policy;
+            self.usage.roll_early(&policy, now);
+            let estimate = self.usage.estimate(&policy);
+            let want = estimate.saturating_sub(self.purse.anywhere()).max(need);
+            self.ask(want, now, out);
+        }
+    }
+
+    fn ask_for_due(&mut self, now: Micros, out: &mut WalletOutput) {
+        let short =
+            self.due.iter().fold(0u64, |sum, due| sum.saturating_add(due.need)).saturating_sub(self.purse.anywhere());
+        self.ask_for(short, now, out);
+    }
+
+    pub(super) fn try_pay(&mut self, due: Due, out: &mut WalletOutput) -> bool {
+        let Some(pieces) = self.purse.take(due.need, due.store) else { return false };
+        self.usage.spent(due.need);
+        self.paying.insert(due.op, Payment { store: due.store, pieces: pieces.clone(), cancelled: None });
+        out.actions.push(WalletAction::Pay { op: due.op, store: due.store, pieces });
+        true
+    }
+
+    /// Pays what waits, in order, as far as the vouchers go; asks for the rest.
+    pub(super) fn pay_due(&mut self, now: Micros, out: &mut WalletOutput) {
+        while let Some(due) = self.due.front().copied() {
+            if !self.try_pay(due, out) {
+                self.ask_for_due(now, out);
+                return;
+            }
+            self.due.pop_front();
+        }
+    }
+
+    pub(super) fn from_store(&mut self, message: StoreToClient, now: Micros, out: &mut WalletOutput) {
+        match message {
+            StoreToClient::Held { .. } => {}
+            StoreToClient::Spent { op, balance, epoch, used } => {
+                self.see_epoch(epoch);
+                if let Some(payment) = self.paying.remove(&op) {
+                    let sent: u64 = payment.pieces.iter().map(|piece| piece.amount).sum();
+                    self.usage.freed(sent.saturating_sub(used));
+                    for piece in balance {
+                        self.purse.put(piece);
+                    }
+                    self.purse.drop_expired(self.epoch);
+                    self.pay_due(now, out);
+                }
+            }
+            StoreToClient::Refunded { refund, epoch, .. } => {
+                self.see_epoch(epoch);
+                // The same refund twice is one refund.
+                if let Some(piece) = refund.filter(|piece| self.purse.is_new(piece)) {
+                    self.usage.freed(piece.amount);
+                    self.purse.put(piece);
+                    self.pay_due(now, out);
+                }
+            }
+            StoreToClient::Refused { op, reason, epoch } => {
+                self.see_epoch(epoch);
+                self.refused(op, reason, now, out);
+            }
+        }
+    }
+
+    /// A copy of the refused request may still be under way and be accepted later, at a store that has a lease by
+    /// then: only after it is cancelled do the pieces come back.
+    fn refused(&mut self, op: Op, reason: Refusal, now: Micros, out: &mut WalletOutput) {
+        let Some(payment) = self.paying.get(&op) else { return };
+        let cancelling = payment.cancelled.is_some();
+        match reason {
+            Refusal::Cancelled => {
+                for piece in self.paying.remove(&op).map(|payment| payment.pieces).unwrap_or_default() {
+                    self.usage.freed(piece.amount);
+                    self.purse.put(piece);
+                }
+                self.purse.drop_expired(self.epoch);
+                self.pay_due(now, out);
+            }
+            Refusal::NoLease
+            | Refusal::NotYetOpen
+            | Refusal::TooMany
+            | Refusal::Future
+            | Refusal::Short
+            | Refusal::UnknownOp
+            | Refusal::MoreThanHeld => self.cancel(op, now, out),
+            // Nobody will ever take these.
+            Refusal::ForeignUser
+            | Refusal::ForeignAudience
+            | Refusal::Expired
+            | Refusal::Reported
+            | Refusal::Malformed
+            | Refusal::BadSignature
+            | Refusal::Overspent => {
+                self.paying.remove(&op);
+            }
+        }
+        if !cancelling {
+            out.actions.push(WalletAction::CannotPay { op, reason: Unpaid::Refused(reason) });
+        }
+    }
+
+    fn cancel(&mut self, op: Op, now: Micros, out: &mut WalletOutput) {
+        if let Some(payment) = self.paying.get_mut(&op) {
+            if payment.cancelled.is_none() {
+                payment.cancelled = Some(now);
+                out.actions.push(WalletAction::Cancel { op, store: payment.store });
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self, op: Op, now: Micros, out: &mut WalletOutput) {
+        self.due.retain(|due| due.op != op);
+        self.cancel(op, now, out);
+    }
+
+    /// Repeats what was not answered, until the pieces have expired and it no longer matters.
+    pub(super) fn cancel_again(&mut self, now: Micros, out: &mut WalletOutput) {
+        let (epoch, retry_after) = (self.epoch, self.config.retry_after);
+        self.paying.retain(|op, payment| {
+            let Some(sent) = payment.cancelled else { return true };
+            let live = payment.pieces.iter().any(|piece| piece.voucher.terms.expiry >= epoch);
+            if live && now >= sent + retry_after {
+                payment.cancelled = Some(now);
+                out.actions.push(WalletAction::Cancel { op: *op, store: payment.store });
+            }
+            live
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! A wallet never pays twice with one piece, and asks in time.
+
+use super::{Adaptive, RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
+use crate::message::{BankToClient, ClientToBank, Refusal, StoreToClient};
+use crate::{Client, Epoch, Issuer, KeyId, Keyring, Micros, Node, Op, Piece, Terms, User};
+
+const U: User = User(1);
+const S: Node = Node(101);
+const T: Node = Node(102);
+
+fn wallet(policy: RequestPolicy) -> Wallet {
+    let config = WalletConfig { client: Client(1), user: U, policy, retry_after: Micros::from_secs(1) };
+    Wallet::new(config, Op(1000), Micros(0))
+}
+
+fn piece(value: u64, serial: u64, epoch: u64) -> Piece {
+    let terms = Terms {
+        epoch: Epoch(epoch),
+        expiry: Epoch(epoch + 2),
+        user: U,
+        value,
+        serial,
+        issuer: Issuer::default(),
+        audience: crate::ANYONE,
+    };
+    Keyring::with_root(KeyId(1), [1; 32]).sign(terms).unwrap().whole()
+}
+
+fn step(wallet: &mut Wallet, event: WalletEvent, now: u64) -> Vec<WalletAction> {
+    let mut out = WalletOutput::default();
+    wallet.step(event, Micros::from_secs(now), &mut out);
+    out.actions
+}
+
+fn request(actions: &[WalletAction]) -> Option<(Op, u64)> {
+    actions.iter().find_map(|action| match action {
+        WalletAction::ToBank(ClientToBank::Request { op, want, .. }) => Some((*op, *want)),
+        _ => None,
+    })
+}
+
+fn grant(op: Op, pieces: Vec<Piece>) -> WalletEvent {
+    WalletEvent::FromBank(BankToClient::Granted { user: U, op, pieces, epoch: Epoch(5) })
+}
+
+fn spend(op: u64, store: Node, need: u64) -> WalletEvent {
+    WalletEvent::Spend { op: Op(op), store, need }
+}
+
+fn funded(amount: u64) -> Wallet {
+    let mut w = wallet(RequestPolicy::Fixed { amount });
+    let (op, want) = request(&step(&mut w, spend(1, S, 1), 1)).unwrap();
+    assert_eq!(want, amount);
+    let actions = step(&mut w, grant(op, vec![piece(amount, 1, 5)]), 1);
+    assert!(matches!(actions.as_slice(), [WalletAction::Pay { op: Op(1), .. }]));
+    let done = StoreToClient::Spent { op: Op(1), used: 1, balance: Vec::new(), epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(done), 1);
+    assert_eq!(w.on_hand(), amount - 1);
+    w
+}
+
+#[test]
+fn a_repeated_grant_refund_or_balance_counts_once() {
+    let mut w = funded(100);
+    step(&mut w, grant(Op(1000), vec![piece(100, 1, 5)]), 2);
+    assert_eq!(w.on_hand(), 99);
+    let refund = StoreToClient::Refunded { op: Op(9), refund: Some(piece(50, 2, 5)), epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(refund.clone()), 2);
+    step(&mut w, WalletEvent::FromStore(refund), 2);
+    assert_eq!(w.on_hand(), 149);
+    let actions = step(&mut w, spend(2, S, 60), 2);
+    let [WalletAction::Pay { pieces, .. }] = actions.as_slice() else { panic!("{actions:?}") };
+    let balance = vec![Piece { amount: 10, ..pieces[0] }];
+    let spent = StoreToClient::Spent { op: Op(2), used: 50, balance, epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(spent.clone()), 2);
+    step(&mut w, WalletEvent::FromStore(spent), 2);
+    assert_eq!(w.on_hand(), 99);
+}
+
+#[test]
+fn payments_add_up_exactly_and_repetitions_are_identical() {
+    let mut w = funded(100);
+    let first = step(&mut w, spend(2, S, 40), 2);
+    let [WalletAction::Pay { pieces, .. }] = first.as_slice() else { panic!("{first:?}") };
+    assert_eq!(pieces.iter().map(|piece| piece.amount).sum::<u64>(), 40);
+    assert_eq!(step(&mut w, spend(2, S, 40), 3), first);
+    assert_eq!(w.on_hand(), 59);
+}
+
+#[test]
+fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
+    let mut w = funded(100);
+    step(&mut w, spend(2, S, 40), 2);
+    let cancel = vec![WalletAction::Cancel { op: Op(2), store: S }];
+    assert_eq!(step(&mut w, WalletEvent::GiveUp { op: Op(2) }, 3), cancel);
+    assert_eq!(w.on_hand(), 59);
+    assert_eq!(step(&mut w, WalletEvent::Tick, 5), cancel, "repeated until answered");
+    // It had been carried out: there is a balance.
+    step(&mut w, spend(3, T, 1), 5);
+    let balance = vec![Piece { amount: 10, ..piece(100, 1, 5) }];
+    let spent = StoreToClient::Spent { op: Op(2), used: 30, balance, epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(spent), 5);
+    assert_eq!(w.on_hand(), 68);
+    // A refusal says only that this copy was not carried out.
+    let refused = |reason| WalletEvent::FromStore(StoreToClient::Refused { op: Op(3), reason, epoch: Epoch(5) });
+    let actions = step(&mut w, refused(Refusal::NoLease), 6);
+    assert_eq!(
+        actions,
+        vec![
+            WalletAction::Cancel { op: Op(3), store: T },
+            WalletAction::CannotPay { op: Op(3), reason: Unpaid::Refused(Refusal::NoLease) }
+        ]
+    );
+    assert_eq!(w.on_hand(), 68);
+    assert!(step(&mut w, refused(Refusal::Cancelled), 6).is_empty());
+    assert_eq!(w.on_hand(), 69);
+    step(&mut w, refused(Refusal::Cancelled), 6);
+    assert_eq!(w.on_hand(), 69, "once");
+}
+
+#[test]
+fn an_unanswered_request_is_repeated_under_its_number() {
+    let mut w = wallet(RequestPolicy::Fixed { amount: 100 });
+    let first = request(&step(&mut w, spend(1, S, 10), 1)).unwrap();
+    assert!(step(&mut w, WalletEvent::Tick, 1).is_empty());
+    assert_eq!(request(&step(&mut w, WalletEvent::Tick, 3)), Some(first));
+    assert!(request(&step(&mut w, spend(2, S, 10), 3)).is_none(), "one at a time");
+    let actions = step(&mut w, grant(first.0, vec![piece(100, 1, 5)]), 4);
+    assert_eq!(actions.len(), 2, "both are paid");
+}
+
+#[test]
+fn expired_pieces_are_dropped() {
+    let mut w = funded(100);
+    let refused = StoreToClient::Refused { op: Op(77), reason: Refusal::Short, epoch: Epoch(8) };
+    step(&mut w, WalletEvent::FromStore(refused), 2);
+    assert_eq!(w.on_hand(), 0);
+}
+
+#[test]
+fn revocation_returns_everything_that_is_not_needed() {
+    let mut w = funded(100);
+    let actions = step(&mut w, WalletEvent::FromBank(BankToClient::Revoke { user: U }), 2);
+    let [WalletAction::ToBank(ClientToBank::Return { op, pieces, .. })] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(pieces[0].amount, 99);
+    assert_eq!(w.on_hand(), 0);
+    // Repeated until it is acknowledged.
+    assert_eq!(step(&mut w, WalletEvent::Tick, 4), actions);
+    step(&mut w, WalletEvent::FromBank(BankToClient::Returned { user: U, op: *op, accepted: 99 }), 4);
+    assert!(step(&mut w, WalletEvent::Tick, 9).is_empty());
+}
+
+#[test]
+fn adaptive_learns_the_rate_refills_early_and_gives_surplus_back() {
+    let adaptive =
+        Adaptive { interval: Micros::from_secs(10), window: 3, headroom_permille: 0, least: 50, give_back: true };
+    let mut w = wallet(RequestPolicy::Adaptive(adaptive));
+    let mut serial = 0;
+    let mut asked = Vec::new();
+    for second in 0..200u64 {
+        let mut actions = step(&mut w, WalletEvent::Tick, second);
+        if second < 100 {
+            actions.extend(step(&mut w, spend(second, S, 20), second));
+        }
+        let mut more = Vec::new();
+        for action in &actions {
+            match action {
+                WalletAction::ToBank(ClientToBank::Request { op, want, .. }) => {
+                    serial += 1;
+                    asked.push((second, *want));
+                    more.extend(step(&mut w, grant(*op, vec![piece(*want, serial, 5)]), second));
+                }
+                WalletAction::ToBank(ClientToBank::Return { op, pieces, .. }) => {
+                    asked.push((second, 0));
+                    assert!(!pieces.is_empty());
+                    let op = *op;
+                    step(&mut w, WalletEvent::FromBank(BankToClient::Returned { user: U, op, accepted: 1 }), second);
+                }
+                _ => {}
+            }
+        }
+        for action in actions.into_iter().chain(more) {
+            if let WalletAction::Pay { op, .. } = action {
+                let done = StoreToClient::Spent { op, used: 20, balance: Vec::new(), epoch: Epoch(5) };
+                step(&mut w, WalletEvent::FromStore(done), second);
+            }
+        }
+    }
+    let steady: Vec<u64> = asked.iter().filter(|(s, _)| (40..100).contains(s)).map(|(_, want)| *want).collect();
+    assert!(steady.len() <= 9, "little more than one request per interval: {asked:?}");
+    let sum: u64 = steady.iter().sum();
+    assert!((1000..1500).contains(&sum), "about what is used, 1200: {asked:?}");
+    assert!(asked.iter().any(|(s, want)| *s > 100 && *want == 0), "surplus goes back: {asked:?}");
+}

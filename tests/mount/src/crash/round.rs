@@ -1,0 +1,86 @@
+//! One crash.
+
+use super::verify::verify;
+use super::workload::{Load, Worker, directories};
+use crate::process;
+use crate::space::Space;
+use crate::watchdog::end_connection;
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use ullage_posix_tests::random::Random;
+
+/// Works on an empty space that is up, kills its daemon at a moment that the seed chooses, brings it up again and looks
+/// at everything, while what was open before is still written to. Then empties it. Gives what was found wrong and how
+/// many files were promised.
+#[track_caller]
+pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
+    let mut random = Random::new(seed);
+    let load = Load::new(!space.flags.iter().any(|flag| flag == "--no-passthrough"));
+    let directories = directories(&space.mount);
+    for (dir, _) in &directories {
+        fs::create_dir(dir).expect("the space is up");
+    }
+    space.sync();
+    let pid = space.pid();
+    let mut wrong = Vec::new();
+    std::thread::scope(|scope| {
+        for (dir, kind) in &directories {
+            let worker = Worker::new(&load, dir.clone(), random.bits());
+            scope.spawn(move || worker.run(*kind));
+        }
+        std::thread::sleep(Duration::from_millis(100 + random.below(900)));
+        process::kill(pid);
+        load.stop.store(true, Ordering::Relaxed);
+        let outcome = space.try_up();
+        if outcome.code == Some(0) {
+            wrong.extend(verify(&space.mount, &load.promises.lock()));
+            wrong.extend(newcomers(space));
+            wrong.extend(verify(&space.mount, &load.promises.lock()));
+        } else {
+            wrong.push(format!("it does not come up by itself: {}", outcome.err));
+            end_connection(&space.mount);
+        }
+        load.end.store(true, Ordering::Relaxed);
+    });
+    let promised = load.promises.lock().len();
+    if wrong.is_empty() {
+        space.compare_du(&space.mount);
+        space.down_and_check();
+        space.up();
+        wrong.extend(verify(&space.mount, &load.promises.lock()));
+        for (dir, _) in &directories {
+            if let Err(error) = fs::remove_dir_all(dir) {
+                wrong.push(format!("{} cannot be removed: {error}", dir.display()));
+            }
+        }
+    }
+    (wrong, promised)
+}
+
+/// Files that are made after the crash, while old descriptors still write: they hold what was written, and no more.
+fn newcomers(space: &Space) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let dir = space.path("worker-new");
+    let content = vec![0; 6 * super::cell::BLOCK];
+    if let Err(error) = fs::create_dir(&dir) {
+        return vec![format!("nothing can be made after the crash: {error}")];
+    }
+    let names: Vec<_> = (0..60).map(|n| dir.join(format!("n-{n}"))).collect();
+    for name in &names {
+        if let Err(error) = fs::write(name, &content) {
+            wrong.push(format!("{} cannot be written: {error}", name.display()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    for name in &names {
+        if !fs::read(name).is_ok_and(|found| found == content) {
+            wrong.push(format!("{}, made after the crash, holds bytes of another file", name.display()));
+        }
+    }
+    if let Err(error) = fs::remove_dir_all(&dir) {
+        wrong.push(format!("{} cannot be removed: {error}", dir.display()));
+    }
+    wrong
+}

@@ -1,0 +1,81 @@
+//! What must hold after a crash.
+
+use super::cell::{BLOCK, look};
+use super::promise::Promise;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The tag in a file's name, and its kind.
+fn read_name(name: &str) -> Option<(char, u64)> {
+    let (kind, rest) = name.split_once('-')?;
+    Some((kind.chars().next()?, rest.split('-').next()?.parse().ok()?))
+}
+
+/// Looks at every file: it holds its own bytes, and all that was promised of it. Gives everything that is wrong.
+pub fn verify(mount: &Path, promises: &BTreeMap<u64, Promise>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut found: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut todo = vec![mount.to_owned()];
+    while let Some(dir) = todo.pop() {
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) => {
+                wrong.push(format!("{} cannot be listed: {error}", dir.display()));
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some((kind, tag)) = read_name(&name) else {
+                wrong.push(format!("{} was made by nobody", path.display()));
+                continue;
+            };
+            let content = match fs::read(&path) {
+                Ok(content) => content,
+                Err(error) => {
+                    wrong.push(format!("{} cannot be read: {error}", path.display()));
+                    continue;
+                }
+            };
+            match look(&content, tag, kind == 'm') {
+                Err(why) => wrong.push(format!("{}: {why}", path.display())),
+                Ok(stamps) => {
+                    if let Some(promise) = promises.get(&tag)
+                        && promise.names.contains(&name)
+                    {
+                        wrong.extend(compare(&name, &stamps, &promise.stamps));
+                    }
+                }
+            }
+            found.entry(tag).or_default().push(name);
+        }
+    }
+    for (tag, promise) in promises {
+        let names = found.get(tag).map(Vec::as_slice).unwrap_or_default();
+        if !promise.names.is_empty() && !promise.names.iter().any(|name| names.contains(name)) {
+            wrong.push(format!("{:?} was fsynced and is not there (only {names:?})", promise.names));
+        }
+        wrong.extend(promise.gone.iter().filter(|name| names.contains(name)).map(|name| format!("{name} is back")));
+    }
+    wrong
+}
+
+fn compare(name: &str, stamps: &[Option<u64>], promised: &[u64]) -> Option<String> {
+    let lost = promised.iter().enumerate().find(|(at, least)| {
+        // Later writes may have come after the promise, earlier ones not.
+        !stamps.get(*at).is_some_and(|stamp| stamp.is_some_and(|stamp| stamp >= **least))
+    });
+    lost.map(|(at, least)| {
+        format!(
+            "{name}: {} blocks of {BLOCK} bytes, block {at} has stamp {:?}, and {least} was fsynced",
+            stamps.len(),
+            stamps.get(at)
+        )
+    })
+}

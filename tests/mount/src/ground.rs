@@ -1,0 +1,103 @@
+//! Where a test's pools, state and mount lie: a temporary directory, with a file system of its own where needed.
+
+use crate::run::program;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A temporary directory; what is mounted in it goes with it.
+#[derive(Debug)]
+pub struct Ground {
+    dir: tempfile::TempDir,
+    mounted: Vec<PathBuf>,
+}
+
+impl Default for Ground {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ground {
+    /// A directory that every user may enter.
+    pub fn new() -> Self {
+        let dir =
+            tempfile::Builder::new().prefix("ullage-mount-").tempdir().expect("a temporary directory can be made");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Self { dir, mounted: Vec::new() }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// An empty directory in it.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let path = self.join(name);
+        fs::create_dir_all(&path).expect("a directory can be made");
+        path
+    }
+
+    /// A new ext4 of this many megabytes in a file, mounted; needs root.
+    pub fn ext4(&mut self, name: &str, megabytes: u64) -> PathBuf {
+        let image = self.join(&format!("{name}.img"));
+        fs::File::create(&image).and_then(|file| file.set_len(megabytes << 20)).expect("an image can be made");
+        program("mkfs.ext4", ["-q".as_ref(), "-F".as_ref(), "-O".as_ref(), "^has_journal".as_ref(), image.as_os_str()])
+            .ok();
+        self.mount_image(name, &image)
+    }
+
+    /// Mounts an image in a directory of this name.
+    pub fn mount_image(&mut self, name: &str, image: &Path) -> PathBuf {
+        let path = self.directory(name);
+        program("mount", ["-o".as_ref(), "loop".as_ref(), image.as_os_str(), path.as_os_str()]).ok();
+        self.mounted.push(path.clone());
+        path
+    }
+
+    /// A tmpfs of this many kilobytes, mounted; needs root.
+    pub fn tmpfs(&mut self, name: &str, kilobytes: u64) -> PathBuf {
+        let path = self.directory(name);
+        let size = format!("size={kilobytes}k");
+        program(
+            "mount",
+            ["-t".as_ref(), "tmpfs".as_ref(), "-o".as_ref(), size.as_ref(), "tmpfs".as_ref(), path.as_os_str()],
+        )
+        .ok();
+        self.mounted.push(path.clone());
+        path
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        for path in self.mounted.iter().rev() {
+            // A test that fails may leave descriptors in it.
+            let _ = std::process::Command::new("umount").arg("-l").arg(path).output();
+        }
+    }
+}
+
+/// Every path below a directory with its length, sorted: to see that nothing was changed.
+pub fn listing(dir: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            let meta = entry.path().symlink_metadata();
+            let Ok(meta) = meta else { continue };
+            if meta.is_dir() {
+                todo.push(entry.path());
+            }
+            found.push((entry.path(), if meta.is_file() { meta.len() } else { 0 }));
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,44 @@
+//! Shared mappings that outlive the descriptor they were made from.
+
+use crate::sys;
+use std::fs::File;
+
+/// A shared, writable mapping.
+#[derive(Debug)]
+pub struct Map {
+    at: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the mapping is memory like any other; it belongs to whoever has this value.
+unsafe impl Send for Map {}
+
+impl Map {
+    /// Maps the first `length` bytes of a file.
+    pub fn new(file: &File, length: usize) -> std::io::Result<Self> {
+        Ok(Self { at: sys::map(file, length)?, length })
+    }
+
+    /// Stores eight bytes at once. The file must reach that far.
+    pub fn store(&mut self, offset: usize, value: u64) {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length, "beyond the mapping");
+        sys::store(self.at, offset, value);
+    }
+
+    /// Stores bytes. The file must reach that far.
+    pub fn write(&mut self, offset: usize, data: &[u8]) {
+        assert!(offset + data.len() <= self.length, "beyond the mapping");
+        sys::copy(self.at, offset, data);
+    }
+
+    /// Brings what was stored to the disk.
+    pub fn sync(&self) -> std::io::Result<()> {
+        sys::sync(self.at, self.length)
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        sys::unmap(self.at, self.length);
+    }
+}

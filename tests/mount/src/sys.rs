@@ -1,0 +1,37 @@
+//! The system calls around mappings.
+
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::fs::File;
+
+/// Maps the start of a file for reading and writing.
+pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
+    // SAFETY: the kernel chooses the address, so that no memory in use is replaced.
+    let at = unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+    }?;
+    Ok(at.cast())
+}
+
+/// Unmaps.
+pub fn unmap(at: *mut u8, length: usize) {
+    // SAFETY: `map` gave the address with this length, and its only owner gives it up.
+    let _ = unsafe { rustix::mm::munmap(at.cast(), length) };
+}
+
+/// Stores a word; the caller has checked that it lies in the mapping and is aligned.
+pub fn store(at: *mut u8, offset: usize, value: u64) {
+    // SAFETY: inside the mapping and aligned; volatile, since other programs look at it.
+    unsafe { at.add(offset).cast::<u64>().write_volatile(value) };
+}
+
+/// Stores bytes; the caller has checked that they lie in the mapping.
+pub fn copy(at: *mut u8, offset: usize, data: &[u8]) {
+    // SAFETY: inside the mapping, which `data` cannot overlap: nobody hands out references into it.
+    unsafe { at.add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+}
+
+/// msync(2), waiting.
+pub fn sync(at: *mut u8, length: usize) -> std::io::Result<()> {
+    // SAFETY: `map` gave the address with this length.
+    unsafe { rustix::mm::msync(at.cast(), length, MsyncFlags::SYNC) }.map_err(Into::into)
+}

@@ -1,0 +1,91 @@
+//! Every command, as a person and as a program use it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use ullage_mount_tests::process;
+use ullage_mount_tests::run::ullage;
+use ullage_mount_tests::space::Space;
+
+#[test]
+fn every_command_speaks_json_and_tables() {
+    let space = Space::plain();
+    let file = space.path("file");
+    fs::write(&file, vec![1; 10_000]).unwrap();
+    let status = ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert!(process::runs(status["pid"].as_u64().unwrap() as u32));
+    assert_eq!(status["mountpoint"], space.mount.to_str().unwrap());
+    assert_eq!(status["used"]["inodes"], 2);
+    let pools = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!(pools["pools"][0]["name"], "main");
+    assert_eq!(pools["pools"][0]["path"], space.pool().to_str().unwrap());
+    let stat = space.stat(&file);
+    assert_eq!((&stat["class"], &stat["pool"], &stat["size"]), (&"persistent".into(), &"main".into(), &10_000.into()));
+    assert_eq!(stat["ino"], file.metadata().unwrap().ino());
+    let backing = space.backing(&file);
+    assert!(backing.starts_with(space.pool()));
+    assert!(fs::read(backing).unwrap() == vec![1; 10_000]);
+    for words in [&["status"][..], &["pool", "list"], &["du"], &["stat"]] {
+        let text = ullage(words.iter().map(AsRef::as_ref).chain([space.mount.as_os_str()])).ok();
+        assert!(!text.trim().is_empty(), "{words:?} says nothing");
+    }
+    ullage(["check".as_ref(), space.mount.as_os_str()]).refused("is up");
+    let down = ullage(["down".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!(down["down"], true);
+    let check = ullage(["check".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!((&check["files"], &check["backing_files"]), (&2.into(), &1.into()), "{check}");
+    assert_eq!(check["findings"].as_array().map(Vec::len), Some(0));
+    let up = ullage(["up".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!(up["pid"], space.pid());
+    space.down();
+    for words in [&["status"][..], &["pool", "list"], &["down"]] {
+        ullage(words.iter().map(AsRef::as_ref).chain([space.mount.as_os_str()])).refused("is not up");
+    }
+    for words in [&["du"][..], &["stat"]] {
+        ullage(words.iter().map(AsRef::as_ref).chain([space.mount.as_os_str()])).refused("not in a mounted space");
+    }
+}
+
+#[test]
+fn du_is_what_counting_says() {
+    let space = Space::plain();
+    for d in 0..5 {
+        let dir = space.path(format!("a/b{d}/c"));
+        fs::create_dir_all(&dir).unwrap();
+        for n in 0..10usize {
+            fs::write(dir.join(format!("file-{n}")), vec![1; n * n * 500]).unwrap();
+        }
+        std::os::unix::fs::symlink("target".repeat(d + 1), dir.join("symlink")).unwrap();
+    }
+    fs::hard_link(space.path("a/b0/c/file-9"), space.path("a/b0/c/link")).unwrap();
+    fs::rename(space.path("a/b1"), space.path("moved")).unwrap();
+    fs::remove_dir_all(space.path("a/b2")).unwrap();
+    for name in ["", "a", "a/b0", "a/b0/c", "moved"] {
+        space.compare_du(&space.path(name));
+    }
+    space.down();
+    space.up();
+    for name in ["", "a", "a/b0", "a/b0/c", "moved"] {
+        space.compare_du(&space.path(name));
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(ullage(["completions", shell]).ok().contains("ullage"));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    ullage(["man".as_ref(), dir.path().as_os_str()]).ok();
+    let pages: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    for page in ["ullage.1", "ullage-up.1", "ullage-check.1"] {
+        assert!(pages.iter().any(|name| name == page), "{page} is not among {pages:?}");
+    }
+    for command in ["up", "down", "status", "stat", "du", "pool", "check", "completions", "man"] {
+        assert!(ullage([command, "--help"]).ok().contains("Usage"));
+    }
+    let list = ullage(["pool", "list", "--help"]).ok();
+    for (command, help) in [("up", ullage(["up", "--help"]).ok()), ("pool list", list)] {
+        assert!(help.contains("Example"), "{command} --help has no example");
+    }
+}

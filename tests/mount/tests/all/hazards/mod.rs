@@ -1,0 +1,10 @@
+//! What the kernel really does, one test for each hazard that the design names.
+
+mod after_kill;
+mod attributes;
+mod mapping;
+mod names;
+mod one_mode;
+mod operations;
+mod privileges;
+mod unlinked;

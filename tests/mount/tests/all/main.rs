@@ -1,0 +1,9 @@
+//! The whole program on real mounts. Needs root, and FUSE in the kernel.
+
+#![allow(clippy::unwrap_used)]
+
+mod commands;
+mod crash;
+mod hazards;
+mod input;
+mod pools;
