@@ -27,6 +27,8 @@ struct Seen {
     referenced: u64,
     /// Resident and swapped pages at the last reading.
     virtual_pages: u64,
+    /// The same when the window began; none for processes that came later.
+    at_first: u64,
     /// CPU time at the last reading, in ticks.
     ticks: u64,
 }
@@ -84,7 +86,7 @@ impl Sampler for ClearRefs {
                     let (started, ticks) =
                         (processes::started(pid).unwrap_or(0), processes::cpu_ticks(pid).unwrap_or(0));
                     let virtual_pages = Reading::of(rollup).virtual_pages;
-                    seen.insert(pid, Seen { started, referenced: 0, virtual_pages, ticks });
+                    seen.insert(pid, Seen { started, referenced: 0, virtual_pages, at_first: virtual_pages, ticks });
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(Error::io("clearing", format!("/proc/{pid}/clear_refs"))(error)),
@@ -97,7 +99,8 @@ impl Sampler for ClearRefs {
     }
 
     fn sample(&mut self, request: &Request) -> Result<Sample> {
-        let (mut referenced, mut watched, mut hits, mut ticks) = (0, 0, 0, 0);
+        let (mut referenced, mut older, mut watched, mut existing) = (0, 0, 0, 0);
+        let (mut hits, mut ticks) = (0, 0);
         let mut alive = HashMap::with_capacity(request.pids.len());
         for &pid in &request.pids {
             let rollup = match Rollup::read(pid) {
@@ -113,21 +116,25 @@ impl Sampler for ClearRefs {
             hits += reading.referenced.saturating_sub(before.referenced).saturating_sub(allocated);
             ticks += if before.started == 0 { 0 } else { cpu.saturating_sub(before.ticks) };
             referenced += reading.referenced;
+            older += reading.referenced.saturating_sub(reading.virtual_pages.saturating_sub(before.at_first));
             watched += reading.watched;
             let virtual_pages = reading.virtual_pages;
-            alive.insert(pid, Seen { started, referenced: reading.referenced, virtual_pages, ticks: cpu });
+            existing += virtual_pages;
+            let seen = Seen { started, referenced: reading.referenced, virtual_pages, ticks: cpu, ..before };
+            alive.insert(pid, seen);
         }
         self.seen = alive;
         let window = request.now.saturating_sub(self.began);
         let elapsed = request.now.saturating_sub(self.last).as_secs_f64().max(1e-3);
         self.last = request.now;
-        self.footprint.push(window.as_secs_f64(), referenced, hits);
+        self.footprint.push(window.as_secs_f64(), older, hits);
         Ok(Sample {
             histogram: self.footprint.histogram(&request.shape),
             beyond_noise: self.footprint.hits_beyond(request.noise_position),
-            referenced,
+            referenced: Some(referenced),
             busy: Some(ticks as f64 / 100.0 / elapsed),
             watched,
+            existing,
             window,
         })
     }
