@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
-use ullage_memory::control::Config;
+use ullage_memory::control::{Config, Mode};
 use ullage_memory::daemon;
 use ullage_memory::runtime::{RuntimeDir, Status};
 use ullage_memory::{PAGE, bench, chart, guard, join, simulate, timeline};
@@ -323,7 +323,8 @@ fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {
         ),
     );
     line("working set", report.need.map_or("not known yet: only free memory is lent".into(), pages));
-    line("ageing", format!("{:?}, {} periods aged, {} filtered as noise", report.mode, report.aged, report.filtered));
+    let mode = if report.mode == Some(Mode::Slow) { "slow" } else { "fast" };
+    line("ageing", format!("{mode}, {} periods aged, {} filtered as noise", report.aged, report.filtered));
     line("misses", format!("{:.1}/s, goal violated {} times", report.misses_per_s, report.violations));
     line("evicted to make room", pages(status.evicted));
     line("back end", format!("{} ({})", status.backend, status.group.display()));

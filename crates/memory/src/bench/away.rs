@@ -82,7 +82,8 @@ pub fn run(plan: &Plan, mut tell: impl FnMut(&Record)) -> Result<()> {
     for systems in order.chunks(plan.lanes.max(1)) {
         let records: Vec<Result<Record>> = std::thread::scope(|scope| {
             let pairs = systems.iter().enumerate().flat_map(|(lane, system)| SETS.map(|set| (lane, system, set)));
-            let trials: Vec<_> = pairs.map(|(lane, system, set)| scope.spawn(move || trial(plan, lane, system, set))).collect();
+            let trials: Vec<_> =
+                pairs.map(|(lane, system, set)| scope.spawn(move || trial(plan, lane, system, set))).collect();
             let died = || Err(Error::Invalid("a trial panicked".into()));
             trials.into_iter().map(|trial| trial.join().unwrap_or_else(|_| died())).collect()
         });

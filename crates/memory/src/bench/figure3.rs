@@ -5,12 +5,14 @@ use crate::error::{Error, Result};
 use plotters::prelude::*;
 
 /// The systems and the set shown: the kernel's own choice beside ours.
-const SHOWN: [(&str, RGBColor); 2] = [("unlimited", RGBColor(0xb0, 0x30, 0x30)), ("ullage", RGBColor(0x30, 0x60, 0xb0))];
+const SHOWN: [(&str, RGBColor); 2] =
+    [("unlimited", RGBColor(0xb0, 0x30, 0x30)), ("ullage", RGBColor(0x30, 0x60, 0xb0))];
 const SET: &str = "medium";
 
 /// Draws the mean over all trials; `None` where no record tells.
 pub(super) fn svg(records: &[Record]) -> Result<Option<String>> {
-    let means: Vec<_> = SHOWN.iter().filter_map(|&(system, colour)| Some((system, colour, mean(records, system)?))).collect();
+    let means: Vec<_> =
+        SHOWN.iter().filter_map(|&(system, colour)| Some((system, colour, mean(records, system)?))).collect();
     if means.is_empty() {
         return Ok(None);
     }
@@ -21,8 +23,10 @@ pub(super) fn svg(records: &[Record]) -> Result<Option<String>> {
 
 /// Percent of the user's pages in each twentieth that were evicted by the end of the break.
 fn mean(records: &[Record], system: &str) -> Option<Vec<f64>> {
-    let found: Vec<&Record> =
-        records.iter().filter(|record| record.system == system && record.set == SET && !record.evicted.is_empty()).collect();
+    let found: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.system == system && record.set == SET && !record.evicted.is_empty())
+        .collect();
     let bins = found.first()?.evicted.len();
     let sum = |bin: usize| found.iter().filter_map(|record| record.evicted.get(bin)).sum::<u64>() as f64;
     Some((0..bins).map(|bin| sum(bin) / found.len() as f64 * crate::PAGE as f64 / f64::from(1 << 20)).collect())
@@ -39,7 +43,12 @@ fn draw(means: &[(&str, RGBColor, Vec<f64>)], out: &mut String) -> std::result::
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(0.0..100.0, 0.0..top)?;
-    chart.configure_mesh().x_desc("LRU position, percent of the user's memory (0: used last)").y_desc("MiB").light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("LRU position, percent of the user's memory (0: used last)")
+        .y_desc("MiB")
+        .light_line_style(WHITE)
+        .draw()?;
     let width = 100.0 / bins;
     for (index, (system, colour, mean)) in means.iter().enumerate() {
         let (filled, offset) = (colour.filled(), width * (0.05 + 0.45 * index as f64));

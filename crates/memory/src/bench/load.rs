@@ -87,7 +87,8 @@ impl Block {
         let mut entries = vec![0; 8 * self.pages()];
         let read = File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut entries, 8 * first));
         // Bit 63 of an entry: present. An unreadable map shows nothing as evicted.
-        let present = entries.chunks_exact(8).map(|entry| read.is_err() || entry.last().is_some_and(|byte| byte & 0x80 != 0));
+        let present =
+            entries.chunks_exact(8).map(|entry| read.is_err() || entry.last().is_some_and(|byte| byte & 0x80 != 0));
         self.touched.iter().copied().zip(present).collect()
     }
 }

@@ -131,7 +131,9 @@ fn summary(records: &[Record]) -> String {
     }
     let trials: serde_json::Map<_, _> = SYSTEMS
         .iter()
-        .map(|system| ((*system).to_owned(), (records.iter().filter(|r| r.system == *system).count() / SETS.len()).into()))
+        .map(|system| {
+            ((*system).to_owned(), (records.iter().filter(|r| r.system == *system).count() / SETS.len()).into())
+        })
         .collect();
     format!("{:#}\n", serde_json::json!({ "version": 1, "trials": trials, "measures": measures }))
 }

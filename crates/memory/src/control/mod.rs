@@ -84,6 +84,10 @@ pub struct Controller {
     /// What of the window has aged the histogram already: accesses beyond the noise, and time.
     folded_beyond: u64,
     folded_window: Duration,
+    /// Somebody was at work in this window, and is since its period began: the bits, once set, tell
+    /// the first only.
+    window_active: bool,
+    worked: bool,
     last_tick: Duration,
     asked_sample: Duration,
     /// Pages ordered to be evicted: ever, when the sample under way was asked for, and when the
@@ -110,6 +114,8 @@ impl Controller {
             stale: false,
             folded_beyond: 0,
             folded_window: Duration::ZERO,
+            window_active: false,
+            worked: false,
             last_tick: now,
             asked_sample: now,
             evicted: 0,
@@ -230,6 +236,7 @@ impl Controller {
     /// Ages the histogram if the sample says so, and begins a new window when that loses nothing.
     fn take(&mut self, sample: Sample, picture: &Picture, now: Duration, actions: &mut Vec<Action>) {
         self.aging.taken();
+        self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.config.idle_cpus);
         self.evicted_when_sampled = self.evicted_when_asked;
         self.report.watched = sample.watched;
         self.report.existing = sample.existing;
@@ -243,6 +250,7 @@ impl Controller {
         if over {
             self.report.boost = if self.report.boost > self.config.minimum_pages { self.report.boost / 2 } else { 0 };
             self.aging.begin_period(now);
+            self.worked = false;
             self.stale |= self.aging.window_complete();
         }
         // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
@@ -251,6 +259,7 @@ impl Controller {
         if self.stale && !idle && self.report.donation.evict == 0 {
             self.stale = false;
             (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
+            self.window_active = false;
             self.aging.begin_window(&self.config, now);
             actions.push(Action::BeginWindow);
         }
@@ -260,7 +269,9 @@ impl Controller {
     /// Folds the window so far into the histogram, unless nobody was at work since it last was.
     fn age(&mut self, sample: &Sample, over: bool) {
         let fresh = sample.beyond_noise.saturating_sub(self.folded_beyond);
-        if is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window)) {
+        let active = is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window));
+        self.window_active |= active;
+        if active || self.window_active && self.worked {
             let mut temporary = sample.histogram.clone();
             temporary.normalise();
             self.permanent.age(&temporary, self.config.alpha);

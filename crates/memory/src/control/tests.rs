@@ -182,3 +182,18 @@ fn the_kernel_is_not_let_choose_while_the_bits_do_not_cover_the_working_set() {
     assert!(!actions.iter().any(|action| matches!(action, Action::EvictTail(_))), "{actions:?}");
     assert!(evicts(&actions), "ranges known to be idle may go: {actions:?}");
 }
+
+/// Regression: in a window of several periods only the first aged the histogram, since the bits of a
+/// working set are set but once; the others looked like breaks.
+#[test]
+fn work_that_touches_nothing_new_is_no_break() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let seen = sample(&controller, 30_000, 1000.0, 60_000);
+    for minute in 1..=3 {
+        for part in [20.0, 40.0, 60.0] {
+            let at = 60.0 * f64::from(minute - 1) + part;
+            controller.tick(observe(0, 40_000, Some(seen.clone())), seconds(at));
+        }
+    }
+    assert_eq!((controller.report().aged, controller.report().filtered), (3, 0));
+}

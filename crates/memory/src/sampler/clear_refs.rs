@@ -53,14 +53,15 @@ struct Reading {
 
 impl Reading {
     /// Opaque processes share libraries with each other: counted in full for each, a desktop's
-    /// hundred processes would seem to need many times what is there. What is shared with contributed
-    /// processes and charged to opaque ones is in "used but not watched", which is all kept.
+    /// hundred processes would seem to need many times what is there. So each counts with its share;
+    /// which of its pages were referenced is not told, and private ones are taken first: no page that
+    /// is used by one process alone is ever counted as less than a page. What is shared with
+    /// contributed processes and charged to opaque ones is in "used but not watched", which is all kept.
     fn of(rollup: Rollup) -> Self {
-        let share = if rollup.rss == 0 { 1.0 } else { rollup.pss as f64 / rollup.rss as f64 };
         Self {
-            referenced: (rollup.referenced as f64 * share) as u64 / PAGE_KIB,
+            referenced: rollup.referenced.min(rollup.pss) / PAGE_KIB,
             watched: rollup.pss / PAGE_KIB,
-            virtual_pages: ((rollup.rss as f64 * share) as u64 + rollup.swap) / PAGE_KIB,
+            virtual_pages: (rollup.pss + rollup.swap) / PAGE_KIB,
         }
     }
 }
@@ -161,4 +162,20 @@ fn idle(pids: &[i32]) -> Vec<IdleRange> {
         }));
     }
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the referenced pages were scaled down by the share of what is shared, so a working
+    /// set beside a large shared library seemed some percent smaller than it is, and was evicted from.
+    #[test]
+    fn private_pages_in_use_count_in_full_beside_shared_ones() {
+        let rollup = Rollup { rss: 400_000, pss: 380_000, referenced: 360_000, swap: 8_000 };
+        let reading = Reading::of(rollup);
+        assert_eq!((reading.referenced, reading.watched, reading.virtual_pages), (90_000, 95_000, 97_000));
+        let all = Reading::of(Rollup { referenced: 400_000, ..rollup });
+        assert_eq!(all.referenced, all.watched, "and never more than there is");
+    }
 }

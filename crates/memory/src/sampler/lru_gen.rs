@@ -1,12 +1,12 @@
 //! Multi-generational LRU through debugfs: the kernel's own ages, per control group.
 
 use super::{Request, Sampler};
+use crate::PAGE;
 use crate::control::Sample;
 use crate::error::{Error, Result};
 use crate::generations::{Generation, accesses};
 use crate::histogram::Histogram;
 use crate::system::{keyed, place, read, read_number, write};
-use crate::PAGE;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

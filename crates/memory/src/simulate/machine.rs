@@ -204,12 +204,7 @@ impl Machine {
     fn tick(&mut self, now: f64, running: bool, wanted_sample: bool) -> bool {
         let sample = wanted_sample.then(|| self.sample(now));
         let observation = Observation {
-            picture: Picture {
-                total: self.total,
-                free: self.free(),
-                contributed: self.contributed,
-                cold_cache: 0,
-            },
+            picture: Picture { total: self.total, free: self.free(), contributed: self.contributed, cold_cache: 0 },
             sample,
             feedback: Feedback { opaque_refaults: std::mem::take(&mut self.refaults), ..Feedback::default() },
             has_contributed: running,

@@ -16,9 +16,7 @@ fn break_trace(working_set: u64, cold: u64, away_s: u64, back_s: u64) -> Vec<Acc
     let per_s = 480;
     let start = (0..cold).map(|page| Access { at_s: 0.0, page: 1_000_000 + page });
     let work = (0..away_s * per_s).chain(back_s * per_s..(back_s + 60) * per_s);
-    start
-        .chain(work.map(|index| Access { at_s: index as f64 / per_s as f64, page: index % working_set }))
-        .collect()
+    start.chain(work.map(|index| Access { at_s: index as f64 / per_s as f64, page: index % working_set })).collect()
 }
 
 struct Came {
@@ -40,7 +38,8 @@ fn break_with(working_set: u64, cold: u64, scene: Scene) -> Came {
 }
 
 /// Working set and cold memory of the bench's three sets.
-const SETS: [(u64, u64); 3] = [(TOTAL * 20 / 100, TOTAL * 12 / 100), (TOTAL * 40 / 100, TOTAL * 15 / 100), (TOTAL * 66 / 100, TOTAL * 8 / 100)];
+const SETS: [(u64, u64); 3] =
+    [(TOTAL * 20 / 100, TOTAL * 12 / 100), (TOTAL * 40 / 100, TOTAL * 15 / 100), (TOTAL * 66 / 100, TOTAL * 8 / 100)];
 
 #[test]
 fn a_break_costs_nothing_and_nearly_all_is_lent() {
