@@ -14,7 +14,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
     match std::fs::metadata(mountpoint) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if is_dead(&error) => {
             tracing::info!("clearing the dead mount at {}", mountpoint.display());
             clear(mountpoint)?;
             return prepare(mountpoint, state);
@@ -32,6 +32,12 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
+fn is_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Takes away a mount that nobody serves.
