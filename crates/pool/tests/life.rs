@@ -122,6 +122,7 @@ fn many_threads_get_files_of_their_own() {
         let expected = Abilities {
             reflink: matches!(kind, "xfs" | "btrfs"),
             leases: true,
+            ordered: true,
             direct_io: description.abilities.direct_io,
             xattrs: true,
         };

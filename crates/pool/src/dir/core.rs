@@ -239,11 +239,12 @@ impl Core {
         Ok(files)
     }
 
-    /// Makes a leaf and what is above it, durably: once per `entries` files.
+    /// Makes a leaf and what is above it, so that they are there when a file in it is flushed: once per `entries` files.
     fn make_leaf(&self, path: &str) -> Result<(), Error> {
         for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let part = &path[..at];
             match rustix::fs::mkdirat(self.root(), part, Mode::from_raw_mode(0o700)) {
+                Ok(()) if self.abilities.ordered => {}
                 Ok(()) => {
                     let above = part.rsplit_once('/').map_or(".", |(above, _)| above);
                     let above =

@@ -13,7 +13,8 @@ const PATIENCE: u32 = 5;
 /// Ready files may exceed the target by this factor when they are recycled ones.
 const MORE_READY: u32 = 8;
 
-/// Seconds without a create before a series parts with its stock, and how many files a second then.
+/// Seconds without a create before a series parts with its stock where there is little room for others', and how many
+/// files a second then.
 const PARTING: u32 = 60;
 const PARTED: usize = 64;
 

@@ -164,7 +164,9 @@ impl<'a> Worker<'a> {
         self.quarantine.retry(self.core);
         let core = self.core;
         core.most_stock.store(stock(core), Ordering::Relaxed);
-        core.part(false);
+        if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
+            core.part(false);
+        }
         core.leaves.clear_idle(core.config.clear_after, &*core.marks, || core.sync().is_ok());
         core.leaves.trim();
     }
