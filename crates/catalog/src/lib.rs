@@ -17,6 +17,7 @@ mod names;
 mod numbers;
 mod ops;
 mod record;
+mod repair;
 mod table;
 mod verify;
 
@@ -34,4 +35,5 @@ pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;
 pub use record::{Backing, Record};
+pub use repair::{Facts, Found, Mode as RepairMode, Repaired, describe_key, repair};
 pub use verify::{Finding, Report, verify};

@@ -28,6 +28,8 @@ pub(super) struct Core {
     pub wake: Condvar,
     /// Who completes what is about to be written.
     pub cut: Mutex<Option<Weak<dyn Cut>>>,
+    /// Who follows what becomes durable.
+    pub follower: Mutex<Option<Weak<dyn super::Follow>>>,
     pub options: Options,
     pub path: PathBuf,
     pub counters: Counters,
@@ -44,6 +46,7 @@ impl Core {
             progress: Condvar::new(),
             wake: Condvar::new(),
             cut: Mutex::new(None),
+            follower: Mutex::new(None),
             options,
             path,
             counters: Counters::default(),
@@ -91,6 +94,14 @@ impl Core {
             sealed = Some(state.seal());
         });
         sealed.expect("a cut takes its records")
+    }
+
+    /// Hands on what has become durable. Called in the order of commits, by whoever is flushing.
+    pub fn tell(&self, sealed: &Arc<Layer>) {
+        let follower = self.follower.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(follower) = follower {
+            follower.durable(super::Durable(Arc::clone(sealed)));
+        }
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {

@@ -37,6 +37,10 @@ impl Core {
             drop(state);
             let sealed = self.seal();
             let landed = self.write(&sealed);
+            if landed.is_ok() {
+                // Before anybody is told that it is durable, and before the next group is written.
+                self.tell(&sealed);
+            }
             state = self.state.lock();
             state.flushing = false;
             match landed {
