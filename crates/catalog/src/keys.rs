@@ -110,6 +110,11 @@ pub fn id_in(key: &[u8]) -> Option<FileId> {
     key.get(1..9).map(|bytes| FileId(u64::from_be_bytes(bytes.try_into().expect("eight bytes"))))
 }
 
+/// The file that an inode record's key is of.
+pub fn inode_of_key(key: &[u8]) -> Option<FileId> {
+    (key.len() == 9 && key[0] == INODE).then(|| id_in(key)).flatten()
+}
+
 /// Directory and name in the key of a name record.
 pub fn name_in(key: &[u8]) -> Option<(FileId, Box<[u8]>)> {
     let directory = key.get(9..17)?.try_into().ok()?;

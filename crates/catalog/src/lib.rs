@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod bound;
 mod catalog;
 mod directory;
 mod error;
@@ -25,6 +26,7 @@ pub use catalog::{Catalog, FORMAT};
 pub use error::{Error, Result};
 pub use fuzz::fuzz_decode;
 pub use inode::{Inode, State};
+pub use keys::inode_of_key;
 pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;

@@ -135,11 +135,8 @@ fn bind(model: &mut Model, facts: &Facts) {
 
 /// Backing files that no file is bound to: data goes to `lost+found`, the rest is left to the next start.
 pub(super) fn adopt(model: &mut Model, facts: &Facts) {
-    let bound: BTreeSet<(FileId, Generation)> = model
-        .records
-        .iter()
-        .filter_map(|(&id, record)| Some((id, record.backing.as_ref()?.generation)))
-        .collect();
+    let bound: BTreeSet<(FileId, Generation)> =
+        model.records.iter().filter_map(|(&id, record)| Some((id, record.backing.as_ref()?.generation))).collect();
     let mut strays: Vec<_> = facts.found.iter().filter(|(numbers, _)| !bound.contains(numbers)).collect();
     strays.sort_by_key(|(numbers, _)| (numbers.0, std::cmp::Reverse(numbers.1)));
     for (&(file, generation), found) in strays {
@@ -169,6 +166,7 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
             if found.owner.is_some() { format!("of user {uid}") } else { "its owner is not known".into() }
         ));
         model.enter(directory, name, file);
+        model.adopted += 1;
     }
 }
 

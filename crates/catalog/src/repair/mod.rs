@@ -29,6 +29,8 @@ pub struct Repaired {
     pub lost: Vec<String>,
     /// Files that were dropped: with their data, or since they were removed after the snapshot that is being rebuilt.
     pub dropped: u64,
+    /// Backing files that came to `lost+found`.
+    pub adopted: u64,
     /// Records changed, added or removed.
     pub changes: u64,
 }
@@ -46,7 +48,13 @@ pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> 
     inodes::adopt(&mut model, facts);
     counts::mend(&mut model);
     let batch = records::changes(kv, &mut model)?;
-    let mut repaired = Repaired { done: model.done, lost: model.lost, dropped: model.gone.len() as u64, changes: batch.len() as u64 };
+    let mut repaired = Repaired {
+        done: model.done,
+        lost: model.lost,
+        dropped: model.gone.len() as u64,
+        adopted: model.adopted,
+        changes: batch.len() as u64,
+    };
     if batch.is_empty() {
         return Ok(Repaired { done: Vec::new(), ..repaired });
     }

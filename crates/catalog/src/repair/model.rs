@@ -29,6 +29,8 @@ pub(super) struct Model {
     pub used: u64,
     /// Inodes that were there and are not to be missed.
     pub gone: BTreeSet<FileId>,
+    /// Backing files that came to `lost+found`.
+    pub adopted: u64,
     pub done: Vec<String>,
     pub lost: Vec<String>,
     pub owner: (u32, u32),
@@ -48,6 +50,7 @@ impl Model {
             numbers: None,
             used: 0,
             gone: BTreeSet::new(),
+            adopted: 0,
             done: Vec::new(),
             lost: Vec::new(),
             owner,

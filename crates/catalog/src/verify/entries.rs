@@ -42,10 +42,7 @@ pub(super) fn verify(kv: &dyn Kv, seen: &mut Seen, wrong: &mut dyn FnMut(String)
             Some(_) => {}
         }
         let Some(record) = seen.records.get(&dirent.file) else {
-            wrong(format!(
-                "entry '{name}' of directory {directory} names inode {}, which does not exist",
-                dirent.file
-            ));
+            wrong(format!("entry '{name}' of directory {directory} names inode {}, which does not exist", dirent.file));
             return true;
         };
         if record.kind != dirent.kind {

@@ -146,4 +146,3 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
     report.findings = found;
     Ok(report)
 }
-

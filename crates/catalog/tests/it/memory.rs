@@ -29,9 +29,12 @@ impl Kv for MemoryKv {
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
-        let map = self.dump();
-        for (key, value) in map.range(from.max(prefix).to_vec()..).take_while(|(key, _)| key.starts_with(prefix)) {
-            if !visit(key, value) {
+        let map = self.map.lock().unwrap();
+        let range = map.range(from.max(prefix).to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+        let found: Vec<_> = range.map(|(key, value)| (key.clone(), value.clone())).collect();
+        drop(map);
+        for (key, value) in found {
+            if !visit(&key, &value) {
                 break;
             }
         }

@@ -5,9 +5,7 @@ use crate::memory::{Map, MemoryKv};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
-use ullage_catalog::{
-    Backing, Catalog, Facts, Found, Inode, New, RepairMode, Repaired, XattrMode, repair, verify,
-};
+use ullage_catalog::{Backing, Catalog, Facts, Found, Inode, New, RepairMode, Repaired, XattrMode, repair, verify};
 use ullage_types::{Class, FileId, Generation, Kind, PoolId, ROOT, Timestamp};
 
 fn at(seconds: i64) -> Timestamp {
@@ -166,8 +164,11 @@ fn each_record_deleted_is_found_and_made_again() {
                 assert_eq!(tree.len(), whole.len() - 1);
             }
             // Whether it was removed or lost cannot be told: it is kept.
-            (b'o', _) => assert!(tree.keys().any(|name| name.starts_with("/lost+found/#")), "{tree:?}"),
-            (b'i', _) if !whole.values().any(|(id, _, _)| key[1..] == id.to_be_bytes()) && key[1..] != ROOT.0.to_be_bytes() => {
+            (b'o', _) => assert_eq!(ids(&tree, Kind::Regular).len(), ids(&whole, Kind::Regular).len() + 1, "{tree:?}"),
+            (b'i', _)
+                if !whole.values().any(|(id, _, _)| key[1..] == id.to_be_bytes())
+                    && key[1..] != ROOT.0.to_be_bytes() =>
+            {
                 assert!(tree.keys().any(|name| name.starts_with("/lost+found/#")), "{what}: {tree:?}");
             }
             (b'i', _) => {
@@ -188,7 +189,7 @@ fn each_byte_flipped_loses_no_file_that_has_its_data() {
     let whole = mend(map, facts).1;
     for (key, value) in map {
         for byte in 0..value.len() {
-            for flip in [1, 0x80, 0xff] {
+            for flip in [1, 0xff] {
                 let mut damaged = map.clone();
                 damaged.get_mut(key).unwrap()[byte] ^= flip;
                 let what = format!("{}, byte {byte} ^ {flip:#x}", ullage_catalog::describe_key(key));
@@ -257,7 +258,9 @@ fn a_catalog_of_a_later_version_is_refused_unchanged() {
     let mut later = map.clone();
     later.insert(b"S".to_vec(), 9u32.to_le_bytes().to_vec());
     let kv = MemoryKv::new(later.clone());
-    let newer = |error: ullage_catalog::Error| matches!(error, ullage_catalog::Error::Kv(ullage_kv::Error::Newer { found: 9, .. }));
+    let newer = |error: ullage_catalog::Error| {
+        matches!(error, ullage_catalog::Error::Kv(ullage_kv::Error::Newer { found: 9, .. }))
+    };
     assert!(newer(repair(&kv, facts, (0, 0), at(8)).unwrap_err()));
     assert!(newer(verify(&kv).unwrap_err()));
     assert_eq!(kv.dump(), later);

@@ -96,7 +96,7 @@ impl Core {
         sealed.expect("a cut takes its records")
     }
 
-    /// Hands on what has become durable. Called in the order of commits, by whoever is flushing.
+    /// Hands on what is durable and now in the engine, in the order of commits: off the path of whoever waits for a sync.
     pub fn tell(&self, sealed: &Arc<Layer>) {
         let follower = self.follower.lock().as_ref().and_then(Weak::upgrade);
         if let Some(follower) = follower {

@@ -37,10 +37,6 @@ impl Core {
             drop(state);
             let sealed = self.seal();
             let landed = self.write(&sealed);
-            if landed.is_ok() {
-                // Before anybody is told that it is durable, and before the next group is written.
-                self.tell(&sealed);
-            }
             state = self.state.lock();
             state.flushing = false;
             match landed {
@@ -86,10 +82,12 @@ impl Core {
     }
 
     /// Brings a layer that no log file can hold straight into the engine, where one batch is atomic too.
-    fn apply_past_log(&self, sealed: &Layer) -> Result<(), Error> {
+    fn apply_past_log(&self, sealed: &Arc<Layer>) -> Result<(), Error> {
         let guard = self.applying.lock();
         self.apply_locked(false, &guard)?;
         self.engine.apply(&sealed.changes(), sealed.last)?;
-        self.engine.persist()
+        self.engine.persist()?;
+        self.tell(sealed);
+        Ok(())
     }
 }

@@ -17,9 +17,9 @@ const MAGIC: &[u8; 8] = b"ULLKVTL\x01";
 /// Compression level.
 const LEVEL: i32 = 3;
 
-/// Told of every group of commits when it has become durable, in order.
+/// Told of every group of commits when it is durable and has reached the engine, in order.
 pub trait Follow: Send + Sync {
-    /// Called while nobody else can write: it is to keep what it is given, and no more.
+    /// Called while nothing else enters the engine: it is to keep what it is given, and no more.
     fn durable(&self, changes: Durable);
 }
 
@@ -136,7 +136,7 @@ impl Tail {
 }
 
 impl Store {
-    /// Tells `follower` of everything that becomes durable from now on, as long as it lives.
+    /// Tells `follower` of everything that enters the engine from now on, as long as it lives.
     pub fn follow(&self, follower: Weak<dyn Follow>) {
         *self.core.follower.lock() = Some(follower);
     }

@@ -7,3 +7,5 @@ mod crash;
 mod hazards;
 mod input;
 mod pools;
+mod rebuild;
+mod repair;
