@@ -7,5 +7,6 @@ mod crash;
 mod hazards;
 mod input;
 mod pools;
+mod power;
 mod rebuild;
 mod repair;
