@@ -165,7 +165,9 @@ fn drop_damaged(store: &Store) -> Result<Vec<String>> {
     }
     let mut batch = Batch::new();
     let done = damaged.iter().map(|key| format!("{} failed its checksum and was dropped", describe_key(key))).collect();
-    damaged.into_iter().for_each(|key| batch.del(key));
+    for key in damaged {
+        batch.del(key);
+    }
     store.commit(batch)?;
     store.checkpoint()?;
     Ok(done)

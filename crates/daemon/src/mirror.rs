@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
-use ullage_kv::{Durable, Follow, Kv, Seq, Store, Tail};
+use ullage_kv::{Durable, Follow, Seq, Store, Tail};
 
 /// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
 const WAITING_MAX: usize = 32 << 20;

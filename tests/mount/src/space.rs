@@ -104,6 +104,12 @@ impl Space {
         status["pid"].as_u64().expect("the status has a pid") as u32
     }
 
+    /// Whether data moves in the kernel, as `status` says.
+    #[track_caller]
+    pub fn uses_passthrough(&self) -> bool {
+        ullage(["status".as_ref(), self.mount.as_os_str(), "--json".as_ref()]).json()["passthrough"] == true
+    }
+
     /// Kills the daemon. The dead mount stays.
     #[track_caller]
     pub fn kill(&self) {

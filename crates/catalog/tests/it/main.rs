@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bed;
+mod faults;
 mod memory;
 mod model;
 mod named;

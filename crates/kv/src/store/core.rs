@@ -145,7 +145,9 @@ impl Core {
     /// As [`Core::poison`], for whoever holds the lock already.
     pub fn poison_locked(&self, state: &mut State, error: Error) -> Error {
         if state.poisoned.is_none() {
-            tracing::error!(path = %self.path.display(), %error, "the catalog takes no more writes");
+            tracing::error!(path = %self.path.display(), %error,
+                "the catalog takes no more writes: the space is read-only until it is unmounted, its disk mended, and it \
+                 is mounted again");
             state.poisoned = Some(error.to_string());
         }
         self.progress.notify_all();
