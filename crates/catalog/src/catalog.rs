@@ -215,7 +215,7 @@ impl Drop for Catalog {
     }
 }
 
-fn check_format(superblock: &[u8]) -> Result<()> {
+pub(crate) fn check_format(superblock: &[u8]) -> Result<()> {
     match superblock.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes) {
         Some(FORMAT) => Ok(()),
         Some(found) => Err(ullage_kv::Error::Newer { found, known: FORMAT }.into()),

@@ -85,6 +85,11 @@ pub trait Engine: Send + Sync {
     /// Makes everything applied so far durable.
     fn persist(&self) -> Result<(), Error>;
 
+    /// The keys of all values that are not what was written.
+    fn damaged(&self) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(Vec::new())
+    }
+
     /// What the last surviving `apply` recorded.
     fn applied(&self) -> Result<Seq, Error>;
 }

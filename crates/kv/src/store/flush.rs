@@ -147,10 +147,12 @@ impl Core {
     }
 
     /// Brings a layer that no log file can hold straight into the engine, where one batch is atomic too.
-    fn apply_past_log(&self, sealed: &Layer) -> Result<(), Error> {
+    fn apply_past_log(&self, sealed: &Arc<Layer>) -> Result<(), Error> {
         let guard = self.applying.lock();
         self.apply_locked(false, &guard)?;
         self.engine.apply(&sealed.changes(), sealed.last)?;
-        self.engine.persist()
+        self.engine.persist()?;
+        self.tell(sealed);
+        Ok(())
     }
 }

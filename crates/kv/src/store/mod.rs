@@ -3,6 +3,7 @@
 mod apply;
 mod core;
 mod flush;
+mod follow;
 mod format;
 mod keeper;
 mod open;
@@ -12,6 +13,7 @@ mod snapshot;
 mod state;
 mod stats;
 
+pub use self::follow::{Durable, Follow, Tail};
 pub use self::options::{Canary, EngineKind, Options};
 pub use self::stats::Stats;
 

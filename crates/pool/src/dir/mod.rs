@@ -18,6 +18,7 @@ mod record;
 mod retire;
 mod series;
 mod stats;
+mod survey;
 mod suspects;
 mod worker;
 
@@ -25,6 +26,7 @@ pub use config::{PoolConfig, Uuid};
 pub use probe::Abilities;
 pub use record::Annotation;
 pub use stats::Stats;
+pub use survey::{Survey, Surveyed};
 
 use self::core::Core;
 use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
