@@ -12,3 +12,4 @@ pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveye
 pub use error::Error;
 pub use null::NullPool;
 pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
+pub use sys::{Lease, probe_lease};
