@@ -49,10 +49,11 @@ impl Catalog {
             }
         };
         let table = Arc::new(Table::new());
-        let root = load(&*kv, &table, ROOT, None)?.ok_or_else(|| Error::Damaged("there is no root".into()))?;
+        let ledger = Ledger::load(&*kv)?;
+        let root = load(&*kv, &ledger, &table, ROOT, None)?.ok_or_else(|| Error::Damaged("there is no root".into()))?;
         table.enter(&root);
         let catalog = Arc::new(Self {
-            ledger: Ledger::load(&*kv)?,
+            ledger,
             numbers: Arc::new(CatalogNumbers::open(kv.clone())?),
             gate: RwLock::new(()),
             waiting: Mutex::default(),
@@ -125,7 +126,7 @@ impl Catalog {
         }
         while let Some(id) = missing.pop() {
             let loaded = self.table.find_or(id, || {
-                let inode = load(&*self.kv, &self.table, id, above.clone())?.ok_or(Lost::Gone)?;
+                let inode = load(&*self.kv, &self.ledger, &self.table, id, above.clone())?.ok_or(Lost::Gone)?;
                 let stands =
                     !inode.is_directory() || above.as_ref().is_some_and(|a| a.id == inode.lock().record.parent);
                 if stands { Ok(inode) } else { Err(Lost::Moved(inode)) }
@@ -236,9 +237,15 @@ pub(crate) fn read_record(kv: &dyn Kv, file: FileId) -> Result<Option<Record>> {
     kv.get(&keys::inode(file))?.map(|bytes| Record::decode(file, &bytes)).transpose()
 }
 
-fn load(kv: &dyn Kv, table: &Arc<Table>, file: FileId, parent: Option<Arc<Inode>>) -> Result<Option<Arc<Inode>>> {
+fn load(
+    kv: &dyn Kv,
+    ledger: &Ledger,
+    table: &Arc<Table>,
+    file: FileId,
+    parent: Option<Arc<Inode>>,
+) -> Result<Option<Arc<Inode>>> {
     let Some(record) = read_record(kv, file)? else { return Ok(None) };
-    let totals = if record.kind == Kind::Directory { Totals::load(kv, file)? } else { Totals::default() };
+    let totals = if record.kind == Kind::Directory { ledger.totals(kv, file)? } else { Totals::default() };
     Ok(Some(Arc::new(Inode::new(file, record, Directory::default(), parent, totals, Arc::downgrade(table)))))
 }
 

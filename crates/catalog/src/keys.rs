@@ -1,5 +1,6 @@
 //! The keys of the catalog. Numbers are big-endian, so that order by bytes is order by number.
 
+use crate::limits::Subject;
 use ullage_types::FileId;
 
 /// The superblock: format, space, root.
@@ -20,6 +21,8 @@ pub const XATTR: u8 = b'x';
 pub const ORPHAN: u8 = b'o';
 /// Prefix of the names of files with several.
 pub const NAME: u8 = b'n';
+/// Prefix of limits.
+pub const LIMIT: u8 = b'l';
 /// Prefix of the marks of leaf directories in the pools.
 pub const MARK: u8 = b'm';
 
@@ -103,6 +106,32 @@ pub fn mark(pool: u16, leaf: &[u8]) -> Vec<u8> {
     let mut key = marks(pool);
     key.extend_from_slice(leaf);
     key
+}
+
+/// A limit.
+pub fn limit(subject: Subject) -> Vec<u8> {
+    let mut key = vec![LIMIT];
+    match subject {
+        Subject::User(uid) => {
+            key.push(b'u');
+            key.extend_from_slice(&uid.to_be_bytes());
+        }
+        Subject::Directory(file) => {
+            key.push(b'd');
+            key.extend_from_slice(&file.0.to_be_bytes());
+        }
+    }
+    key
+}
+
+/// What the limit with this key is on.
+pub fn subject_in(key: &[u8]) -> Option<Subject> {
+    let (kind, rest) = key.get(1..)?.split_first()?;
+    match kind {
+        b'u' => Some(Subject::User(u32::from_be_bytes(rest.try_into().ok()?))),
+        b'd' => Some(Subject::Directory(FileId(u64::from_be_bytes(rest.try_into().ok()?)))),
+        _ => None,
+    }
 }
 
 /// The file id in an inode, orphan, entries or names key.

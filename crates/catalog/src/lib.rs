@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod account;
 mod catalog;
 mod directory;
 mod error;
@@ -12,6 +13,7 @@ mod fuzz;
 mod inode;
 mod keys;
 mod ledger;
+mod limits;
 mod marks;
 mod names;
 mod numbers;
@@ -25,6 +27,7 @@ pub use error::{Error, Result};
 pub use fuzz::fuzz_decode;
 pub use inode::{Inode, State};
 pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
+pub use limits::{Bound, Limit, LimitNow, Subject};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
 pub use ops::after;
