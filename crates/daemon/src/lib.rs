@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod control;
 mod error;
+mod limit;
 mod messages;
 mod mount;
 mod mountpoint;
@@ -21,7 +22,10 @@ pub use check::{CheckReport, check};
 pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
-pub use messages::{Answer, ClassUse, DuReport, PoolReport, Request, SpaceUse, StatReport, StatusReport};
+pub use messages::{
+    Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
+    StatReport, StatusReport,
+};
 pub use mount::{ServeOptions, TransportChoice};
 pub use open::OpenSpace;
 pub use serve::{Serving, serve};

@@ -12,4 +12,6 @@ pub mod recount;
 pub mod run;
 pub mod space;
 mod sys;
+
+pub use sys::ring_write;
 pub mod watchdog;

@@ -6,4 +6,5 @@ mod commands;
 mod crash;
 mod hazards;
 mod input;
+mod limits;
 mod pools;
