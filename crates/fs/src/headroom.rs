@@ -279,8 +279,20 @@ impl Space {
         writers > 0 || handles > 0 || !self.is_settled(&mut open)
     }
 
+    /// The same for a file or all below a directory, looked at again for a moment: the end of a handle may be on its way.
+    pub(crate) fn stays_unseen(&self, inode: &Arc<Inode>) -> bool {
+        const TRIES: u32 = 20;
+        (0..TRIES).all(|_| {
+            let unseen = self.holds_unseen(inode);
+            if unseen {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            unseen
+        })
+    }
+
     /// Whether a file, or one below a directory, may be written to without being seen here.
-    pub(crate) fn holds_unseen(&self, inode: &Arc<Inode>) -> bool {
+    fn holds_unseen(&self, inode: &Arc<Inode>) -> bool {
         if inode.kind == Kind::Regular {
             return self.nodes.find(inode.id).is_some_and(|node| self.is_unseen(&node));
         }
@@ -297,7 +309,7 @@ impl Space {
 
     /// EXDEV when a move would bring a file under a limit that something still writes to unseen; programs then copy it.
     pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
-        if self.catalog.differ_in_limits(from, to) && self.holds_unseen(file) { Err(Errno::EXDEV) } else { Ok(()) }
+        if self.catalog.differ_in_limits(from, to) && self.stays_unseen(file) { Err(Errno::EXDEV) } else { Ok(()) }
     }
 
     /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many

@@ -50,7 +50,7 @@ impl Space {
             && inode.kind == Kind::Regular
             && inode.record().uid != uid
             && self.catalog.is_user_bounded(uid)
-            && self.holds_unseen(inode)
+            && self.stays_unseen(inode)
         {
             return Err(Errno::EBUSY);
         }

@@ -80,7 +80,9 @@ pub fn until_full(mut step: impl FnMut(u64) -> io::Result<()>) -> u64 {
 
 /// Blocks of all backing files, in bytes.
 pub fn in_pool(space: &Space) -> u64 {
-    let files = listing(&space.pool());
+    let mut files = listing(&space.pool());
+    // The pool's own marker is no backing file.
+    files.retain(|(path, _)| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     files
         .iter()
         .filter_map(|(path, _)| path.symlink_metadata().ok())
@@ -97,7 +99,10 @@ pub fn assert_filled(dir: &Path, limit: u64, slack: u64, how: &str) {
     assert!(used + slack >= limit, "{how}: refused with {} bytes left", limit - used);
 }
 
-/// What the whole space is charged.
-pub fn told(space: &Space) -> u64 {
-    ullage_mount_tests::recount::told(&space.mount).bytes
+/// What stat(2) says of all regular files of a space, each counted once.
+pub fn in_files(space: &Space) -> u64 {
+    let mut seen = std::collections::HashSet::new();
+    let files = listing(&space.mount);
+    let files = files.iter().filter_map(|(path, _)| path.symlink_metadata().ok());
+    files.filter(|meta| meta.is_file() && seen.insert(meta.ino())).map(|meta| meta.blocks() * 512).sum()
 }

@@ -16,6 +16,7 @@ fn the_size_of_a_space_is_set_shown_and_kept() {
     assert_eq!(statfs.f_blocks * statfs.f_frsize, 2 << 20);
     assert_eq!(statfs.f_bavail * statfs.f_frsize, (2 << 20) - 4096);
     fs::write(space.path("file"), vec![1; 1 << 20]).unwrap();
+    space.compare_du(&space.mount);
     let df = ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
     assert_eq!((&df["size"], &df["used"]), (&(2u64 << 20).into(), &((1u64 << 20) + 4096).into()), "{df}");
     assert_eq!(df["free"], (1u64 << 20) - 4096);

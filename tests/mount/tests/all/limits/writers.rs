@@ -4,7 +4,7 @@ use super::bed::{Below, assert_filled, in_pool, limited};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::space::Space;
@@ -32,6 +32,15 @@ fn fill(dir: &Path) {
     });
 }
 
+/// Tells its end however it came.
+struct Told<'a>(&'a AtomicBool);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 fn fill_watched(space: &Space, dir: &Path, most: u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -42,9 +51,27 @@ fn fill_watched(space: &Space, dir: &Path, most: u64) {
                 assert!(used <= most, "{} bytes past the limit for a moment", used - most);
             }
         });
+        let _told = Told(&done);
         fill(dir);
-        done.store(true, Relaxed);
     });
+}
+
+/// Processes that do nothing but that, as fast as they can.
+struct Spinners(Vec<Child>);
+
+impl Spinners {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()).collect())
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        for spinner in &mut self.0 {
+            let _ = spinner.kill();
+            let _ = spinner.wait();
+        }
+    }
 }
 
 fn sixteen(below: Below) {
@@ -84,13 +111,9 @@ fn sixteen_writers_stop_at_the_limit_of_a_starved_machine() {
     let space = Below::Tmpfs.space();
     let room = 8 << 20;
     let dir = limited(&space, "box", room);
-    let mut spinners: Vec<_> =
-        (0..64).map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()).collect();
+    let spinners = Spinners::new(64);
     fill_watched(&space, &dir, room);
-    for spinner in &mut spinners {
-        spinner.kill().unwrap();
-        spinner.wait().unwrap();
-    }
+    drop(spinners);
     assert_filled(&dir, room, 0, "starved");
     space.down_and_check();
 }
