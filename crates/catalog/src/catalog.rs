@@ -49,11 +49,12 @@ impl Catalog {
             }
         };
         let table = Arc::new(Table::new());
+        let ledger = Ledger::load(&*kv)?;
         let record = read_record(&*kv, ROOT)?.ok_or_else(|| Error::Damaged("there is no root".into()))?;
-        let root = load(&*kv, &table, ROOT, record, None)?;
+        let root = load(&*kv, &ledger, &table, ROOT, record, None)?;
         table.enter(&root);
         let catalog = Arc::new(Self {
-            ledger: Ledger::load(&*kv)?,
+            ledger,
             numbers: Arc::new(CatalogNumbers::open(kv.clone())?),
             gate: RwLock::new(()),
             waiting: Mutex::default(),
@@ -139,7 +140,7 @@ impl Catalog {
         while let Some((id, absent, record)) = missing.pop() {
             let loaded = self.table.find_or(id, absent, |stands| {
                 let record = if stands { record } else { read_record(&*self.kv, id)?.ok_or(Lost::Gone)? };
-                let inode = load(&*self.kv, &self.table, id, record, above.clone())?;
+                let inode = load(&*self.kv, &self.ledger, &self.table, id, record, above.clone())?;
                 let stands =
                     !inode.is_directory() || above.as_ref().is_some_and(|a| a.id == inode.lock().record.parent);
                 if stands { Ok(inode) } else { Err(Lost::Moved(inode)) }
@@ -253,12 +254,13 @@ pub(crate) fn read_record(kv: &dyn Kv, file: FileId) -> Result<Option<Record>> {
 /// The file of a record, in memory.
 fn load(
     kv: &dyn Kv,
+    ledger: &Ledger,
     table: &Arc<Table>,
     file: FileId,
     record: Record,
     parent: Option<Arc<Inode>>,
 ) -> Result<Arc<Inode>> {
-    let totals = if record.kind == Kind::Directory { Totals::load(kv, file)? } else { Totals::default() };
+    let totals = if record.kind == Kind::Directory { ledger.totals(kv, file)? } else { Totals::default() };
     Ok(Arc::new(Inode::new(file, record, Directory::default(), parent, totals, Arc::downgrade(table))))
 }
 

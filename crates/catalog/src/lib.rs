@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod account;
 mod bound;
 mod catalog;
 mod directory;
@@ -13,6 +14,7 @@ mod fuzz;
 mod inode;
 mod keys;
 mod ledger;
+mod limits;
 mod marks;
 mod names;
 mod numbers;
@@ -28,6 +30,7 @@ pub use fuzz::fuzz_decode;
 pub use inode::{Inode, State};
 pub use keys::inode_of_key;
 pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
+pub use limits::{Bound, Limit, LimitNow, Subject};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
 pub use ops::after;

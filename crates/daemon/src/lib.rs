@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod error;
 mod facts;
+mod limit;
 mod messages;
 mod mirror;
 mod mount;
@@ -25,7 +26,10 @@ pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;
-pub use messages::{Answer, ClassUse, DuReport, PoolReport, Request, SpaceUse, StatReport, StatusReport};
+pub use messages::{
+    Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
+    StatReport, StatusReport,
+};
 pub use mount::{ServeOptions, TransportChoice};
 pub use open::OpenSpace;
 pub use rebuild::{RebuildReport, rebuild};

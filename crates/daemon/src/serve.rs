@@ -5,7 +5,7 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Result, SpaceSettings, State, control, mountpoint, report};
+use crate::{Result, SpaceSettings, State, control, limit, mountpoint, report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +76,9 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Status => status(&open, &mount, &own, &mountpoint, started),
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
+        Request::Limits => limit::list(&open.space, &mountpoint, peer),
+        Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
+        Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
             Ok(()) => Answer::Done,
             Err(error) => report::refuse(std::io::Error::from_raw_os_error(error.0)),

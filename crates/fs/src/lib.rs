@@ -8,6 +8,8 @@ mod attributes;
 mod clock;
 mod errno;
 mod filesystem;
+mod headroom;
+mod holes;
 mod node;
 mod open_file;
 mod ops;
@@ -17,6 +19,7 @@ mod reaper;
 mod recover;
 mod settle;
 mod space;
+mod sys;
 
 pub use api::*;
 pub use clock::now;

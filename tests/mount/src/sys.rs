@@ -37,6 +37,18 @@ pub fn copy(at: *mut u8, offset: usize, data: &[u8]) {
     unsafe { at.add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
 }
 
+/// One write by io_uring at an offset; gives back how much was written.
+pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usize> {
+    let mut ring = io_uring::IoUring::new(2)?;
+    let descriptor = io_uring::types::Fd(std::os::fd::AsRawFd::as_raw_fd(file));
+    let entry = io_uring::opcode::Write::new(descriptor, data.as_ptr(), data.len() as u32).offset(offset).build();
+    // SAFETY: `data` and `file` outlive the request, whose end is waited for below.
+    unsafe { ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    let result = ring.completion().next().map_or(-libc::EIO, |entry| entry.result());
+    usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result))
+}
+
 /// msync(2), waiting.
 pub fn sync(at: *mut u8, length: usize) -> std::io::Result<()> {
     // SAFETY: `map` gave the address with this length.

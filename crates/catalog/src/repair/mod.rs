@@ -90,6 +90,7 @@ pub fn describe_key(key: &[u8]) -> String {
         }
         Some(&keys::NAME) => format!("a name record of inode {id}"),
         Some(&keys::ORPHAN) => format!("the record of inode {id} among the files without a name"),
+        Some(&keys::LIMIT) => "a limit".into(),
         Some(&keys::MARK) => "the mark of a leaf directory".into(),
         _ => "a record of no known kind".into(),
     }

@@ -2,6 +2,7 @@
 
 use crate::catalog::check_format;
 use crate::directory::{Dirent, FIRST_COOKIE};
+use crate::limits::{Limit, Subject};
 use crate::record::Record;
 use crate::{Error, Result, keys};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ pub(super) struct Model {
     /// Directories that have totals: a hint of what an inode was.
     pub totalled: BTreeSet<FileId>,
     pub marks: BTreeSet<(u16, Vec<u8>)>,
+    pub limits: BTreeMap<Subject, Limit>,
     pub numbers: Option<u64>,
     /// Numbers seen anywhere are below this.
     pub used: u64,
@@ -47,6 +49,7 @@ impl Model {
             xattrs: BTreeMap::new(),
             totalled: BTreeSet::new(),
             marks: BTreeSet::new(),
+            limits: BTreeMap::new(),
             numbers: None,
             used: 0,
             gone: BTreeSet::new(),
@@ -101,6 +104,11 @@ impl Model {
             (keys::TOTALS, Some(id)) => drop(self.totalled.insert(id)),
             (keys::MARK, _) if rest.len() > 2 && value.is_empty() => {
                 self.marks.insert((u16::from_be_bytes([rest[0], rest[1]]), rest[2..].to_vec()));
+            }
+            (keys::LIMIT, _) => {
+                if let (Some(subject), Some(limit)) = (keys::subject_in(key), Limit::decode(value)) {
+                    self.limits.insert(subject, limit);
+                }
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 use super::model::Model;
 use crate::catalog::FORMAT;
 use crate::ledger::{TotalsNow, encode_charges};
+use crate::limits::Subject;
 use crate::{Result, keys};
 use std::collections::BTreeMap;
 use ullage_kv::Kv;
@@ -63,6 +64,7 @@ fn summarize(model: &mut Model, seen: &BTreeMap<(u8, bool), u64>) {
             (keys::XATTR, _) => format!("{count} extended attributes of files that do not exist were dropped"),
             (b'N', _) => "the counter of numbers was set above all that were used".into(),
             (keys::MARK, false) => format!("{count} marks of leaf directories that cannot be read were dropped"),
+            (keys::LIMIT, _) => format!("{count} limits that cannot be read, or are on nothing, were dropped"),
             (keys::INODE | keys::ENTRY | keys::MARK | b'S', _) => continue,
             _ => format!("{count} records of no known kind were dropped"),
         };
@@ -94,6 +96,11 @@ fn due(model: &Model) -> BTreeMap<Vec<u8>, Vec<u8>> {
     }
     for (pool, leaf) in &model.marks {
         due.insert(keys::mark(*pool, leaf), Vec::new());
+    }
+    for (&subject, limit) in &model.limits {
+        if !matches!(subject, Subject::Directory(id) if !model.is_directory(id)) {
+            due.insert(keys::limit(subject), limit.encode());
+        }
     }
     totals(model, &mut due);
     due

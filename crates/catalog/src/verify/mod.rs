@@ -143,6 +143,8 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
     report.orphans = seen.orphans.len() as u64;
     entries::verify_attributes(kv, &seen, &mut wrong)?;
     totals::verify(kv, &seen, &mut wrong)?;
+    let is_directory = |file| seen.records.get(&file).is_some_and(|record| record.kind == Kind::Directory);
+    crate::limits::verify(kv, is_directory, &mut wrong)?;
     report.findings = found;
     Ok(report)
 }

@@ -4,6 +4,7 @@
 
 mod bed;
 mod faults;
+mod limits;
 mod memory;
 mod model;
 mod named;

@@ -8,6 +8,7 @@ mod errors;
 mod fixtures;
 mod hazards;
 mod input;
+mod limits;
 mod pools;
 mod power;
 mod rebuild;
