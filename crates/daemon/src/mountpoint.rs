@@ -18,7 +18,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
     match std::fs::metadata(mountpoint) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if is_dead(&error) => {
             tracing::info!("clearing the dead mount at {}", mountpoint.display());
             clear(mountpoint)?;
             return prepare(mountpoint, state);
@@ -65,6 +65,12 @@ fn has_ended(pid: u32) -> bool {
     let ended = |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(ended)
+}
+
+/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
+fn is_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Takes away a mount that nobody serves.

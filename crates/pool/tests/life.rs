@@ -114,12 +114,15 @@ fn many_threads_get_files_of_their_own() {
                 });
             }
         });
+        // A process that another test is just starting may hold files open for a moment.
+        until("nothing is in quarantine", || opened.pool.stats().in_quarantine == 0);
         opened.pool.close().unwrap();
-        assert_eq!(files(path).len(), 80, "{kind}");
+        assert_eq!(files(path).len() - opened.pool.stats().in_quarantine as usize, 80, "{kind}");
         let description = opened.pool.describe();
         let expected = Abilities {
             reflink: matches!(kind, "xfs" | "btrfs"),
             leases: true,
+            ordered: true,
             direct_io: description.abilities.direct_io,
             xattrs: true,
         };

@@ -19,6 +19,8 @@ pub(super) struct Core {
     /// None when nothing is to survive. Locked only by who set `State::flushing`.
     pub log: Option<Mutex<Log>>,
     pub log_capacity_bytes: u64,
+    /// See [`crate::Kv::device`].
+    pub device: Option<u64>,
     pub state: Mutex<State>,
     /// Held while layers are brought into the engine. Taken before `state`, never while holding it.
     pub applying: Mutex<()>,
@@ -39,6 +41,7 @@ impl Core {
     pub fn new(engine: Box<dyn Engine>, log: Option<Log>, newest: Seq, options: Options, path: PathBuf) -> Self {
         Self {
             engine,
+            device: log.as_ref().and_then(Log::device),
             log_capacity_bytes: log.as_ref().map_or(0, Log::capacity_bytes),
             log: log.map(Mutex::new),
             state: Mutex::new(State::new(newest)),

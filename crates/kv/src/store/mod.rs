@@ -99,6 +99,24 @@ impl Kv for Store {
         self.core.flush(upto)
     }
 
+    fn write_out(&self, upto: Seq) -> Result<Seq, Error> {
+        self.core.counters.syncs.fetch_add(1, Relaxed);
+        self.core.write_out(upto)
+    }
+
+    fn flushed(&self, written: Seq) {
+        self.core.flushed(written);
+    }
+
+    fn flush_failed(&self, error: &std::io::Error) {
+        let source = std::io::Error::new(error.kind(), error.to_string());
+        self.core.poison(Error::Io { doing: "flush the log of", path: self.core.path.clone(), source });
+    }
+
+    fn device(&self) -> Option<u64> {
+        self.core.device
+    }
+
     fn newest(&self) -> Seq {
         self.core.state.lock().newest
     }
