@@ -160,7 +160,7 @@ impl Writer {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let of = Generation::parse(&name);
                 let kept = of.is_none() || of.as_ref() == Some(newest) || of == before;
-                if !kept || name.ends_with(".new") {
+                if !kept || entry.path().extension().is_some_and(|ending| ending == "new") {
                     let _ = fs::remove_file(entry.path());
                 }
             }
@@ -200,7 +200,9 @@ impl Write for Copies {
                 false
             }
         });
-        failed.into_iter().for_each(|(path, error)| self.fail(&path, error));
+        for (path, error) in failed {
+            self.fail(&path, error);
+        }
         if self.files.is_empty() {
             let why = self.failed.as_ref().map_or_else(|| "no pool".to_owned(), |(_, error)| error.to_string());
             return Err(io::Error::other(why));
