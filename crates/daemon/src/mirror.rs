@@ -1,8 +1,8 @@
 //! The catalog's copy in the pools: a snapshot, and tails of what changed since, written by a thread of its own
 //! (DESIGN, invariant 6).
 //!
-//! `POOL/.ullage-mirror` holds `space.toml` and generations, each a snapshot `SECONDS-NONCE.snapshot` and its tails
-//! `SECONDS-NONCE.1.tail`, `….2.tail` in order. Each file is written under another name, flushed, and renamed, so that one
+//! `POOL/.ullage-mirror` holds `space.toml` and generations, each a snapshot `TIME-NONCE.snapshot` and its tails
+//! `TIME-NONCE.1.tail`, `….2.tail` in order. Each file is written under another name, flushed, and renamed, so that one
 //! that is there is whole. The newest two generations are kept. A tail costs what changed; a new snapshot is begun when
 //! the tails together have outgrown the last one, so that all writing stays within a small multiple of what changes.
 

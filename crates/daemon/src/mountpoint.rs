@@ -38,12 +38,6 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
     Ok(())
 }
 
-/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
-fn is_dead(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
 /// Whether a daemon serves this state. One that is just ending, killed maybe, still has its socket: it is waited for, and so
 /// is the end of its process, since until then it has the catalog and the pools locked.
 fn is_up(state: &State) -> Result<bool> {
@@ -71,6 +65,12 @@ fn has_ended(pid: u32) -> bool {
     let ended = |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(ended)
+}
+
+/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
+fn is_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Takes away a mount that nobody serves.

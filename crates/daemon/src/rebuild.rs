@@ -107,14 +107,14 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
         given.push((pool, survey.pool().to_string()));
     }
     let space = space.ok_or_else(|| Error::Refused("name every pool of the space with --pool NAME=PATH".into()))?;
-    let mut newest: Option<(u64, SpaceSettings)> = None;
+    let mut newest: Option<(Option<Generation>, SpaceSettings)> = None;
     for (pool, _) in &given {
         let Some(settings) = read_settings(&pool.path).filter(|settings| settings.uuid == space.to_string()) else {
             continue;
         };
-        let seconds = generations(&pool.path).1.first().map_or(0, Generation::seconds);
-        if newest.as_ref().is_none_or(|(other, _)| *other < seconds) {
-            newest = Some((seconds, settings));
+        let begun = generations(&pool.path).1.into_iter().next();
+        if newest.as_ref().is_none_or(|(other, _)| *other < begun) {
+            newest = Some((begun, settings));
         }
     }
     let fresh: Vec<PoolSettings> = given.iter().map(|(pool, _)| pool.clone()).collect();

@@ -142,7 +142,8 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
     for (&(file, generation), found) in strays {
         let mark = (found.pool.0, leaf(&found.locator).to_vec());
         let expected = facts.mode == Mode::Repair && model.marks.contains(&mark);
-        let holds = found.size > 0 || found.owner.is_some();
+        // Empty ones are mostly spare files of the pool, which keep the owner of the last one.
+        let holds = found.size > 0;
         if expected {
             continue;
         }

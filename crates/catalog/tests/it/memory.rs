@@ -64,6 +64,18 @@ impl Kv for MemoryKv {
         Ok(())
     }
 
+    fn write_out(&self, _: Seq) -> Result<Seq, Error> {
+        Ok(Seq(1))
+    }
+
+    fn flushed(&self, _: Seq) {}
+
+    fn flush_failed(&self, _: &std::io::Error) {}
+
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
     fn newest(&self) -> Seq {
         Seq(1)
     }

@@ -50,7 +50,7 @@ fn sound() -> &'static (Map, Facts) {
         }
         for (n, file) in files.iter().enumerate() {
             let grow = |record: &mut ullage_catalog::Record| {
-                (record.size, record.blocks) = (1000 * n as u64, 8);
+                (record.size, record.blocks) = (1000 * (n as u64 + 1), 8);
                 Ok(())
             };
             catalog.update(file, grow).unwrap();
@@ -62,6 +62,11 @@ fn sound() -> &'static (Map, Facts) {
         catalog.set_xattr(&files[1], b"user.a", b"value", XattrMode::Any, at(4), |_| {}).unwrap();
         catalog.set_xattr(&lower, b"user.b", &[1; 300], XattrMode::Any, at(4), |_| {}).unwrap();
         let open = make(&lower, "removed-while-open", Kind::Regular, 5);
+        let grow = |record: &mut ullage_catalog::Record| {
+            (record.size, record.blocks) = (77, 8);
+            Ok(())
+        };
+        catalog.update(&open, grow).unwrap();
         catalog.unlink(&lower, b"removed-while-open", at(5)).unwrap();
         files.push(open.clone());
         catalog.marks(PoolId(0)).unwrap().mark(b"2-512/001.0/000").unwrap();
@@ -278,12 +283,12 @@ fn what_changed_since_a_snapshot_is_read_from_the_pools() {
     (grown.size, grown.blocks) = (77_777, 160);
     let found = Found { owner: Some((Class::Elastic, 77, 78)), ..grown.clone() };
     now.found.insert((FileId(500), Generation(500)), found.clone());
-    now.found.insert((FileId(501), Generation(501)), Found { size: 0, blocks: 0, owner: None, ..found });
+    now.found.insert((FileId(501), Generation(501)), Found { size: 0, blocks: 0, ..found });
     let (repaired, tree) = mend(map, &now);
     assert_eq!((repaired.dropped, repaired.lost.len()), (1, 0), "{repaired:?}");
     assert!(!tree.contains_key("/file-0"));
     assert_eq!(tree["/lost+found/#500"], (500, Kind::Regular, 77));
-    assert!(!tree.values().any(|(id, ..)| *id == 501), "an empty file that nobody owned was a spare one");
+    assert!(!tree.values().any(|(id, ..)| *id == 501), "an empty file that nobody knows is a spare one");
     // A pool that is given up takes its files with it, and no others.
     now.gone.insert(PoolId(0));
     now.pools.clear();

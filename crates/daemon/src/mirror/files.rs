@@ -17,7 +17,8 @@ const PIECE: u64 = 256 << 10;
 /// A snapshot and its tails, by when they were begun. The order is that of time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Generation {
-    seconds: u64,
+    /// Since 1970: two begun in one second are told apart.
+    nanoseconds: u64,
     nonce: u64,
 }
 
@@ -26,12 +27,12 @@ impl Generation {
     pub(super) fn new() -> Result<Self> {
         let nonce = ullage_pool::Uuid::random().map_err(io_error("read", "the random numbers of the kernel"))?;
         let nonce = u64::from_le_bytes(std::array::from_fn(|at| nonce.0[at]));
-        let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-        Ok(Self { seconds, nonce })
+        let nanoseconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+        Ok(Self { nanoseconds, nonce })
     }
 
     fn stem(&self) -> String {
-        format!("{:012x}-{:016x}", self.seconds, self.nonce)
+        format!("{:016x}-{:016x}", self.nanoseconds, self.nonce)
     }
 
     /// The name of its snapshot.
@@ -46,14 +47,14 @@ impl Generation {
 
     /// When it was begun, in seconds since 1970.
     pub(crate) fn seconds(&self) -> u64 {
-        self.seconds
+        self.nanoseconds / 1_000_000_000
     }
 
     fn parse(name: &str) -> Option<Self> {
         let stem = name.split('.').next()?;
-        let (seconds, nonce) = stem.split_once('-')?;
+        let (nanoseconds, nonce) = stem.split_once('-')?;
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let generation = Self { seconds: hex(seconds)?, nonce: hex(nonce)? };
+        let generation = Self { nanoseconds: hex(nanoseconds)?, nonce: hex(nonce)? };
         (generation.stem() == stem).then_some(generation)
     }
 }
@@ -159,7 +160,7 @@ impl Writer {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let of = Generation::parse(&name);
                 let kept = of.is_none() || of.as_ref() == Some(newest) || of == before;
-                if !kept || name.ends_with(".new") {
+                if !kept || entry.path().extension().is_some_and(|ending| ending == "new") {
                     let _ = fs::remove_file(entry.path());
                 }
             }
@@ -199,7 +200,9 @@ impl Write for Copies {
                 false
             }
         });
-        failed.into_iter().for_each(|(path, error)| self.fail(&path, error));
+        for (path, error) in failed {
+            self.fail(&path, error);
+        }
         if self.files.is_empty() {
             let why = self.failed.as_ref().map_or_else(|| "no pool".to_owned(), |(_, error)| error.to_string());
             return Err(io::Error::other(why));

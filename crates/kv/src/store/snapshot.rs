@@ -117,7 +117,8 @@ impl Store {
         let mut guard = Some(self.core.applying.lock());
         let (layers, cut) = {
             let state = self.core.state.lock();
-            let layers: Vec<_> = state.applying.iter().chain(&state.logged).cloned().collect();
+            let durable = state.logged.iter().filter(|layer| layer.last <= state.durable);
+            let layers: Vec<_> = state.applying.iter().chain(durable).cloned().collect();
             (layers, state.durable)
         };
         let mut above = Merge::new(layers.iter().rev().map(|layer| layer.range(b"", None))).peekable();

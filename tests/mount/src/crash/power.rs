@@ -51,8 +51,8 @@ impl Machine {
             let image = outer.join(name);
             File::create(&image).and_then(|file| file.set_len(512 << 20)).expect("an image can be made");
             match kind {
-                Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", &image.to_string_lossy()]).ok(),
-                Kind::Xfs => program("mkfs.xfs", ["-q", &image.to_string_lossy()]).ok(),
+                Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", image.to_str().expect("it is text")]).ok(),
+                Kind::Xfs => program("mkfs.xfs", ["-q", image.to_str().expect("it is text")]).ok(),
             };
             let mounted = ground.mount_image(name, &image);
             disks.push(Disk { image, mounted });

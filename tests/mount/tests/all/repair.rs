@@ -68,7 +68,7 @@ fn a_file_without_record_and_name_comes_to_lost_and_found_with_its_owner() {
     let (entry, value) = records.iter().find(|(key, _)| key.ends_with(b"file-2") && key[0] == b'd').unwrap();
     let id: Vec<u8> = value[..8].iter().rev().copied().collect();
     edit::set(&space.state, entry, None);
-    edit::set(&space.state, &[b"i", &id[..]].concat(), None);
+    edit::set(&space.state, &[b"i".as_slice(), &id[..]].concat(), None);
     assert!(findings(space.try_check(&[])).iter().any(|text| text.contains("no file is bound to")));
     space.try_check(&["--repair"]).ok();
     space.up();

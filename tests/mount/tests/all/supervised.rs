@@ -57,8 +57,10 @@ fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
     daemon.kill().unwrap();
     let mut last = start_beside(&space, &mut daemon);
     assert_eq!(fs::read_to_string(space.path("other")).unwrap(), "new");
+    // A supervisor waits for its child.
+    let ended = std::thread::spawn(move || last.wait().unwrap());
     space.down_and_check();
-    last.wait().unwrap();
+    assert!(ended.join().unwrap().success());
 }
 
 /// Starts the next one while the killed one may still be ending.

@@ -34,7 +34,6 @@ fn mapped(space: &Space) -> Vec<Map> {
             let name = space.path(format!("old-{n}"));
             fs::write(&name, OLD).unwrap();
             let map = Map::for_reading(&File::open(&name).unwrap(), OLD.len()).unwrap();
-            // Touched in part only: the rest comes from the file when it is looked at.
             map.read().unwrap();
             map
         })
