@@ -50,7 +50,7 @@ impl World {
         if let Some(host) = self.stores.get_mut(&node) {
             if !host.dead && !host.restored && host.copy.is_none() {
                 host.copy = Some(host.disk.clone());
-                host.copied_at = self.now;
+                host.copied_beat = host.beat;
             }
         }
     }
@@ -87,8 +87,8 @@ impl World {
         if host.dead || host.restored || !settled {
             return;
         }
-        // The copy must be older than the last renewal that the bank has seen.
-        if host.copied_at >= host.renewed_at {
+        // The copy must be older than the last renewal that the bank has taken: nothing else betrays it.
+        if host.copied_beat >= host.taken_beat {
             return;
         }
         let Some(copy) = host.copy.take() else { return };

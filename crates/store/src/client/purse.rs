@@ -58,7 +58,7 @@ struct Inner {
     wallet: Wallet,
     paying: HashMap<Op, oneshot::Sender<Result<Vec<Piece>, Unpaid>>>,
     to_bank: Vec<ClientToBank>,
-    to_cancel: Vec<(Op, Node)>,
+    to_cancel: Vec<(Op, Node, Vec<Piece>)>,
     next_op: u64,
     capabilities: HashMap<String, (String, u64)>,
     bank_requests: u64,
@@ -176,7 +176,7 @@ impl Purse {
                     inner.to_bank.push(message);
                     self.work.notify_one();
                 }
-                WalletAction::Cancel { op, store } => inner.to_cancel.push((op, store)),
+                WalletAction::Cancel { op, store, pieces } => inner.to_cancel.push((op, store, pieces)),
             }
         }
     }
@@ -213,8 +213,8 @@ impl Purse {
         }
     }
 
-    /// Requests whose stores are to be asked what became of them, each with its store; the answer goes to [`Self::answered`].
-    pub fn take_cancels(&self) -> Vec<(Op, Node)> {
+    /// Requests whose stores are to be asked what became of them, each with its store and vouchers; the answer goes to [`Self::answered`].
+    pub fn take_cancels(&self) -> Vec<(Op, Node, Vec<Piece>)> {
         std::mem::take(&mut self.inner.lock().to_cancel)
     }
 
@@ -223,6 +223,16 @@ impl Purse {
         let mut inner = self.inner.lock();
         inner.paying.remove(&op);
         self.step(&mut inner, WalletEvent::GiveUp { op });
+    }
+
+    /// Gives back to the bank what is left, so that other clients of the user can have it at once: for the end of an
+    /// application. What cannot be delivered within `patience` is of use again when it has expired and is reconciled.
+    pub async fn give_back(&self, patience: Duration) {
+        self.step(&mut self.inner.lock(), WalletEvent::GiveBack);
+        let until = Instant::now() + patience;
+        while self.inner.lock().wallet.is_returning() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// The capability for a prefix of the own chunks, all rights. Asked for together with whatever else goes to the bank.

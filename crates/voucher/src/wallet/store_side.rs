@@ -127,7 +127,8 @@ impl Wallet {
         if let Some(payment) = self.paying.get_mut(&op) {
             if payment.cancelled.is_none() {
                 payment.cancelled = Some(now);
-                out.actions.push(WalletAction::Cancel { op, store: payment.store });
+                let pieces = payment.pieces.clone();
+                out.actions.push(WalletAction::Cancel { op, store: payment.store, pieces });
             }
         }
     }
@@ -145,7 +146,8 @@ impl Wallet {
             let live = payment.pieces.iter().any(|piece| piece.voucher.terms.expiry >= epoch);
             if live && now >= sent + retry_after {
                 payment.cancelled = Some(now);
-                out.actions.push(WalletAction::Cancel { op: *op, store: payment.store });
+                let pieces = payment.pieces.clone();
+                out.actions.push(WalletAction::Cancel { op: *op, store: payment.store, pieces });
             }
             live
         });

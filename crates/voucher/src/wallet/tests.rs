@@ -90,13 +90,17 @@ fn payments_add_up_exactly_and_repetitions_are_identical() {
 #[test]
 fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
     let mut w = funded(100);
-    step(&mut w, spend(2, S, 40), 2);
-    let cancel = vec![WalletAction::Cancel { op: Op(2), store: S }];
+    let pieces = |paid: &[WalletAction]| match paid {
+        [WalletAction::Pay { pieces, .. }] => pieces.clone(),
+        other => panic!("{other:?}"),
+    };
+    let paid = step(&mut w, spend(2, S, 40), 2);
+    let cancel = vec![WalletAction::Cancel { op: Op(2), store: S, pieces: pieces(&paid) }];
     assert_eq!(step(&mut w, WalletEvent::GiveUp { op: Op(2) }, 3), cancel);
     assert_eq!(w.on_hand(), 59);
     assert_eq!(step(&mut w, WalletEvent::Tick, 5), cancel, "repeated until answered");
     // It had been carried out: there is a balance.
-    step(&mut w, spend(3, T, 1), 5);
+    let third = step(&mut w, spend(3, T, 1), 5);
     let balance = vec![Piece { amount: 10, ..piece(100, 1, 5) }];
     let spent = StoreToClient::Spent { op: Op(2), used: 30, balance, epoch: Epoch(5) };
     step(&mut w, WalletEvent::FromStore(spent), 5);
@@ -107,7 +111,7 @@ fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
     assert_eq!(
         actions,
         vec![
-            WalletAction::Cancel { op: Op(3), store: T },
+            WalletAction::Cancel { op: Op(3), store: T, pieces: pieces(&third) },
             WalletAction::CannotPay { op: Op(3), reason: Unpaid::Refused(Refusal::NoLease) }
         ]
     );
