@@ -78,7 +78,8 @@ impl Member {
             let (engine, rows) = Embedded::open(&directory.join(self.shard.to_string()), *durability)?;
             self.take_lead(Arc::new(engine), rows).await?;
         } else if cfg!(not(feature = "etcd")) {
-            let why = "this ullage is built without it; build with protoc installed, or keep the accounts in a directory";
+            let why =
+                "this ullage is built without it; build with protoc installed, or keep the accounts in a directory";
             return Err(EngineError::Etcd(why.to_owned()));
         }
         tokio::spawn(Arc::clone(self).keep());
@@ -271,10 +272,10 @@ impl Member {
         let actions = self.step(|_, _, _| {}, events).await?;
         let mut answers: HashMap<Op, BankToClient> = HashMap::new();
         for action in actions {
-            if let BankAction::ToClient(to, message) = action {
-                if let Some(op) = op_of(&message).filter(|_| to == client) {
-                    answers.insert(op, message);
-                }
+            if let BankAction::ToClient(to, message) = action
+                && let Some(op) = op_of(&message).filter(|_| to == client)
+            {
+                answers.insert(op, message);
             }
         }
         let patience = match self.settings.policy {
@@ -282,9 +283,9 @@ impl Member {
             Policy::Limiting { .. } => Duration::ZERO,
         };
         for (op, receiver) in receivers {
-            if !answers.contains_key(&op) {
+            if let std::collections::hash_map::Entry::Vacant(e) = answers.entry(op) {
                 if let Ok(Ok(message)) = tokio::time::timeout(patience, receiver).await {
-                    answers.insert(op, message);
+                    e.insert(message);
                 } else {
                     lead.post.lock().waiting.remove(&(client, op));
                 }

@@ -5,7 +5,7 @@
 //! Full size adds 200 client processes at 8 stores:
 //! `ULLAGE_FULL=1 cargo test --release -p ullage-cli --test crash -- --nocapture`.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::format_collect, clippy::format_push_string)]
 
 mod site;
 
@@ -146,7 +146,7 @@ fn two_hundred_client_processes_at_eight_stores_are_exact_at_the_end() {
     for round in 0..5 {
         let start = |number: usize| {
             let mut command = Command::new(site::ULLAGE);
-            if round == 3 && number % 2 == 0 {
+            if round == 3 && number.is_multiple_of(2) {
                 command.arg("rm").arg(format!("f{number}.{}", round - 1));
             } else {
                 command.arg("put").args(["--stripe", "256KiB"]).arg(&local).arg(format!("f{number}.{round}"));

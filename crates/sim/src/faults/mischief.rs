@@ -47,11 +47,13 @@ impl World {
     fn copy_a_disk(&mut self) {
         let nodes: Vec<Node> = self.stores.keys().copied().collect();
         let node = nodes[self.rng.below(nodes.len() as u64) as usize];
-        if let Some(host) = self.stores.get_mut(&node) {
-            if !host.dead && !host.restored && host.copy.is_none() {
-                host.copy = Some(host.disk.clone());
-                host.copied_beat = host.beat;
-            }
+        if let Some(host) = self.stores.get_mut(&node)
+            && !host.dead
+            && !host.restored
+            && host.copy.is_none()
+        {
+            host.copy = Some(host.disk.clone());
+            host.copied_beat = host.beat;
         }
     }
 

@@ -193,7 +193,7 @@ impl World {
         };
         config.lease = Micros::from_secs(6);
         config.lease_margin = Micros::from_secs(1);
-        config.answer = if self.plan.seed % 2 == 0 { Answer::Refuse } else { Answer::Notify };
+        config.answer = if self.plan.seed.is_multiple_of(2) { Answer::Refuse } else { Answer::Notify };
         config.policy = if self.plan.revocation {
             Policy::Revocation { timeout: Micros::from_secs(4) }
         } else {

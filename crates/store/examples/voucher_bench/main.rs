@@ -4,6 +4,7 @@
 //! `cargo run --release -p ullage-store --example voucher_bench -- --out docs/results/vouchers [--pairs 15] [--seconds 2]`
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made should stop")]
+#![allow(clippy::format_push_string, reason = "tables are text")]
 
 mod central;
 mod checks;

@@ -61,10 +61,14 @@ pub(crate) fn manifest_chunk(user: &str, file: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"._-/@+".contains(&byte) {
             name.push(char::from(byte));
         } else {
-            name.push_str(&format!("={byte:02X}"));
+            name.extend(['=', hex_digit(byte >> 4), hex_digit(byte & 15)]);
         }
     }
     name
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from(b"0123456789ABCDEF"[usize::from(nibble & 15)])
 }
 
 /// Back from [`manifest_chunk`].
@@ -108,7 +112,8 @@ pub(crate) fn new_id(now_ms: u64, random: u64) -> String {
 pub(crate) fn stripe_id<'a>(user: &str, chunk: &'a str) -> Option<(&'a str, u64)> {
     let (id, index) = chunk.strip_prefix(user)?.strip_prefix("/d/")?.split_once('.')?;
     let made = id.get(..12).filter(|_| id.len() == 28)?;
-    let well_formed = id.bytes().all(|byte| byte.is_ascii_hexdigit()) && index.bytes().all(|byte| byte.is_ascii_digit());
+    let well_formed =
+        id.bytes().all(|byte| byte.is_ascii_hexdigit()) && index.bytes().all(|byte| byte.is_ascii_digit());
     well_formed.then(|| u64::from_str_radix(made, 16).ok()).flatten().map(|made| (id, made))
 }
 

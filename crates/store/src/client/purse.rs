@@ -42,6 +42,7 @@ pub enum Unpayable {
     Silent(Duration),
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as the error's text takes it")]
 fn describe(unpaid: &Unpaid) -> String {
     use ullage_voucher::message::Denial;
     match unpaid {
@@ -241,10 +242,10 @@ impl Purse {
     /// When no bank answers or it refuses.
     pub async fn capability(&self, prefix: &str) -> Result<String, CallError> {
         let now = clock::now_secs();
-        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix) {
-            if now + RENEW_BEFORE_SECS < *expires {
-                return Ok(capability.clone());
-            }
+        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix)
+            && now + RENEW_BEFORE_SECS < *expires
+        {
+            return Ok(capability.clone());
         }
         let wanted = CapabilityRequest { user: None, prefix: prefix.to_owned(), rights: Rights::ALL };
         let messages = std::mem::take(&mut self.inner.lock().to_bank);
@@ -296,11 +297,11 @@ impl Purse {
                 self.step(&mut inner, WalletEvent::Tick);
                 std::mem::take(&mut inner.to_bank)
             };
-            if !messages.is_empty() {
-                if let Err(error) = self.exchange(messages, Vec::new()).await {
-                    tracing::warn!(%error, "the bank gives no vouchers now");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+            if !messages.is_empty()
+                && let Err(error) = self.exchange(messages, Vec::new()).await
+            {
+                tracing::warn!(%error, "the bank gives no vouchers now");
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }

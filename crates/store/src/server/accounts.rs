@@ -251,6 +251,7 @@ impl Accounts {
     }
 
     /// Messages of one shard's bank.
+    #[expect(clippy::wrong_self_convention, reason = "takes what comes from the bank")]
     pub(crate) fn from_bank(&mut self, shard: u32, messages: Vec<BankToStore>) -> (Option<Vec<u8>>, Errands) {
         let mut errands = Errands::default();
         let mut writes = Vec::new();

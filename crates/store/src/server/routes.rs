@@ -154,8 +154,9 @@ async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Pr
     let (client, op) = client_and_op(head, peer)?;
     let pieces = pieces(head)?;
     let chunks = Arc::clone(&shared.chunks);
-    let outcomes =
-        off_loop(move || chunks.with_ledger(|accounts| accounts.cancel(client, op, &pieces))).await?.map_err(explain)?;
+    let outcomes = off_loop(move || chunks.with_ledger(|accounts| accounts.cancel(client, op, &pieces)))
+        .await?
+        .map_err(explain)?;
     Ok(json(&WriteAnswer { outcomes, chunk: None }))
 }
 

@@ -78,6 +78,7 @@ impl BankCore {
             .collect();
         for incarnation in &older {
             // Until its lease is over, the earlier life may still be acting somewhere.
+            self.believe_in_lease((renew.store, *incarnation), now);
             if self.is_leased((renew.store, *incarnation), now) {
                 return Some(BankToStore::Wait);
             }
@@ -133,6 +134,14 @@ impl BankCore {
         self.stores.get(&key).is_some_and(|store| store.lease_until.is_none_or(|until| now < until))
     }
 
+    /// After a restart of the bank leases are unknown: they are believed in from the first question on.
+    fn believe_in_lease(&mut self, key: (Node, Incarnation), now: Micros) {
+        let until = now + self.config.lease + self.config.lease_margin;
+        if let Some(store) = self.stores.get_mut(&key) {
+            store.lease_until.get_or_insert(until);
+        }
+    }
+
     /// The last epoch in which a store without a lease can have acted: it may be ahead by the skew.
     fn fence(&self) -> Epoch {
         self.head.epoch.plus(self.config.params.skew())
@@ -147,11 +156,7 @@ impl BankCore {
             .map(|(key, _)| *key)
             .collect();
         for key in live {
-            // After a restart of the bank leases are unknown: they are believed in from the first question on.
-            let until = now + self.config.lease + self.config.lease_margin;
-            if let Some(store) = self.stores.get_mut(&key) {
-                store.lease_until.get_or_insert(until);
-            }
+            self.believe_in_lease(key, now);
             if !self.is_leased(key, now) || self.config.flaws.has(Flaw::NoLease) {
                 self.lose(key, out);
                 if self.config.flaws.has(Flaw::ExcludeAtOnce) {

@@ -563,3 +563,66 @@ fn key_rotation_keeps_old_vouchers_until_the_key_is_retired() {
     let shown = format!("{keys:?}");
     assert!(!shown.contains("2, 2, 2"), "no key in a log: {shown}");
 }
+
+/// A restarted bank knew nothing of the lease of a store's earlier life, and believed in it for ever: the new life waited.
+#[test]
+fn a_new_life_begins_also_when_the_bank_has_been_restarted_meanwhile() {
+    let mut c = cluster();
+    c.run(Micros::from_secs(5));
+    let config = StoreConfig::new(store_node(1), Params::default());
+    c.start_store(config, Incarnation(2), BTreeMap::from([(U, 300)]));
+    c.reload_bank();
+    c.run(Micros::from_secs(60));
+    let lives: Vec<_> =
+        c.bank.stores().filter(|(node, ..)| *node == store_node(1)).map(|(_, i, _, lost)| (i, lost)).collect();
+    assert_eq!(lives, [(Incarnation(1), true), (Incarnation(2), false)]);
+    c.epochs(8);
+    assert_eq!((c.a(U), c.used(U)), (300, 300));
+}
+
+/// What a store reported to a rebuilt bank that still waited for another store was never taken into A, nor forgotten:
+/// after a restart of the bank the store's next report seemed to contradict itself.
+#[test]
+fn a_rebuilt_bank_counts_what_is_reported_before_all_stores_have_come() {
+    let keys = Cluster::new(1).keys;
+    let (mut out, mut table) = (BankOutput::default(), BTreeMap::new());
+    let (one, two) = (Node(5), Node(6));
+    let config = Cluster::bank_config();
+    let mut bank =
+        BankCore::rebuild(config.clone(), keys.clone(), Incarnation(9), [(U, 1000)], [one, two], 0, Epoch(0), &mut out);
+    let came = |store, epoch, used: &[(User, i64)]| {
+        StoreToBank::Renew(Renew {
+            store,
+            incarnation: Incarnation(1),
+            boot: 7,
+            beat: 9,
+            before: Vec::new(),
+            epoch: Epoch(13),
+            free: 0,
+            total: 0,
+            base: Some(Base { fresh: false, epoch: Epoch(epoch), used: used.to_vec() }),
+        })
+    };
+    let report = |epoch, before: i64, amount: u64| {
+        let id =
+            crate::VoucherId { issuer: crate::Issuer { node: Node(1), incarnation: Incarnation(1) }, serial: epoch };
+        let epoch = Epoch(epoch);
+        StoreToBank::Report(crate::message::Report {
+            store: one,
+            incarnation: Incarnation(1),
+            epoch,
+            used: vec![(U, before + amount as i64)],
+            spent: vec![crate::message::SpentLine { voucher: id, epoch, user: U, value: amount, client: C, amount }],
+            refunds: Vec::new(),
+        })
+    };
+    for message in [came(one, 8, &[(U, 100)]), report(9, 100, 50), came(two, 9, &[])] {
+        bank.step(BankEvent::FromStore(message), Micros(1), &mut out);
+    }
+    bank.step(BankEvent::Tick, Micros(2), &mut out);
+    assert_eq!((bank.horizon(), bank.parts(U).unwrap().0), (Epoch(9), 150));
+    apply(&mut table, std::mem::take(&mut out.writes));
+    let mut bank = BankCore::load(config, keys, Incarnation(1), crate::testing::rows(&table), &mut out).unwrap();
+    bank.step(BankEvent::FromStore(report(10, 150, 5)), Micros(3), &mut out);
+    assert!(!out.actions.iter().any(|action| matches!(action, BankAction::Found(_))), "{:?}", out.actions);
+}

@@ -22,11 +22,11 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op)) {
-            if let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now) {
-                self.refuse(client, op, reason, out);
-                return;
-            }
+        if !self.holds.contains_key(&(client, op))
+            && let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now)
+        {
+            self.refuse(client, op, reason, out);
+            return;
         }
         out.actions.push(StoreAction::ToClient(client, StoreToClient::Held { op }));
     }
@@ -46,11 +46,11 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op)) {
-            if let Err(reason) = self.take_hold(client, user, op, pieces, used, now) {
-                self.refuse(client, op, reason, out);
-                return;
-            }
+        if !self.holds.contains_key(&(client, op))
+            && let Err(reason) = self.take_hold(client, user, op, pieces, used, now)
+        {
+            self.refuse(client, op, reason, out);
+            return;
         }
         self.commit(client, op, used, out);
     }
@@ -146,10 +146,10 @@ impl StoreCore {
 
     fn release(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            if let Some(book) = self.books.get_mut(&piece.voucher.terms.epoch) {
-                if let Some(seen) = book.seen.get_mut(&piece.id()) {
-                    seen.held = seen.held.saturating_sub(piece.amount);
-                }
+            if let Some(book) = self.books.get_mut(&piece.voucher.terms.epoch)
+                && let Some(seen) = book.seen.get_mut(&piece.id())
+            {
+                seen.held = seen.held.saturating_sub(piece.amount);
             }
         }
     }

@@ -22,12 +22,12 @@ impl Wallet {
 
     pub(super) fn tick(&mut self, now: Micros, out: &mut WalletOutput) {
         let retry_after = self.config.retry_after;
-        if let Some(asked) = &mut self.asked {
-            if now >= asked.sent + retry_after {
-                asked.sent = now;
-                let asked = *asked;
-                self.send_request(asked, out);
-            }
+        if let Some(asked) = &mut self.asked
+            && now >= asked.sent + retry_after
+        {
+            asked.sent = now;
+            let asked = *asked;
+            self.send_request(asked, out);
         }
         self.cancel_again(now, out);
         let user = self.config.user;
@@ -59,8 +59,12 @@ impl Wallet {
 
     /// Gives back everything that nothing here waits for.
     pub(super) fn give_back_all(&mut self, now: Micros, out: &mut WalletOutput) {
-        while self.due.is_empty() && self.purse.anywhere() > 0 {
-            self.give_back(u64::MAX, now, out);
+        while self.due.is_empty() {
+            let pieces = self.purse.take_free(u64::MAX);
+            if pieces.is_empty() {
+                return;
+            }
+            self.send_return(pieces, now, out);
         }
     }
 

@@ -106,10 +106,10 @@ impl Usage {
     /// Ends the interval early, because a request is made now: the next scheduled one is an interval from here.
     /// Too short an interval says too little and goes on.
     pub(super) fn roll_early(&mut self, policy: &RequestPolicy, now: Micros) {
-        if let RequestPolicy::Adaptive(adaptive) = policy {
-            if now.since(self.began).0 >= adaptive.interval.0 / 4 {
-                self.restart(policy, now);
-            }
+        if let RequestPolicy::Adaptive(adaptive) = policy
+            && now.since(self.began).0 >= adaptive.interval.0 / 4
+        {
+            self.restart(policy, now);
         }
     }
 
