@@ -2,14 +2,16 @@
 
 DIR ?= $(HOME)/ullage
 ULLAGE := target/release/ullage
-APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev
 
 .PHONY: up down build install uninstall test tools lint bench
 
-# Banks that share their accounts in etcd need its client, whose build takes `protoc` (package protobuf-compiler).
+# Banks that share their accounts in etcd need its client, whose build takes `protoc` (packages protobuf-compiler and
+# libprotobuf-dev). Without it everything else is built.
+PROTOC := command -v protoc >/dev/null && ls /usr/include/google/protobuf/descriptor.proto >/dev/null 2>&1
 build:
-	@command -v protoc >/dev/null || echo "protoc is missing: building without --engine etcd:// for banks"
-	cargo build --release $$(command -v protoc >/dev/null || echo --no-default-features)
+	@{ $(PROTOC); } || echo "protoc is missing: building without --engine etcd:// for banks"
+	cargo build --release $$({ $(PROTOC); } || echo --no-default-features)
 
 # Makes (or starts) a space: data in DIR/pool, state in DIR/state, mounted at DIR/space.
 up: build

@@ -109,3 +109,35 @@ pub fn mark(pool: u16, leaf: &[u8]) -> Vec<u8> {
 pub fn id_in(key: &[u8]) -> Option<FileId> {
     key.get(1..9).map(|bytes| FileId(u64::from_be_bytes(bytes.try_into().expect("eight bytes"))))
 }
+
+/// The file that an inode record's key is of.
+pub fn inode_of_key(key: &[u8]) -> Option<FileId> {
+    (key.len() == 9 && key[0] == INODE).then(|| id_in(key)).flatten()
+}
+
+/// Directory and name in the key of a name record.
+pub fn name_in(key: &[u8]) -> Option<(FileId, Box<[u8]>)> {
+    let directory = key.get(9..17)?.try_into().ok()?;
+    Some((FileId(u64::from_be_bytes(directory)), key.get(17..)?.into()))
+}
+
+/// The first bytes of all keys.
+pub const KNOWN: [u8; 10] = [SUPER[0], NUMBERS[0], ENTRY, INODE, TOTALS, USER, XATTR, ORPHAN, NAME, MARK];
+
+/// Whether keys may begin with this byte.
+pub fn is_known(prefix: u8) -> bool {
+    KNOWN.contains(&prefix)
+}
+
+/// Whether a key with a known first byte has the form that such keys have, and no value where none belongs.
+pub fn is_formed(key: &[u8], value: &[u8]) -> bool {
+    match key.first() {
+        Some(&(ENTRY | XATTR)) => key.len() > 9,
+        Some(&(INODE | TOTALS)) => key.len() == 9,
+        Some(&ORPHAN) => key.len() == 9 && value.is_empty(),
+        Some(&NAME) => key.len() > 17 && value.is_empty(),
+        Some(&MARK) => key.len() > 3 && value.is_empty(),
+        Some(&USER) => key.len() == 5,
+        _ => key.len() == 1,
+    }
+}

@@ -5,6 +5,7 @@
 
 #![deny(missing_docs)]
 
+mod bound;
 mod catalog;
 mod directory;
 mod error;
@@ -17,6 +18,7 @@ mod names;
 mod numbers;
 mod ops;
 mod record;
+mod repair;
 mod table;
 mod verify;
 
@@ -24,6 +26,7 @@ pub use catalog::{Catalog, FORMAT};
 pub use error::{Error, Result};
 pub use fuzz::fuzz_decode;
 pub use inode::{Inode, State};
+pub use keys::inode_of_key;
 pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
@@ -34,4 +37,5 @@ pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;
 pub use record::{Backing, Record};
+pub use repair::{Facts, Found, Mode as RepairMode, Repaired, describe_key, repair};
 pub use verify::{Finding, Report, verify};

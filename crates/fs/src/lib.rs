@@ -17,7 +17,6 @@ mod reaper;
 mod recover;
 mod settle;
 mod space;
-mod sys;
 
 pub use api::*;
 pub use clock::now;

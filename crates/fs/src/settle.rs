@@ -231,13 +231,7 @@ impl Space {
 /// Whether no descriptor and no mapping can write to a file: only then the kernel grants a read lease on it.
 /// `file` must itself be open for reading only. Where the file system has no leases, we cannot know: true.
 fn nobody_writes(file: &File) -> bool {
-    match crate::sys::set_lease(file, libc::F_RDLCK) {
-        Ok(()) => {
-            let _ = crate::sys::set_lease(file, libc::F_UNLCK);
-            true
-        }
-        Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
-    }
+    ullage_pool::probe_lease(file, ullage_pool::Lease::Read) != Err(rustix::io::Errno::AGAIN)
 }
 
 /// Whether a pool refused since this process has too many files open.

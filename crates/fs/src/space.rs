@@ -2,6 +2,7 @@
 
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
+use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::reaper::Reaper;
 use crate::settle::Settler;
@@ -41,6 +42,7 @@ pub struct Space {
     pub(crate) options: SpaceOptions,
     pub(crate) reaper: Reaper,
     pub(crate) settler: Settler,
+    pub(crate) listing: Listing,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// Cleared for good when the kernel refuses a registration.
     passthrough: AtomicBool,
@@ -56,6 +58,7 @@ impl Space {
             nodes: Nodes::new(catalog.root().clone()),
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),
+            listing: Listing::default(),
             passthrough: AtomicBool::new(options.passthrough),
             kernel: OnceLock::new(),
             serial: AtomicU64::new(1),

@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod crash;
+pub mod edit;
 pub mod ground;
 pub mod map;
 pub mod process;

@@ -12,6 +12,13 @@ pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
     Ok(at.cast())
 }
 
+/// Maps the start of a file for reading.
+pub fn map_for_reading(file: &File, length: usize) -> std::io::Result<*mut u8> {
+    // SAFETY: the kernel chooses the address, so that no memory in use is replaced.
+    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
+    Ok(at.cast())
+}
+
 /// Unmaps.
 pub fn unmap(at: *mut u8, length: usize) {
     // SAFETY: `map` gave the address with this length, and its only owner gives it up.

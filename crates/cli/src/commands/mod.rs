@@ -13,6 +13,7 @@ mod memory;
 mod pki;
 mod pool;
 mod put;
+mod rebuild;
 mod remote;
 mod rm;
 mod simulate;
@@ -41,6 +42,8 @@ pub enum Command {
     Pool(pool::Pool),
     /// Check a space that is down: every record, every total, every backing file.
     Check(check::Check),
+    /// Make the state of a space again from its pools.
+    Rebuild(rebuild::Rebuild),
     /// Measure ullage beside native ext4 and other stacked file systems.
     Bench(bench::Bench),
     /// Lend idle memory to background work, and take it back unmissed.
@@ -77,6 +80,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Du(du) => du.run(),
         Command::Pool(pool) => pool.run(),
         Command::Check(check) => check.run(),
+        Command::Rebuild(rebuild) => rebuild.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => Ok(completions.run()),
         Command::Man(man) => man.run(),

@@ -3,10 +3,11 @@
 use crate::{Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use ullage_types::NodeId;
+use ullage_types::{NodeId, PoolId};
 
 /// The backing file of an open node, and whether it takes no data.
 pub(crate) struct Stream {
+    pub pool: PoolId,
     pub file: Arc<std::fs::File>,
     pub discards: bool,
 }
@@ -17,7 +18,7 @@ impl Space {
         let node = self.node(node)?;
         let open = node.open.lock();
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
-        Ok(Stream { file: backing.file.clone(), discards: backing.discards })
+        Ok(Stream { pool: backing.pool, file: backing.file.clone(), discards: backing.discards })
     }
 
     pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {

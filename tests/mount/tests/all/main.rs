@@ -4,6 +4,12 @@
 
 mod commands;
 mod crash;
+mod errors;
+mod fixtures;
 mod hazards;
 mod input;
 mod pools;
+mod power;
+mod rebuild;
+mod repair;
+mod supervised;
