@@ -6,6 +6,7 @@ use ullage_net::token::{self, TokenError};
 
 /// What a capability allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one right")]
 pub struct Rights {
     /// Read and stat.
     #[serde(default)]

@@ -112,10 +112,10 @@ impl Memory {
         self.next_finding += 1;
         writes.push(Write { key: key(b'F', &[number]), value: serde_json::to_vec(&finding).ok() });
         self.findings.insert(number, finding);
-        if self.findings.len() > FINDINGS_MAX {
-            if let Some((oldest, _)) = self.findings.pop_first() {
-                writes.push(Write { key: key(b'F', &[oldest]), value: None });
-            }
+        if self.findings.len() > FINDINGS_MAX
+            && let Some((oldest, _)) = self.findings.pop_first()
+        {
+            writes.push(Write { key: key(b'F', &[oldest]), value: None });
         }
     }
 
@@ -124,10 +124,10 @@ impl Memory {
         if past.back().is_none_or(|entry| entry.epoch != now) {
             past.push_back(HistoryEntry { epoch: now, ..HistoryEntry::default() });
         }
-        if past.len() > EPOCHS_MAX {
-            if let Some(oldest) = past.pop_front() {
-                writes.push(Write { key: key(b'H', &[user.0, oldest.epoch.0]), value: None });
-            }
+        if past.len() > EPOCHS_MAX
+            && let Some(oldest) = past.pop_front()
+        {
+            writes.push(Write { key: key(b'H', &[user.0, oldest.epoch.0]), value: None });
         }
         if let Some(entry) = past.back_mut() {
             change(entry);

@@ -15,6 +15,7 @@ mod history;
 pub mod identity;
 mod live;
 mod member;
+pub mod rebuild;
 mod routes;
 pub mod rows;
 pub mod server;

@@ -2,7 +2,7 @@
 
 use crate::answers;
 use crate::config::{BankSettings, EngineChoice};
-use crate::engine::{self, Embedded, Engine, EngineError};
+use crate::engine::{Embedded, Engine, EngineError};
 use crate::live::{Live, Outcome};
 use crate::rows::Rows;
 use crate::wire::{ShardStatus, StoreView};
@@ -77,6 +77,10 @@ impl Member {
         if let EngineChoice::Embedded { directory, durability } = &self.settings.engine {
             let (engine, rows) = Embedded::open(&directory.join(self.shard.to_string()), *durability)?;
             self.take_lead(Arc::new(engine), rows).await?;
+        } else if cfg!(not(feature = "etcd")) {
+            let why =
+                "this ullage is built without it; build with protoc installed, or keep the accounts in a directory";
+            return Err(EngineError::Etcd(why.to_owned()));
         }
         tokio::spawn(Arc::clone(self).keep());
         Ok(())
@@ -97,21 +101,29 @@ impl Member {
                     tokio::time::sleep(TICK).await;
                 }
                 (None, EngineChoice::Embedded { .. }) => return,
+                #[cfg(feature = "etcd")]
                 (None, EngineChoice::Etcd(etcd)) => {
-                    *self.leader.lock() = etcd.leader(self.shard).await.ok().flatten();
-                    match engine::campaign(etcd, self.shard).await {
-                        Ok(_) if self.stopped.load(Ordering::SeqCst) => return,
-                        Ok((engine, rows)) => {
-                            tracing::info!(shard = self.shard, "leads");
-                            if let Err(error) = self.take_lead(Arc::new(engine), rows).await {
-                                tracing::error!(shard = self.shard, %error, "cannot take the lead");
-                            }
-                        }
-                        Err(error) => tracing::warn!(shard = self.shard, %error, "campaigns in vain"),
-                    }
+                    self.campaign(etcd).await;
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
+                #[cfg(not(feature = "etcd"))]
+                (None, EngineChoice::Etcd(_)) => return,
             }
+        }
+    }
+
+    #[cfg(feature = "etcd")]
+    async fn campaign(&self, etcd: &crate::engine::EtcdSettings) {
+        *self.leader.lock() = etcd.leader(self.shard).await.ok().flatten();
+        match crate::engine::campaign(etcd, self.shard).await {
+            Ok(_) if self.stopped.load(Ordering::SeqCst) => {}
+            Ok((engine, rows)) => {
+                tracing::info!(shard = self.shard, "leads");
+                if let Err(error) = self.take_lead(Arc::new(engine), rows).await {
+                    tracing::error!(shard = self.shard, %error, "cannot take the lead");
+                }
+            }
+            Err(error) => tracing::warn!(shard = self.shard, %error, "campaigns in vain"),
         }
     }
 
@@ -260,10 +272,10 @@ impl Member {
         let actions = self.step(|_, _, _| {}, events).await?;
         let mut answers: HashMap<Op, BankToClient> = HashMap::new();
         for action in actions {
-            if let BankAction::ToClient(to, message) = action {
-                if let Some(op) = op_of(&message).filter(|_| to == client) {
-                    answers.insert(op, message);
-                }
+            if let BankAction::ToClient(to, message) = action
+                && let Some(op) = op_of(&message).filter(|_| to == client)
+            {
+                answers.insert(op, message);
             }
         }
         let patience = match self.settings.policy {
@@ -271,9 +283,9 @@ impl Member {
             Policy::Limiting { .. } => Duration::ZERO,
         };
         for (op, receiver) in receivers {
-            if !answers.contains_key(&op) {
+            if let std::collections::hash_map::Entry::Vacant(e) = answers.entry(op) {
                 if let Ok(Ok(message)) = tokio::time::timeout(patience, receiver).await {
-                    answers.insert(op, message);
+                    e.insert(message);
                 } else {
                     lead.post.lock().waiting.remove(&(client, op));
                 }

@@ -51,10 +51,10 @@ impl Bank {
         let failed = |error| BankError::Listen(address.to_owned(), error);
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        if let EngineChoice::Etcd(etcd) = &mut settings.engine {
-            if etcd.address.is_empty() {
-                etcd.address = address.to_string();
-            }
+        if let EngineChoice::Etcd(etcd) = &mut settings.engine
+            && etcd.address.is_empty()
+        {
+            etcd.address = address.to_string();
         }
         let settings = Arc::new(settings);
         let mut members = Vec::new();

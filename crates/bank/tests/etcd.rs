@@ -1,5 +1,6 @@
 //! The etcd engine against a real etcd: one leader, nothing from a deposed one, snapshots and the log come back.
 
+#![cfg(feature = "etcd")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::TcpListener;

@@ -5,7 +5,7 @@ use crate::inode::Inode;
 use crate::ledger::{DIRECTORY_CHARGE, Ledger, Totals, TotalsNow, UserNow};
 use crate::numbers::CatalogNumbers;
 use crate::record::Record;
-use crate::table::Table;
+use crate::table::{Absent, Table};
 use crate::{Error, Result, keys};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
@@ -49,10 +49,12 @@ impl Catalog {
             }
         };
         let table = Arc::new(Table::new());
-        let root = load(&*kv, &table, ROOT, None)?.ok_or_else(|| Error::Damaged("there is no root".into()))?;
+        let ledger = Ledger::load(&*kv)?;
+        let record = read_record(&*kv, ROOT)?.ok_or_else(|| Error::Damaged("there is no root".into()))?;
+        let root = load(&*kv, &ledger, &table, ROOT, record, None)?;
         table.enter(&root);
         let catalog = Arc::new(Self {
-            ledger: Ledger::load(&*kv)?,
+            ledger,
             numbers: Arc::new(CatalogNumbers::open(kv.clone())?),
             gate: RwLock::new(()),
             waiting: Mutex::default(),
@@ -89,43 +91,56 @@ impl Catalog {
     /// The file with this id. [`Error::NotFound`] when there is none.
     pub fn get(&self, file: FileId) -> Result<Arc<Inode>> {
         loop {
-            if let Some(found) = self.table.find(file) {
-                return Ok(found);
-            }
-            if let Some(loaded) = self.load_chain(file)? {
+            let absent = match self.table.find(file) {
+                Ok(found) => return Ok(found),
+                Err(absent) => absent,
+            };
+            if let Some(loaded) = self.load_chain(file, absent)? {
                 return Ok(loaded);
             }
         }
     }
 
+    /// The file with this id, if it is in memory.
+    pub fn get_cached(&self, file: FileId) -> Option<Arc<Inode>> {
+        self.table.find(file).ok()
+    }
+
     /// Loads a file, and the ancestors of a directory before it: from the nearest one in memory downwards, since a
     /// tree may be deeper than a stack. None when something moved meanwhile, and it is to be looked for again.
-    fn load_chain(&self, file: FileId) -> Result<Option<Arc<Inode>>> {
-        let mut missing = vec![file];
-        let mut child = read_record(&*self.kv, file)?.ok_or(Error::NotFound)?;
+    fn load_chain(&self, file: FileId, absent: Absent) -> Result<Option<Arc<Inode>>> {
+        let record = read_record(&*self.kv, file)?.ok_or(Error::NotFound)?;
+        let mut missing = vec![(file, absent, record)];
         let mut above = None;
-        while child.kind == Kind::Directory && above.is_none() {
-            let (id, parent) = (missing[missing.len() - 1], child.parent);
-            above = self.table.find(parent);
-            if above.is_none() {
-                let Some(record) = read_record(&*self.kv, parent)? else {
-                    let again = read_record(&*self.kv, id)?;
-                    return if again.is_some_and(|again| again.parent == parent) {
-                        Err(Error::Damaged(format!("directory {id} is in directory {parent}, which does not exist")))
-                    } else {
-                        Ok(None)
+        while above.is_none()
+            && let Some((id, _, child)) = missing.last()
+            && child.kind == Kind::Directory
+        {
+            let (id, parent) = (*id, child.parent);
+            match self.table.find(parent) {
+                Ok(found) => above = Some(found),
+                Err(absent) => {
+                    let Some(record) = read_record(&*self.kv, parent)? else {
+                        let again = read_record(&*self.kv, id)?;
+                        return if again.is_some_and(|again| again.parent == parent) {
+                            Err(Error::Damaged(format!(
+                                "directory {id} is in directory {parent}, which does not exist"
+                            )))
+                        } else {
+                            Ok(None)
+                        };
                     };
-                };
-                if missing.len() > DEPTH_MAX {
-                    return Err(Error::Damaged(format!("the ancestors of directory {file} form a ring")));
+                    if missing.len() > DEPTH_MAX {
+                        return Err(Error::Damaged(format!("the ancestors of directory {file} form a ring")));
+                    }
+                    missing.push((parent, absent, record));
                 }
-                missing.push(parent);
-                child = record;
             }
         }
-        while let Some(id) = missing.pop() {
-            let loaded = self.table.find_or(id, || {
-                let inode = load(&*self.kv, &self.table, id, above.clone())?.ok_or(Lost::Gone)?;
+        while let Some((id, absent, record)) = missing.pop() {
+            let loaded = self.table.find_or(id, absent, |stands| {
+                let record = if stands { record } else { read_record(&*self.kv, id)?.ok_or(Lost::Gone)? };
+                let inode = load(&*self.kv, &self.ledger, &self.table, id, record, above.clone())?;
                 let stands =
                     !inode.is_directory() || above.as_ref().is_some_and(|a| a.id == inode.lock().record.parent);
                 if stands { Ok(inode) } else { Err(Lost::Moved(inode)) }
@@ -201,7 +216,7 @@ impl Drop for Catalog {
     }
 }
 
-fn check_format(superblock: &[u8]) -> Result<()> {
+pub(crate) fn check_format(superblock: &[u8]) -> Result<()> {
     match superblock.get(..4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes) {
         Some(FORMAT) => Ok(()),
         Some(found) => Err(ullage_kv::Error::Newer { found, known: FORMAT }.into()),
@@ -236,10 +251,17 @@ pub(crate) fn read_record(kv: &dyn Kv, file: FileId) -> Result<Option<Record>> {
     kv.get(&keys::inode(file))?.map(|bytes| Record::decode(file, &bytes)).transpose()
 }
 
-fn load(kv: &dyn Kv, table: &Arc<Table>, file: FileId, parent: Option<Arc<Inode>>) -> Result<Option<Arc<Inode>>> {
-    let Some(record) = read_record(kv, file)? else { return Ok(None) };
-    let totals = if record.kind == Kind::Directory { Totals::load(kv, file)? } else { Totals::default() };
-    Ok(Some(Arc::new(Inode::new(file, record, Directory::default(), parent, totals, Arc::downgrade(table)))))
+/// The file of a record, in memory.
+fn load(
+    kv: &dyn Kv,
+    ledger: &Ledger,
+    table: &Arc<Table>,
+    file: FileId,
+    record: Record,
+    parent: Option<Arc<Inode>>,
+) -> Result<Arc<Inode>> {
+    let totals = if record.kind == Kind::Directory { ledger.totals(kv, file)? } else { Totals::default() };
+    Ok(Arc::new(Inode::new(file, record, Directory::default(), parent, totals, Arc::downgrade(table))))
 }
 
 /// The first records of a new catalog.

@@ -41,6 +41,12 @@ pub enum Error {
     /// The links of one file would spread over two domains of the ledger.
     #[error("the file's links would lie in two limited directories")]
     CrossDomain,
+    /// The file's owner would use more than its limit.
+    #[error("the user's limit is reached")]
+    OverUserLimit,
+    /// More would lie below a directory than its limit.
+    #[error("the limit of a directory is reached")]
+    OverDirectoryLimit,
     /// A record is not what it should be.
     #[error("the catalog is damaged: {0}; run `ullage check`")]
     Damaged(String),

@@ -2,6 +2,7 @@
 
 use crate::directory::Dirent;
 use crate::ledger::{TotalsNow, decode_charges, encode_charges};
+use crate::limits::Limit;
 use crate::record::Record;
 use ullage_types::FileId;
 
@@ -17,6 +18,9 @@ pub fn fuzz_decode(bytes: &[u8]) {
     }
     if let Some(totals) = TotalsNow::decode(bytes) {
         assert_eq!(totals.encode(), bytes, "totals have one form");
+    }
+    if let Some(limit) = Limit::decode(bytes) {
+        assert_eq!(limit.encode(), bytes, "a limit has one form");
     }
     if let Some(charges) = decode_charges(bytes) {
         let mut again = Vec::new();
@@ -89,6 +93,7 @@ mod tests {
         fn decoders_take_entries_and_totals(bytes in prop_oneof![
             proptest::collection::vec(any::<u8>(), 17), proptest::collection::vec(any::<u8>(), 48),
             proptest::collection::vec(any::<u8>(), 56),
+            proptest::collection::vec(prop_oneof![Just(1u8), Just(0), Just(255), any::<u8>()], 17),
         ]) {
             fuzz_decode(&bytes);
         }

@@ -1,6 +1,7 @@
 //! A file in memory: a cache of its records, alive while somebody holds it.
 
 use crate::Result;
+use crate::account::Delta;
 use crate::directory::{Directory, Dirent};
 use crate::ledger::Totals;
 use crate::record::Record;
@@ -32,6 +33,8 @@ pub struct State {
     pub record: Record,
     /// For directories: the entries known in memory.
     pub(crate) directory: Directory,
+    /// Bytes held for writes under way ([`crate::Catalog::hold`]).
+    pub(crate) held: u64,
     /// No name and no handle leads here any more: the record is gone.
     pub(crate) removed: bool,
 }
@@ -50,7 +53,7 @@ impl Inode {
             kind: record.kind,
             parent: RwLock::new(parent),
             totals,
-            state: Mutex::new(State { record, directory, removed: false }),
+            state: Mutex::new(State { record, directory, held: 0, removed: false }),
             table,
         }
     }
@@ -95,6 +98,18 @@ impl Drop for Inode {
 }
 
 impl State {
+    /// What the file weighs in the ledger: its charge and what is held for it.
+    pub(crate) fn weight(&self) -> Delta {
+        Delta::plus(self.record.charge()) + Delta::holding(self.held)
+    }
+
+    /// Its weight by class: what a directory gains that it moves to.
+    pub(crate) fn gain(&self) -> [Delta; 3] {
+        let mut gain = [Delta::default(); 3];
+        gain[self.record.class as usize] = self.weight();
+        gain
+    }
+
     /// The entry of this name in this directory.
     pub(crate) fn find(&mut self, kv: &dyn Kv, directory: FileId, name: &[u8]) -> Result<Option<Dirent>> {
         self.directory.find(kv, directory, self.record.entries, name)

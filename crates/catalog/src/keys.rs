@@ -1,5 +1,6 @@
 //! The keys of the catalog. Numbers are big-endian, so that order by bytes is order by number.
 
+use crate::limits::Subject;
 use ullage_types::FileId;
 
 /// The superblock: format, space, root.
@@ -20,6 +21,8 @@ pub const XATTR: u8 = b'x';
 pub const ORPHAN: u8 = b'o';
 /// Prefix of the names of files with several.
 pub const NAME: u8 = b'n';
+/// Prefix of limits.
+pub const LIMIT: u8 = b'l';
 /// Prefix of the marks of leaf directories in the pools.
 pub const MARK: u8 = b'm';
 
@@ -105,7 +108,66 @@ pub fn mark(pool: u16, leaf: &[u8]) -> Vec<u8> {
     key
 }
 
+/// A limit.
+pub fn limit(subject: Subject) -> Vec<u8> {
+    let mut key = vec![LIMIT];
+    match subject {
+        Subject::User(uid) => {
+            key.push(b'u');
+            key.extend_from_slice(&uid.to_be_bytes());
+        }
+        Subject::Directory(file) => {
+            key.push(b'd');
+            key.extend_from_slice(&file.0.to_be_bytes());
+        }
+    }
+    key
+}
+
+/// What the limit with this key is on.
+pub fn subject_in(key: &[u8]) -> Option<Subject> {
+    let (kind, rest) = key.get(1..)?.split_first()?;
+    match kind {
+        b'u' => Some(Subject::User(u32::from_be_bytes(rest.try_into().ok()?))),
+        b'd' => Some(Subject::Directory(FileId(u64::from_be_bytes(rest.try_into().ok()?)))),
+        _ => None,
+    }
+}
+
 /// The file id in an inode, orphan, entries or names key.
 pub fn id_in(key: &[u8]) -> Option<FileId> {
     key.get(1..9).map(|bytes| FileId(u64::from_be_bytes(bytes.try_into().expect("eight bytes"))))
+}
+
+/// The file that an inode record's key is of.
+pub fn inode_of_key(key: &[u8]) -> Option<FileId> {
+    (key.len() == 9 && key[0] == INODE).then(|| id_in(key)).flatten()
+}
+
+/// Directory and name in the key of a name record.
+pub fn name_in(key: &[u8]) -> Option<(FileId, Box<[u8]>)> {
+    let directory = key.get(9..17)?.try_into().ok()?;
+    Some((FileId(u64::from_be_bytes(directory)), key.get(17..)?.into()))
+}
+
+/// The first bytes of all keys.
+pub const KNOWN: [u8; 11] = [SUPER[0], NUMBERS[0], ENTRY, INODE, TOTALS, USER, XATTR, ORPHAN, NAME, MARK, LIMIT];
+
+/// Whether keys may begin with this byte.
+pub fn is_known(prefix: u8) -> bool {
+    KNOWN.contains(&prefix)
+}
+
+/// Whether a key with a known first byte has the form that such keys have, and no value where none belongs.
+pub fn is_formed(key: &[u8], value: &[u8]) -> bool {
+    match key.first() {
+        Some(&(ENTRY | XATTR)) => key.len() > 9,
+        Some(&(INODE | TOTALS)) => key.len() == 9,
+        Some(&ORPHAN) => key.len() == 9 && value.is_empty(),
+        Some(&NAME) => key.len() > 17 && value.is_empty(),
+        Some(&MARK) => key.len() > 3 && value.is_empty(),
+        Some(&USER) => key.len() == 5,
+        Some(&LIMIT) => subject_in(key).is_some(),
+        _ => key.len() == 1,
+    }
 }

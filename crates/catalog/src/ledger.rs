@@ -4,7 +4,9 @@
 //! written by [`crate::Catalog::cut`] with the gate held exclusively: so whatever is durable holds totals
 //! that equal the sum of the records beside them (DESIGN, invariant 1).
 
+use crate::account::{Account, Delta};
 use crate::inode::Inode;
+use crate::limits::{Limit, Limits};
 use crate::{Error, Result, keys};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -16,61 +18,10 @@ use ullage_types::{ByClass, Charge, Class, FileId};
 /// What a directory itself is charged, in bytes, however many entries it has.
 pub const DIRECTORY_CHARGE: u64 = 4096;
 
-/// A signed change of use.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Delta {
-    pub bytes: i64,
-    pub inodes: i64,
-}
-
-impl Delta {
-    pub(crate) fn plus(charge: Charge) -> Self {
-        Self { bytes: charge.bytes.0 as i64, inodes: charge.inodes as i64 }
-    }
-
-    pub(crate) fn minus(charge: Charge) -> Self {
-        Self { bytes: -(charge.bytes.0 as i64), inodes: -(charge.inodes as i64) }
-    }
-
-    pub(crate) fn between(before: Charge, after: Charge) -> Self {
-        Self { bytes: after.bytes.0 as i64 - before.bytes.0 as i64, inodes: after.inodes as i64 - before.inodes as i64 }
-    }
-
-    fn is_zero(self) -> bool {
-        self.bytes == 0 && self.inodes == 0
-    }
-}
-
-#[derive(Debug, Default)]
-struct Sums {
-    bytes: [AtomicI64; 3],
-    inodes: [AtomicI64; 3],
-}
-
-impl Sums {
-    fn add(&self, class: Class, delta: Delta) {
-        let bytes = self.bytes[class as usize].fetch_add(delta.bytes, Relaxed) + delta.bytes;
-        let inodes = self.inodes[class as usize].fetch_add(delta.inodes, Relaxed) + delta.inodes;
-        assert!(bytes >= 0 && inodes >= 0, "a total of the ledger fell below zero");
-    }
-
-    fn now(&self) -> ByClass<Charge> {
-        let one = |i: usize| Charge::new(self.bytes[i].load(Relaxed) as u64, self.inodes[i].load(Relaxed) as u64);
-        ByClass([one(0), one(1), one(2)])
-    }
-
-    fn from(values: ByClass<Charge>) -> Self {
-        Self {
-            bytes: values.0.map(|charge| AtomicI64::new(charge.bytes.0 as i64)),
-            inodes: values.0.map(|charge| AtomicI64::new(charge.inodes as i64)),
-        }
-    }
-}
-
 /// What lies below a directory, itself included.
 #[derive(Debug, Default)]
 pub struct Totals {
-    sums: Sums,
+    pub(crate) account: Account,
     linked: AtomicI64,
     dirty: AtomicBool,
 }
@@ -96,11 +47,25 @@ pub struct UserNow {
 impl Totals {
     /// The totals now.
     pub fn now(&self) -> TotalsNow {
-        TotalsNow { actual: self.sums.now(), linked: self.linked.load(Relaxed) as u64 }
+        TotalsNow { actual: self.account.now(), linked: self.linked.load(Relaxed) as u64 }
+    }
+
+    /// Bytes that persistent use may still grow by before this directory's own limit, and inodes; none without one.
+    pub fn room(&self) -> (Option<u64>, Option<u64>) {
+        self.account.room()
+    }
+
+    /// Bytes promised to writes under way, and not used yet.
+    pub fn held(&self) -> u64 {
+        self.account.held()
     }
 
     pub(crate) fn from_now(now: TotalsNow) -> Self {
-        Self { sums: Sums::from(now.actual), linked: AtomicI64::new(now.linked as i64), dirty: AtomicBool::new(false) }
+        Self {
+            account: Account::from(now.actual),
+            linked: AtomicI64::new(now.linked as i64),
+            dirty: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn load(kv: &dyn Kv, directory: FileId) -> Result<Self> {
@@ -140,8 +105,8 @@ pub(crate) fn decode_charges(bytes: &[u8]) -> Option<ByClass<Charge>> {
 }
 
 #[derive(Debug, Default)]
-struct User {
-    sums: Sums,
+pub(crate) struct User {
+    pub account: Account,
     dirty: AtomicBool,
 }
 
@@ -151,6 +116,8 @@ pub(crate) struct Ledger {
     users: RwLock<FxHashMap<u32, Arc<User>>>,
     dirty_directories: Mutex<Vec<Arc<Inode>>>,
     dirty_users: Mutex<Vec<u32>>,
+    /// Every limit there is, and who may grow.
+    pub limits: Limits,
 }
 
 impl Ledger {
@@ -161,7 +128,8 @@ impl Ledger {
             let uid = key.get(1..5).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
             match (uid, decode_charges(value)) {
                 (Some(uid), Some(charges)) => {
-                    users.insert(uid, Arc::new(User { sums: Sums::from(charges), dirty: AtomicBool::new(false) }));
+                    users
+                        .insert(uid, Arc::new(User { account: Account::from(charges), dirty: AtomicBool::new(false) }));
                 }
                 _ => whole = false,
             }
@@ -170,10 +138,22 @@ impl Ledger {
         if !whole {
             return Err(Error::Damaged("a user's totals cannot be read".into()));
         }
-        Ok(Self { users: RwLock::new(users), ..Self::default() })
+        let ledger = Self { users: RwLock::new(users), limits: Limits::load(kv)?, ..Self::default() };
+        for (uid, limit) in ledger.limits.users() {
+            ledger.user(uid).account.limit(limit.bytes, limit.inodes);
+        }
+        Ok(ledger)
     }
 
-    fn user(&self, uid: u32) -> Arc<User> {
+    /// The totals of a directory being loaded, under its limit.
+    pub(crate) fn totals(&self, kv: &dyn Kv, directory: FileId) -> Result<Totals> {
+        let totals = Totals::load(kv, directory)?;
+        let limit = self.limits.of_directory(directory).unwrap_or(Limit::NONE);
+        totals.account.limit(limit.bytes, limit.inodes);
+        Ok(totals)
+    }
+
+    pub(crate) fn user(&self, uid: u32) -> Arc<User> {
         if let Some(user) = self.users.read().get(&uid) {
             return user.clone();
         }
@@ -191,13 +171,27 @@ impl Ledger {
 
     /// Charges only the directories, for moves that leave the owner as it is.
     pub(crate) fn charge_directories(&self, directory: &Arc<Inode>, class: Class, delta: Delta) {
-        self.walk_up(directory, |totals| totals.sums.add(class, delta));
+        self.charge_chain(directory, None, class, delta);
+    }
+
+    /// Charges the directories from `directory` up to, and without, `until`.
+    pub(crate) fn charge_chain(&self, directory: &Arc<Inode>, until: Option<FileId>, class: Class, delta: Delta) {
+        if !delta.is_zero() {
+            self.walk_up(directory, until, |totals| totals.account.add(class, delta));
+        }
+    }
+
+    /// Moves a charge between directories that no limit lies between.
+    pub(crate) fn move_charge(&self, from: &Arc<Inode>, to: &Arc<Inode>, class: Class, weight: Delta) {
+        let meet = Some(crate::limits::meeting(from, to));
+        self.charge_chain(to, meet, class, weight);
+        self.charge_chain(from, meet, class, -weight);
     }
 
     /// Charges only the user, for changes of owner that leave the place as it is.
     pub(crate) fn charge_user(&self, uid: u32, class: Class, delta: Delta) {
         let user = self.user(uid);
-        user.sums.add(class, delta);
+        user.account.add(class, delta);
         if !user.dirty.swap(true, Relaxed) {
             self.dirty_users.lock().push(uid);
         }
@@ -205,23 +199,17 @@ impl Ledger {
 
     /// Counts names of multiply-linked files in a directory and all above it.
     pub(crate) fn count_linked(&self, directory: &Arc<Inode>, delta: i64) {
-        self.walk_up(directory, |totals| {
+        self.walk_up(directory, None, |totals| {
             assert!(totals.linked.fetch_add(delta, Relaxed) + delta >= 0, "a count of links fell below zero");
         });
     }
 
-    /// Adds (or takes away) all that a moved directory holds.
-    pub(crate) fn move_tree(&self, directory: &Arc<Inode>, tree: TotalsNow, sign: i64) {
-        for class in Class::ALL {
-            let delta = Delta::plus(tree.actual[class]);
-            self.charge_directories(directory, class, Delta { bytes: sign * delta.bytes, inodes: sign * delta.inodes });
-        }
-        self.count_linked(directory, sign * tree.linked as i64);
-    }
-
-    fn walk_up(&self, directory: &Arc<Inode>, change: impl Fn(&Totals)) {
+    fn walk_up(&self, directory: &Arc<Inode>, until: Option<FileId>, change: impl Fn(&Totals)) {
         let mut at = Some(directory.clone());
         while let Some(inode) = at {
+            if Some(inode.id) == until {
+                return;
+            }
             change(&inode.totals);
             at = inode.parent.read().clone();
             self.soil(inode);
@@ -250,7 +238,7 @@ impl Ledger {
             let user = self.user(uid);
             user.dirty.store(false, Relaxed);
             let mut value = Vec::with_capacity(48);
-            encode_charges(user.sums.now(), &mut value);
+            encode_charges(user.account.now(), &mut value);
             batch.put(keys::user(uid), value);
         }
         directories
@@ -258,12 +246,12 @@ impl Ledger {
 
     pub(crate) fn users(&self) -> Vec<UserNow> {
         let mut users: Vec<UserNow> =
-            self.users.read().iter().map(|(&uid, user)| UserNow { uid, actual: user.sums.now() }).collect();
+            self.users.read().iter().map(|(&uid, user)| UserNow { uid, actual: user.account.now() }).collect();
         users.sort_unstable_by_key(|user| user.uid);
         users
     }
 
     pub(crate) fn user_now(&self, uid: u32) -> UserNow {
-        UserNow { uid, actual: self.user(uid).sums.now() }
+        UserNow { uid, actual: self.user(uid).account.now() }
     }
 }

@@ -5,6 +5,8 @@
 
 #![deny(missing_docs)]
 
+mod account;
+mod bound;
 mod catalog;
 mod directory;
 mod error;
@@ -12,11 +14,13 @@ mod fuzz;
 mod inode;
 mod keys;
 mod ledger;
+mod limits;
 mod marks;
 mod names;
 mod numbers;
 mod ops;
 mod record;
+mod repair;
 mod table;
 mod verify;
 
@@ -24,7 +28,9 @@ pub use catalog::{Catalog, FORMAT};
 pub use error::{Error, Result};
 pub use fuzz::fuzz_decode;
 pub use inode::{Inode, State};
+pub use keys::inode_of_key;
 pub use ledger::{DIRECTORY_CHARGE, Totals, TotalsNow, UserNow};
+pub use limits::{Bound, Limit, LimitNow, Subject};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
 pub use ops::after;
@@ -34,4 +40,5 @@ pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;
 pub use record::{Backing, Record};
+pub use repair::{Facts, Found, Mode as RepairMode, Repaired, describe_key, repair};
 pub use verify::{Finding, Report, verify};

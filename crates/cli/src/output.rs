@@ -45,3 +45,18 @@ pub fn error(error: &anyhow::Error) -> String {
     }
     text
 }
+
+/// Shows on a terminal that long work goes on.
+pub fn spinner() -> indicatif::ProgressBar {
+    let style = indicatif::ProgressStyle::with_template("{spinner} {msg} {human_pos} [{elapsed}]");
+    let spinner = indicatif::ProgressBar::new_spinner();
+    style.map(|style| spinner.set_style(style)).ok();
+    spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+    spinner
+}
+
+/// What is being done, and how far it has come.
+pub fn spin(spinner: &indicatif::ProgressBar, what: &'static str, count: u64) {
+    spinner.set_message(what);
+    spinner.set_position(count);
+}

@@ -3,7 +3,7 @@
 //!
 //! Full size (3 etcd, 2 banks, 4 stores, 20 clients): `ULLAGE_FULL=1 cargo test --release -p ullage-cli --test faults -- --nocapture`.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::format_collect, clippy::format_push_string)]
 
 mod site;
 

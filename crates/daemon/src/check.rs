@@ -1,11 +1,19 @@
-//! `ullage check`: a space that is not mounted, record by record against its pools.
+//! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
-use crate::{Error, Kind, Result, State};
+use crate::error::io_error;
+use crate::facts::{Progress, survey};
+use crate::{Error, Result, SpaceSettings, State};
 use serde::Serialize;
-use ullage_kv::{EngineKind, Options, Store};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use ullage_catalog::{Facts, Report, describe_key};
+use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
+use ullage_pool::Uuid;
 
 /// What a check found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
     /// Files of all kinds.
     pub files: u64,
@@ -19,41 +27,199 @@ pub struct CheckReport {
     pub backing_files: u64,
     /// Everything found wrong; empty for a clean space.
     pub findings: Vec<String>,
+    /// What was done about it, where that was asked for and anything was to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<RepairReport>,
 }
 
-/// Checks the catalog against itself and against the pools. The space must be down.
-pub fn check(state: &State) -> Result<CheckReport> {
+/// What a repair did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RepairReport {
+    /// A copy of the catalog as it was before: put in place of `catalog` it undoes the repair.
+    pub saved: PathBuf,
+    /// What was set right.
+    pub done: Vec<String>,
+    /// What could not be restored.
+    pub lost: Vec<String>,
+    /// Records changed.
+    pub changes: u64,
+}
+
+/// Checks the catalog against itself and against the pools, and with `repair` sets right what is wrong. The space must be
+/// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing.
+pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result<CheckReport> {
     let settings =
         state.load()?.ok_or_else(|| Error::Refused(format!("there is no space at {}", state.dir().display())))?;
-    let options = Options { interval: None, ..Options::default() };
-    let store = Store::open(&state.catalog_path(), EngineKind::Fjall, options)?;
-    let report = ullage_catalog::verify(&store)?;
-    let mut findings: Vec<String> = report.findings.into_iter().map(|finding| finding.0).collect();
-    let mut present = 0;
-    let mut scan = |pool: &crate::PoolSettings| {
-        for ((id, generation), file) in &report.bindings {
-            if id.0 != pool.id {
-                continue;
-            }
-            let Some(locator) = report.locators.get(&(*id, *generation)) else { continue };
-            let path = pool.path.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(locator)));
-            if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
-                present += 1;
-            } else {
-                findings.push(format!("the backing file {} of inode {file} is missing", path.display()));
-            }
-        }
-    };
-    for pool in settings.pools.iter().filter(|pool| pool.kind == Kind::Dir) {
-        scan(pool);
-    }
+    let space = Uuid::parse(&settings.uuid).ok_or_else(|| {
+        Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
+    })?;
+    // For as long as this takes, nobody else opens the pools.
+    let store = open(state)?;
+    let (facts, _locked) = survey(&settings.pools, space, progress)?;
+    let mut report = look(&store, &settings, &facts, progress)?;
     store.close()?;
+    if !repair || report.findings.is_empty() {
+        return Ok(report);
+    }
+    let saved = save(state)?;
+    let store = open(state)?;
+    let mut done = drop_damaged(&store)?;
+    progress("records", 0);
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let repaired = ullage_catalog::repair(&store, &facts, owner, ullage_fs::now())?;
+    done.extend(repaired.done);
+    let after = look(&store, &settings, &facts, progress)?;
+    store.close()?;
+    if !after.findings.is_empty() {
+        return Err(Error::Refused(format!(
+            "the repair left something wrong ({}); the catalog as it was is in {}; `ullage rebuild` makes a new one from \
+             the pools",
+            after.findings[0],
+            saved.display()
+        )));
+    }
+    report.repair = Some(RepairReport { saved, done, lost: repaired.lost, changes: repaired.changes });
+    Ok(report)
+}
+
+pub(crate) fn open(state: &State) -> Result<Store> {
+    let options = Options { interval: None, ..Options::default() };
+    Ok(Store::open(&state.catalog_path(), EngineKind::Fjall, options)?)
+}
+
+/// Looks at every record and every backing file.
+fn look(store: &Store, settings: &SpaceSettings, facts: &Facts, progress: &mut Progress<'_>) -> Result<CheckReport> {
+    let damaged = store.damaged()?;
+    if !damaged.is_empty() {
+        let mut findings: Vec<String> =
+            damaged.iter().map(|key| format!("{} fails its checksum", describe_key(key))).collect();
+        findings.push("nothing else could be checked while records fail their checksums".into());
+        return Ok(CheckReport { findings, ..CheckReport::default() });
+    }
+    progress("records", 0);
+    let report = ullage_catalog::verify(store)?;
+    let mut findings: Vec<String> = report.findings.iter().map(|finding| finding.0.clone()).collect();
+    let backing_files = compare(&report, facts, settings, &mut findings);
     Ok(CheckReport {
         files: report.files,
         directories: report.directories,
         entries: report.entries,
         orphans: report.orphans,
-        backing_files: present,
+        backing_files,
         findings,
+        repair: None,
     })
+}
+
+/// Bindings against backing files. In a marked leaf they may differ: the next start settles that.
+fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &mut Vec<String>) -> u64 {
+    let leaf = |locator: &[u8]| -> Box<[u8]> {
+        let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        locator.get(..end).unwrap_or_default().into()
+    };
+    let shown = |id: ullage_types::PoolId, locator: &[u8]| {
+        let pool = settings.pools.iter().find(|pool| pool.id == id.0);
+        let root = pool.map_or_else(PathBuf::new, |pool| pool.path.clone());
+        root.join(String::from_utf8_lossy(locator).as_ref()).display().to_string()
+    };
+    let mut present = 0;
+    for (&(pool, generation), &file) in &report.bindings {
+        if !facts.pools.contains(&pool) {
+            if !settings.pools.iter().any(|settings| settings.id == pool.0) {
+                findings.push(format!("inode {file} lies in pool {pool}, which the space does not have"));
+            }
+            continue;
+        }
+        let Some(locator) = report.locators.get(&(pool, generation)) else { continue };
+        let marked = report.marks.contains(&(pool, leaf(locator)));
+        match facts.found.get(&(file, generation)) {
+            Some(found) if found.pool == pool && found.locator == *locator => {
+                present += 1;
+                if !marked && report.sizes.get(&(pool, generation)).is_some_and(|size| *size != found.size) {
+                    findings.push(format!("inode {file} has another length than {}", shown(pool, locator)));
+                }
+            }
+            Some(found) => findings.push(format!(
+                "the backing file of inode {file} is not at {} but at {}",
+                shown(pool, locator),
+                shown(found.pool, &found.locator)
+            )),
+            None if marked => {}
+            None => findings.push(format!("the backing file {} of inode {file} is missing", shown(pool, locator))),
+        }
+    }
+    for (&(file, generation), found) in &facts.found {
+        let bound = report.bindings.get(&(found.pool, generation)) == Some(&file);
+        if !bound && !report.marks.contains(&(found.pool, leaf(&found.locator))) {
+            findings.push(format!("no file is bound to the backing file {}", shown(found.pool, &found.locator)));
+        }
+    }
+    present
+}
+
+/// Takes the records that fail their checksum out of the way; gives what it did.
+fn drop_damaged(store: &Store) -> Result<Vec<String>> {
+    let damaged = store.damaged()?;
+    if damaged.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut batch = Batch::new();
+    let done = damaged.iter().map(|key| format!("{} failed its checksum and was dropped", describe_key(key))).collect();
+    for key in damaged {
+        batch.del(key);
+    }
+    store.commit(batch)?;
+    store.checkpoint()?;
+    Ok(done)
+}
+
+/// Copies the catalog's directory beside itself, durably; gives the copy's path.
+fn save(state: &State) -> Result<PathBuf> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let mut copy = state.dir().join(format!("catalog.before-repair-{now}"));
+    for again in 1.. {
+        match std::fs::create_dir(&copy) {
+            Ok(()) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                copy = state.dir().join(format!("catalog.before-repair-{now}-{again}"));
+            }
+            Err(error) => return Err(io_error("create", copy)(error)),
+        }
+    }
+    let from = state.catalog_path();
+    copy_tree(&from, &copy).map_err(io_error("save the catalog in", &copy))?;
+    Ok(copy)
+}
+
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            std::fs::create_dir(&target)?;
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            copy_sparse(&entry.path(), &target)?;
+        }
+    }
+    File::open(to)?.sync_all()
+}
+
+/// Most of the log is zeros.
+fn copy_sparse(from: &Path, to: &Path) -> std::io::Result<()> {
+    let (mut from, mut to) = (File::open(from)?, File::create_new(to)?);
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        let n = from.read(&mut bytes)?;
+        let piece = &bytes[..n];
+        if n == 0 {
+            break;
+        } else if piece.iter().all(|byte| *byte == 0) {
+            to.seek(SeekFrom::Current(n as i64))?;
+        } else {
+            to.write_all(piece)?;
+        }
+    }
+    to.set_len(from.metadata()?.len())?;
+    to.sync_all()
 }

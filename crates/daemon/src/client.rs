@@ -31,6 +31,17 @@ impl Client {
         }
     }
 
+    /// The process that listens, as the kernel knows it; also when it does not answer any more.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let peer = rustix::net::sockopt::socket_peercred(self.reader.get_ref()).ok()?;
+        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn patience(&self, patience: std::time::Duration) {
+        let _ = self.reader.get_ref().set_read_timeout(Some(patience));
+    }
+
     /// Asks, and gives back the answer; a refusal is an error.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         let broken =

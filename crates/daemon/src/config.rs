@@ -130,9 +130,16 @@ pub struct SpaceSettings {
     /// How files are spread over the pools: `most-free`, `round-robin` or `first-fit`.
     #[serde(default = "default_spread")]
     pub spread: String,
+    /// Seconds between two copies of the catalog's changes into the pools, which `ullage rebuild` reads; 0 for none.
+    #[serde(default = "default_mirror")]
+    pub mirror_seconds: u64,
     /// The pools.
     #[serde(rename = "pool")]
     pub pools: Vec<PoolSettings>,
+}
+
+fn default_mirror() -> u64 {
+    30
 }
 
 fn default_spread() -> String {
@@ -167,7 +174,14 @@ impl SpaceSettings {
             }
         }
         let uuid = Uuid::random().map_err(io_error("read", "the random numbers of the kernel"))?.to_string();
-        Ok(Self { format: FORMAT, uuid, mountpoint: mountpoint.to_owned(), spread, pools })
+        Ok(Self {
+            format: FORMAT,
+            uuid,
+            mountpoint: mountpoint.to_owned(),
+            spread,
+            mirror_seconds: default_mirror(),
+            pools,
+        })
     }
 }
 

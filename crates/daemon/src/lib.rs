@@ -9,19 +9,28 @@ mod client;
 mod config;
 mod control;
 mod error;
+mod facts;
+mod limit;
 mod messages;
+mod mirror;
 mod mount;
 mod mountpoint;
 mod open;
+mod rebuild;
 mod report;
 mod serve;
 
 pub use background::start_in_background;
-pub use check::{CheckReport, check};
+pub use check::{CheckReport, RepairReport, check};
 pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
-pub use messages::{Answer, ClassUse, DuReport, PoolReport, Request, SpaceUse, StatReport, StatusReport};
+pub use facts::Progress;
+pub use messages::{
+    Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
+    StatReport, StatusReport,
+};
 pub use mount::{ServeOptions, TransportChoice};
 pub use open::OpenSpace;
+pub use rebuild::{RebuildReport, rebuild};
 pub use serve::{Serving, serve};

@@ -21,6 +21,19 @@ pub enum Request {
         /// `st_ino`.
         ino: u64,
     },
+    /// Every limit that who asks may see.
+    Limits,
+    /// Change a limit; only root and who mounted the space may.
+    SetLimit {
+        /// What it is on.
+        subject: LimitSubject,
+        /// The limit on bytes.
+        bytes: LimitChange,
+        /// The limit on inodes.
+        inodes: LimitChange,
+    },
+    /// What is free and what is used.
+    Df,
     /// Everything on disk now.
     Sync,
     /// Unmount and end. `lazy` takes the mount away even while it is used.
@@ -40,6 +53,18 @@ pub enum Answer {
     Stat(StatReport),
     /// To [`Request::Du`].
     Du(DuReport),
+    /// To [`Request::Limits`].
+    Limits {
+        /// Users first.
+        limits: Vec<LimitReport>,
+    },
+    /// To [`Request::SetLimit`].
+    LimitSet {
+        /// Files that were open for writing and are bound by it only once they are closed.
+        unbound: u64,
+    },
+    /// To [`Request::Df`].
+    Df(Box<DfReport>),
     /// Done.
     Done,
     /// Refused; the text says why.
@@ -125,6 +150,8 @@ pub struct PoolReport {
     pub reserve: Bytes,
     /// What the file system below can do.
     pub abilities: BTreeMap<String, bool>,
+    /// How writes are kept within limits.
+    pub limits: String,
     /// What a user should know.
     pub notes: Vec<String>,
 }
@@ -163,4 +190,68 @@ pub struct DuReport {
     pub used: SpaceUse,
     /// Names of multiply-linked files below.
     pub linked_names: u64,
+}
+
+/// What a limit is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitSubject {
+    /// A user, by number.
+    User(u32),
+    /// A directory, by its `st_ino`; the root stands for the size of the space.
+    Directory(u64),
+}
+
+/// What becomes of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitChange {
+    /// It stays.
+    Keep,
+    /// There is none any more.
+    Lift,
+    /// So much and no more.
+    Most(u64),
+}
+
+/// A limit and the use that it bounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LimitReport {
+    /// What it is on.
+    pub subject: LimitSubject,
+    /// For directories.
+    pub path: Option<PathBuf>,
+    /// Persistent use.
+    pub used: Bytes,
+    /// Held for open files beside that.
+    pub held: Bytes,
+    /// Persistent use.
+    pub inodes: u64,
+    /// The most bytes.
+    pub limit: Option<Bytes>,
+    /// The most inodes.
+    pub limit_inodes: Option<u64>,
+}
+
+/// What is free and what is used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DfReport {
+    /// All that the pools' file systems have.
+    pub total: Bytes,
+    /// What can still be written: free in the pools, without their reserves, and within the size of the space.
+    pub free: Bytes,
+    /// Used by this space.
+    pub used: Bytes,
+    /// Held for open files, and given back unless they use it.
+    pub held: Bytes,
+    /// Used by files that the system may remove.
+    pub reclaimable: Bytes,
+    /// Kept free in the pools.
+    pub reserve: Bytes,
+    /// The size of the space, where it is limited.
+    pub size: Option<Bytes>,
+    /// Inodes used.
+    pub inodes: u64,
+    /// The most inodes, where they are limited.
+    pub size_inodes: Option<u64>,
 }

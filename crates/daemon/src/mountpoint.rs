@@ -1,20 +1,24 @@
 //! What is at a mount point before we mount on it.
 
 use crate::error::io_error;
-use crate::{Client, Error, Result, State};
+use crate::{Client, Error, Request, Result, State};
 use rustix::mount::UnmountFlags;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a daemon that does not answer is given to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use.
 pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
-    if Client::connect(state)?.is_some() {
+    if is_up(state)? {
         return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
     }
     match std::fs::metadata(mountpoint) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if is_dead(&error) => {
             tracing::info!("clearing the dead mount at {}", mountpoint.display());
             clear(mountpoint)?;
             return prepare(mountpoint, state);
@@ -32,6 +36,41 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether a daemon serves this state. One that is just ending, killed maybe, still has its socket: it is waited for, and so
+/// is the end of its process, since until then it has the catalog and the pools locked.
+fn is_up(state: &State) -> Result<bool> {
+    let until = Instant::now() + PATIENCE;
+    while let Some(mut client) = Client::connect(state)? {
+        let process = client.process();
+        client.patience(PATIENCE);
+        if client.ask(&Request::Status).is_ok() {
+            return Ok(true);
+        }
+        let runs = || process.is_some_and(|pid| Path::new(&format!("/proc/{pid}/task")).exists() && !has_ended(pid));
+        while runs() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if Instant::now() >= until {
+            // Neither answers nor ends.
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether no thread of a process runs any more, though nobody may have waited for it yet.
+fn has_ended(pid: u32) -> bool {
+    let ended = |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(ended)
+}
+
+/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
+fn is_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Takes away a mount that nobody serves.

@@ -5,12 +5,12 @@ use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use ullage_catalog::{Catalog, CatalogMarks};
+use ullage_catalog::{Catalog, CatalogMarks, Limit, Subject};
 use ullage_fs::{PoolMember, Pools, Recovered, Space, SpaceOptions};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
 use ullage_pool::{DirPool, NullPool, Pool, PoolConfig, Uuid};
-use ullage_types::PoolId;
+use ullage_types::{PoolId, ROOT};
 
 /// An open space, not yet mounted.
 pub struct OpenSpace {
@@ -50,11 +50,17 @@ impl OpenSpace {
             marks.push((id, pool_marks));
         }
         state.store(&settings)?;
+        let size = options.size;
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread)), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
             Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))
         })?;
+        if let Some(bytes) = size {
+            let root = Subject::Directory(ROOT);
+            let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
+            space.set_limit(root, Limit { bytes, ..before })?;
+        }
         Ok(Self { space, store, settings, recovered })
     }
 }

@@ -33,12 +33,28 @@ pub(crate) fn pool(member: &PoolMember) -> PoolReport {
         kind: description.kind.to_owned(),
         layout: description.layout.map(str::to_owned),
         path: description.path,
-        fs_type: description.fs_type,
+        fs_type: description.fs_type.clone(),
         total: usage.total,
         free: usage.free,
         reserve: member.reserve,
         abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
+        limits: limits(description.kind, description.fs_type.as_deref()),
         notes: description.notes,
+    }
+}
+
+/// How limited files are written, and why so.
+fn limits(kind: &str, fs_type: Option<&str>) -> String {
+    match (kind, fs_type) {
+        ("null", _) => "no data, nothing to limit but inodes".to_owned(),
+        (_, Some(below @ ("tmpfs" | "btrfs"))) => {
+            format!("exact: every write to a limited file goes through the server; {below} counts blocks at the write")
+        }
+        (_, below) => format!(
+            "exact: every write to a limited file goes through the server, its blocks allocated before it, since {} \
+             counts some of them only later",
+            below.unwrap_or("the file system below")
+        ),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::error::io_error;
 use crate::messages::{Answer, Request, StatusReport};
+use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Result, SpaceSettings, State, control, mountpoint, report};
+use crate::{Result, SpaceSettings, State, control, limit, mountpoint, report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub struct Serving {
     mountpoint: PathBuf,
     mount: Arc<Mount>,
     open: Arc<OpenSpace>,
+    mirror: Option<Mirror>,
     busy: control::Busy,
 }
 
@@ -28,9 +30,10 @@ pub fn serve(state: &State, settings: SpaceSettings, options: SpaceOptions, how:
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
     let open = Arc::new(OpenSpace::open(state, settings, options)?);
+    let mirror = Mirror::start(&open)?;
     let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
     let busy = listen(state, &point, &mount, &open)?;
-    Ok(Serving { state: state.clone(), mountpoint: point, mount, open, busy })
+    Ok(Serving { state: state.clone(), mountpoint: point, mount, open, mirror, busy })
 }
 
 impl Serving {
@@ -55,6 +58,9 @@ impl Serving {
         handle.close();
         let _ = waiter.join();
         let written = self.open.store.checkpoint();
+        if let Some(mirror) = &self.mirror {
+            mirror.finish();
+        }
         // Last: whoever waits for the end of this space looks for it.
         let _ = std::fs::remove_file(self.state.socket_path());
         self.busy.wait(Duration::from_secs(1));
@@ -70,6 +76,9 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Status => status(&open, &mount, &own, &mountpoint, started),
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
+        Request::Limits => limit::list(&open.space, &mountpoint, peer),
+        Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
+        Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
             Ok(()) => Answer::Done,
             Err(error) => report::refuse(std::io::Error::from_raw_os_error(error.0)),

@@ -55,6 +55,8 @@ impl From<CatalogError> for Errno {
             CatalogError::Invalid => Self::EINVAL,
             CatalogError::NoAttribute => Self::ENODATA,
             CatalogError::AttributesFull => Self::ENOSPC,
+            CatalogError::OverUserLimit => Self::EDQUOT,
+            CatalogError::OverDirectoryLimit => Self::ENOSPC,
             CatalogError::CrossDomain => Self::EXDEV,
             CatalogError::Damaged(text) => {
                 tracing::error!("{text}");

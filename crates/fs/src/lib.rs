@@ -8,6 +8,8 @@ mod attributes;
 mod clock;
 mod errno;
 mod filesystem;
+mod headroom;
+mod holes;
 mod node;
 mod open_file;
 mod ops;

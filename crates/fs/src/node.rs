@@ -72,6 +72,11 @@ impl Nodes {
         self.shard(id).lock().get(&id).cloned()
     }
 
+    /// Every node there is.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        self.shards.iter().flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+
     /// Takes look-ups away; gives the node back when the kernel has forgotten it.
     pub(crate) fn forget(&self, node: NodeId, count: u64) -> Option<Arc<Node>> {
         if node.0 == ROOT.0 {

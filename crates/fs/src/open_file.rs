@@ -3,6 +3,7 @@
 //! The backing file is opened once a node and stays open for a while after the last handle, together with its
 //! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
 
+use crate::headroom::Grant;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -19,6 +20,10 @@ pub(crate) struct OpenFile {
     pub writers: u32,
     /// The backing file, while it is open.
     pub backing: Option<OpenBacking>,
+    /// What is held for its writes.
+    pub grant: Grant,
+    /// Data may have moved in the kernel since pages of it were cached: they are not to be believed.
+    pub stale_pages: bool,
     /// Waits for its turn to be settled.
     pub queued: bool,
 }

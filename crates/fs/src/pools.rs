@@ -1,5 +1,6 @@
 //! The pools of a space, and which of them a new file goes to.
 
+use crate::headroom::Below;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,13 +17,14 @@ pub struct PoolMember {
     pub name: String,
     /// The driver.
     pub pool: Arc<dyn Pool>,
-    /// Room that new files leave free.
+    /// Room that new files and writes leave free.
     pub reserve: Bytes,
 }
 
 /// Every pool of a space.
 pub struct Pools {
     members: Vec<PoolMember>,
+    below: Vec<Below>,
     spread: Spread,
     turn: AtomicU64,
 }
@@ -31,7 +33,8 @@ impl Pools {
     /// Pools in the order of the configuration.
     pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        Self { members, spread, turn: AtomicU64::new(0) }
+        let below = members.iter().map(|member| Below::new(member.pool.describe().fs_type.as_deref())).collect();
+        Self { below, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -48,6 +51,17 @@ impl Pools {
                 Err(Errno::EIO)
             }
         }
+    }
+
+    /// Bytes that writes leave free in a pool.
+    pub(crate) fn reserve(&self, id: PoolId) -> u64 {
+        self.members.iter().find(|member| member.id == id).map_or(0, |member| member.reserve.0)
+    }
+
+    /// What a pool's file system does with blocks.
+    pub(crate) fn below(&self, id: PoolId) -> Below {
+        let index = self.members.iter().position(|member| member.id == id);
+        index.map_or(Below { late: true }, |index| self.below[index])
     }
 
     /// A new backing file in the pool that the spread names; in another one where that is full.

@@ -3,8 +3,9 @@
 
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space};
+use std::collections::HashSet;
 use ullage_catalog::{CatalogMarks, Error};
-use ullage_pool::{Access, Suspect};
+use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
 use ullage_types::PoolId;
 
 /// What recovery did.
@@ -20,6 +21,8 @@ pub struct Recovered {
     pub discarded: u64,
     /// Files without a name, removed.
     pub orphans: u64,
+    /// Files that were never flushed and whose backing file did not survive a power cut: made again, empty.
+    pub emptied: u64,
 }
 
 impl Space {
@@ -33,6 +36,7 @@ impl Space {
             done.orphans += 1;
         }
         let mut stray = Vec::new();
+        let mut there = HashSet::new();
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
             for leaf in marks.marked() {
@@ -41,6 +45,7 @@ impl Space {
                 pool.suspects(&leaf, &mut |suspect| suspects.push(suspect))?;
                 for suspect in suspects {
                     done.files += 1;
+                    there.insert((id, suspect.locator.clone()));
                     if let Some(suspect) = self.compare(id, suspect, &mut done)? {
                         done.discarded += 1;
                         stray.push((id, suspect));
@@ -48,10 +53,17 @@ impl Space {
                 }
             }
         }
-        for &(_, marks) in marks {
-            for leaf in marks.marked() {
-                marks.clear(&leaf).map_err(Errno::from)?;
+        let missing = self.missing(marks, &there)?;
+        for &(id, marks) in marks {
+            // Where a file is made again the mark stays until it is flushed.
+            let stays = |leaf: &[u8]| missing.iter().any(|(pool, binding)| *pool == id && leaf_of(binding) == leaf);
+            for leaf in marks.marked().iter().filter(|leaf| !stays(leaf)) {
+                marks.clear(leaf).map_err(Errno::from)?;
             }
+        }
+        for (id, binding) in missing {
+            self.make_empty(id, &binding)?;
+            done.emptied += 1;
         }
         // Only now, since it marks their leaves anew.
         for (id, suspect) in stray {
@@ -65,10 +77,48 @@ impl Space {
                 measured = done.measured,
                 discarded = done.discarded,
                 orphans = done.orphans,
+                emptied = done.emptied,
                 "recovered from an unclean end"
             );
         }
         Ok(done)
+    }
+
+    /// Files bound to a backing file in a marked leaf, of which there is none: they were made and never flushed.
+    fn missing(
+        &self,
+        marks: &[(PoolId, &CatalogMarks)],
+        there: &HashSet<(PoolId, Locator)>,
+    ) -> Outcome<Vec<(PoolId, Binding)>> {
+        let marked: HashSet<(PoolId, Box<[u8]>)> =
+            marks.iter().flat_map(|(id, marks)| marks.marked().into_iter().map(|leaf| (*id, leaf))).collect();
+        let mut missing = Vec::new();
+        if marked.is_empty() {
+            return Ok(missing);
+        }
+        self.catalog.each_backing(&mut |file, backing| {
+            let binding = Binding { file, generation: backing.generation, locator: Locator(backing.locator.clone()) };
+            let place = (backing.pool, binding.locator.clone());
+            if marked.contains(&(backing.pool, leaf_of(&binding).into())) && !there.contains(&place) {
+                missing.push((backing.pool, binding));
+            }
+        })?;
+        Ok(missing)
+    }
+
+    fn make_empty(&self, id: PoolId, binding: &Binding) -> Outcome<()> {
+        let pool = self.pools.get(id)?;
+        let inode = self.catalog.get(binding.file)?;
+        let now = Measure::of(&pool.recreate(binding)?)?;
+        tracing::warn!("inode {} was never flushed, and its data is lost with the power: it is empty now", inode.id);
+        self.catalog.update(&inode, |record| {
+            (record.size, record.blocks) = (now.size, now.blocks);
+            record.mtime = record.mtime.max(now.mtime);
+            record.ctime = record.ctime.max(now.ctime);
+            Ok(())
+        })?;
+        pool.closed(binding);
+        Ok(())
     }
 
     /// Measures a backing file that belongs to a file, and gives back one that does not.
@@ -99,6 +149,22 @@ impl Space {
             Ok(changed)
         })?;
         done.measured += u64::from(changed);
+        // It may have been made too recently to carry its owner yet.
+        let record = inode.record();
+        let owner = Annotation { class: record.class, uid: record.uid, gid: record.gid };
+        if let Err(error) = pool.annotation(binding).and_then(|now| match now {
+            Some(now) if now == owner => Ok(()),
+            _ => pool.annotate(binding, owner),
+        }) {
+            tracing::debug!("the owner of inode {} is not recorded on its backing file: {error}", inode.id);
+        }
         Ok(None)
     }
+}
+
+/// The leaf directory that a binding's backing file lies in, as marks name it.
+fn leaf_of(binding: &Binding) -> &[u8] {
+    let locator = &binding.locator.0;
+    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    locator.get(..end).unwrap_or_default()
 }

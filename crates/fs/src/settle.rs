@@ -168,7 +168,7 @@ impl Space {
 
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
     /// lease would see them; one for reading takes their place.
-    fn is_settled(&self, open: &mut OpenFile) -> bool {
+    pub(crate) fn is_settled(&self, open: &mut OpenFile) -> bool {
         let Some(backing) = &mut open.backing else { return true };
         if backing.discards || !(backing.written || backing.claimed) {
             return true;
@@ -210,13 +210,14 @@ impl Space {
             return Ok(());
         }
         let now = crate::open_file::Measure::of(&backing.file)?;
-        if now == backing.baseline {
+        let release = open.grant.excess();
+        if now == backing.baseline && release == 0 {
             if backing.recorded == Seq(0) {
                 backing.recorded = self.catalog.kv().newest();
             }
             return Ok(());
         }
-        let outcome = self.catalog.update(&node.inode, |record| {
+        let outcome = self.catalog.record_measured(&node.inode, release, |record| {
             if let Ok(new) = crate::attributes::measured(record.clone(), backing) {
                 *record = new;
             }
@@ -224,6 +225,9 @@ impl Space {
         });
         backing.baseline = now;
         backing.recorded = self.catalog.kv().newest();
+        if outcome.is_ok() {
+            self.measured(node.inode.id, open, release);
+        }
         Ok(outcome?)
     }
 }
@@ -231,13 +235,7 @@ impl Space {
 /// Whether no descriptor and no mapping can write to a file: only then the kernel grants a read lease on it.
 /// `file` must itself be open for reading only. Where the file system has no leases, we cannot know: true.
 fn nobody_writes(file: &File) -> bool {
-    match crate::sys::set_lease(file, libc::F_RDLCK) {
-        Ok(()) => {
-            let _ = crate::sys::set_lease(file, libc::F_UNLCK);
-            true
-        }
-        Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
-    }
+    ullage_pool::probe_lease(file, ullage_pool::Lease::Read) != Err(rustix::io::Errno::AGAIN)
 }
 
 /// Whether a pool refused since this process has too many files open.

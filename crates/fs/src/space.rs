@@ -1,7 +1,9 @@
 //! A space: a catalog and its pools, as one file system.
 
+use crate::headroom::Headroom;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
+use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::reaper::Reaper;
 use crate::settle::Settler;
@@ -25,11 +27,13 @@ pub struct SpaceOptions {
     pub linger_max: usize,
     /// Use passthrough where the kernel has it.
     pub passthrough: bool,
+    /// A new limit on the size of the space; `Some(None)` lifts it, `None` leaves it as it is.
+    pub size: Option<Option<u64>>,
 }
 
 impl Default for SpaceOptions {
     fn default() -> Self {
-        Self { linger: Duration::from_secs(2), linger_max: 65_536, passthrough: true }
+        Self { linger: Duration::from_secs(2), linger_max: 65_536, passthrough: true, size: None }
     }
 }
 
@@ -41,6 +45,8 @@ pub struct Space {
     pub(crate) options: SpaceOptions,
     pub(crate) reaper: Reaper,
     pub(crate) settler: Settler,
+    pub(crate) listing: Listing,
+    pub(crate) headroom: Headroom,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// Cleared for good when the kernel refuses a registration.
     passthrough: AtomicBool,
@@ -56,6 +62,8 @@ impl Space {
             nodes: Nodes::new(catalog.root().clone()),
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),
+            listing: Listing::default(),
+            headroom: Headroom::default(),
             passthrough: AtomicBool::new(options.passthrough),
             kernel: OnceLock::new(),
             serial: AtomicU64::new(1),
@@ -135,6 +143,9 @@ impl Space {
         }
         let unnamed = node.inode.lock().record.nlink == 0;
         if unnamed {
+            // What is held goes with the file.
+            let held = open.grant.held;
+            self.measured(node.inode.id, &mut open, held);
             self.doom(node, &mut open);
             match self.catalog.remove(&node.inode) {
                 Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing),

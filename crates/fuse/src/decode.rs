@@ -82,7 +82,8 @@ pub fn decode<'a>(message: &Message<'a>, dialect: Dialect) -> Result<Request<'a>
                 return Err(INVALID);
             }
             let kill_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
-            Request::Write { handle: fh, offset, data: message.rest, kill_privileges }
+            let written_back = write_flags & WRITE_CACHE != 0;
+            Request::Write { handle: fh, offset, data: message.rest, kill_privileges, written_back }
         }
         opcode::RELEASE => Request::Release { handle: message.argument::<ReleaseIn>()?.fh },
         opcode::RELEASEDIR => Request::Releasedir { handle: message.argument::<ReleaseIn>()?.fh },

@@ -22,18 +22,34 @@ pub(crate) struct Reader {
     device: Arc<OwnedFd>,
     core: Arc<Core>,
     tally: Arc<Tally>,
-    /// How long to poll before sleeping; the descriptor is non-blocking if not zero.
-    spin: Duration,
+    waiting: Waiting,
 }
+
+/// How a reader waits for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Asleep in the kernel.
+    Asleep,
+    /// Polling for so long, then asleep.
+    Spinning(Duration),
+    /// Looking every [`NAP`] while there is something to do: for what nobody waits for. Whoever sends to a reader asleep
+    /// pays for waking it, which on an idle CPU takes longer than a whole FORGET.
+    Napping,
+}
+
+/// How long a FORGET may lie about.
+const NAP: Duration = Duration::from_millis(2);
+/// How long after the last request a napping reader goes to sleep.
+const AWAKE: Duration = Duration::from_secs(1);
 
 impl Reader {
     /// A reader of a descriptor of its own.
-    pub fn new(device: OwnedFd, core: Arc<Core>, spin: Duration) -> std::io::Result<Self> {
-        if !spin.is_zero() {
+    pub fn new(device: OwnedFd, core: Arc<Core>, waiting: Waiting) -> std::io::Result<Self> {
+        if waiting != Waiting::Asleep {
             rustix::fs::fcntl_setfl(&device, rustix::fs::fcntl_getfl(&device)? | rustix::fs::OFlags::NONBLOCK)?;
         }
         let tally = core.counters.tally();
-        Ok(Self { device: Arc::new(device), core, tally, spin })
+        Ok(Self { device: Arc::new(device), core, tally, waiting })
     }
 
     /// Serves until the connection ends.
@@ -74,14 +90,17 @@ impl Reader {
     }
 
     fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        if self.spin.is_zero() {
-            return rustix::io::read(&*self.device, buffer);
-        }
-        let until = Instant::now() + self.spin;
+        let patience = match self.waiting {
+            Waiting::Asleep => return rustix::io::read(&*self.device, buffer),
+            Waiting::Spinning(time) => time,
+            Waiting::Napping => AWAKE,
+        };
+        let until = Instant::now() + patience;
         loop {
             match rustix::io::read(&*self.device, &mut *buffer) {
-                Err(Errno::AGAIN) if Instant::now() < until => std::hint::spin_loop(),
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) if Instant::now() >= until => break,
+                Err(Errno::AGAIN) if self.waiting == Waiting::Napping => std::thread::sleep(NAP),
+                Err(Errno::AGAIN) => std::hint::spin_loop(),
                 done => return done,
             }
         }

@@ -101,8 +101,12 @@ impl Dispatcher {
                 scratch.truncate(size);
                 Ok(Answer::Scratch)
             }
-            Request::Write { handle, offset, data, kill_privileges } => {
-                reply(Reply::Written(fs.write(node, handle, offset, data, kill_privileges)?))
+            Request::Write { handle, offset, data, kill_privileges, written_back } => {
+                let written = fs.write(node, handle, offset, data, kill_privileges)?;
+                if written_back && (written as usize) < data.len() {
+                    return Err(Errno(libc::ENOSPC));
+                }
+                reply(Reply::Written(written))
             }
             Request::Release { handle } => {
                 fs.release(node, handle);

@@ -4,7 +4,7 @@ use crate::choose::{Chosen, Transport};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::counters::Counters;
-use crate::device::Reader;
+use crate::device::{Reader, Waiting};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::negotiate;
 use crate::options::{Choice, MountOptions};
@@ -113,16 +113,17 @@ fn serve(
         }
     }
     // Beside io_uring, FORGET and INTERRUPT still come over the device: one reader, wherever there is room.
-    let (count, pinned, spin) = match chosen.transport {
-        Transport::IoUring => (1, false, Duration::ZERO),
+    let (count, pinned, waiting) = match chosen.transport {
+        Transport::IoUring => (1, false, Waiting::Napping),
         Transport::Device => {
             let readers = options.readers;
             let count = if readers.threads == 0 { cpus.len().min(MOST_READERS) } else { readers.threads };
-            (count, readers.pinned, readers.spin)
+            let waiting = if readers.spin.is_zero() { Waiting::Asleep } else { Waiting::Spinning(readers.spin) };
+            (count, readers.pinned, waiting)
         }
     };
     for index in 0..count {
-        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), spin)?;
+        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), waiting)?;
         let cpu = cpus.get(index % cpus.len().max(1)).copied();
         threads.push(std::thread::Builder::new().name(format!("fuse-reader-{index}")).spawn(move || {
             if let Some(cpu) = cpu.filter(|_| pinned) {

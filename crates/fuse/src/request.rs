@@ -85,6 +85,8 @@ pub enum Request<'a> {
         offset: u64,
         data: &'a [u8],
         kill_privileges: bool,
+        /// Pages of a mapping: the kernel takes a short count for all of it.
+        written_back: bool,
     },
     Release {
         handle: u64,

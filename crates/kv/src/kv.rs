@@ -34,6 +34,30 @@ pub trait Kv: Send + Sync {
     /// Returns when every commit up to `upto` survives a power cut. Callers at the same time share one flush.
     fn sync(&self, upto: Seq) -> Result<(), Error>;
 
+    /// Returns when every commit up to `upto` is in the log, though maybe not through the cache of the device that
+    /// [`Kv::device`] names; gives back the newest commit that is. For whoever is about to flush that device
+    /// anyway, and says so by [`Kv::flushed`].
+    fn write_out(&self, upto: Seq) -> Result<Seq, Error> {
+        self.sync(upto)?;
+        Ok(upto)
+    }
+
+    /// The log's device was flushed, by a flush begun after [`Kv::write_out`] gave back `written`.
+    fn flushed(&self, written: Seq) {
+        let _ = written;
+    }
+
+    /// Such a flush failed: what was written may be lost, so nothing more is taken.
+    fn flush_failed(&self, error: &std::io::Error) {
+        let _ = error;
+    }
+
+    /// The `st_dev` of the device whose cache is all that [`Kv::write_out`] leaves to be flushed, where fsync(2) of any
+    /// file there flushes it.
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
     /// The newest commit.
     fn newest(&self) -> Seq;
 
@@ -69,6 +93,11 @@ pub trait Engine: Send + Sync {
 
     /// Makes everything applied so far durable.
     fn persist(&self) -> Result<(), Error>;
+
+    /// The keys of all values that are not what was written.
+    fn damaged(&self) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(Vec::new())
+    }
 
     /// What the last surviving `apply` recorded.
     fn applied(&self) -> Result<Seq, Error>;

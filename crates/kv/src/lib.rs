@@ -18,4 +18,4 @@ pub use engine::{FjallEngine, FjallOptions, MemoryEngine};
 pub use error::Error;
 pub use kv::{Cut, Engine, Kv, Seq, Visit};
 pub use log::{BLOCK, FileMedium, Medium};
-pub use store::{Canary, EngineKind, Options, Stats, Store};
+pub use store::{Canary, Durable, EngineKind, Follow, Options, Stats, Store, Tail};

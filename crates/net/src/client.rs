@@ -74,7 +74,10 @@ impl Default for Settings {
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settings").field("tls", &self.tls.is_some()).field("token", &self.token.is_some()).finish()
+        f.debug_struct("Settings")
+            .field("tls", &self.tls.is_some())
+            .field("token", &self.token.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -199,9 +202,10 @@ impl Client {
         if reply.status.is_success() {
             return Ok(reply);
         }
-        let problem = serde_json::from_slice::<ErrorBody>(&reply.body)
-            .map(|body| Problem { status: reply.status.as_u16(), ..body.error })
-            .unwrap_or_else(|_| Problem::new(reply.status, "http", String::from_utf8_lossy(&reply.body)));
+        let problem = serde_json::from_slice::<ErrorBody>(&reply.body).map_or_else(
+            |_| Problem::new(reply.status, "http", String::from_utf8_lossy(&reply.body)),
+            |body| Problem { status: reply.status.as_u16(), ..body.error },
+        );
         Err(problem.into())
     }
 

@@ -3,5 +3,6 @@
 #![deny(missing_docs)]
 
 pub mod choose;
+pub mod headroom;
 pub mod place;
 pub mod ready;

@@ -8,7 +8,8 @@ mod null;
 mod pool;
 mod sys;
 
-pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Uuid};
+pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;
 pub use null::NullPool;
 pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
+pub use sys::{Lease, probe_lease};

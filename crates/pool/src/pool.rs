@@ -177,6 +177,11 @@ pub trait Pool: Send + Sync {
         false
     }
 
+    /// The device (`st_dev`) that fsync(2) of a backing file flushes, where there is one.
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
     /// What the pool is and can do.
     fn describe(&self) -> Description;
 

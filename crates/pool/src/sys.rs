@@ -4,8 +4,10 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use std::sync::Once;
+
 /// A kind of lease (fcntl(2), `F_SETLEASE`).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Lease {
     /// Granted only while nobody has the file open for writing or mapped writable.
     Read,
@@ -20,8 +22,23 @@ pub fn probe_lease(file: impl AsFd, lease: Lease) -> Result<(), Errno> {
         Lease::Read => libc::F_RDLCK,
         Lease::Write => libc::F_WRLCK,
     };
+    static IGNORE: Once = Once::new();
+    IGNORE.call_once(ignore_lease_breaks);
     set_lease(file.as_fd().as_raw_fd(), kind)?;
     set_lease(file.as_fd().as_raw_fd(), libc::F_UNLCK)
+}
+
+/// Whoever opens a file while a lease is on it has SIGIO sent to the holder, which by default ends the process. Ours last
+/// for one system call and need no notice.
+fn ignore_lease_breaks() {
+    // SAFETY: both calls are given a whole structure of ours or null, and SIG_IGN runs no code of ours.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGIO, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL {
+            now.sa_sigaction = libc::SIG_IGN;
+            libc::sigaction(libc::SIGIO, &raw const now, std::ptr::null_mut());
+        }
+    }
 }
 
 fn set_lease(fd: libc::c_int, kind: libc::c_int) -> Result<(), Errno> {

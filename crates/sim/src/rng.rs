@@ -20,6 +20,7 @@ impl Rng {
 
     /// 64 random bits.
     #[inline]
+    #[expect(clippy::should_implement_trait, clippy::many_single_char_names, reason = "as its authors write it")]
     pub fn next(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.0;
         let result = a.wrapping_add(*d).rotate_left(23).wrapping_add(*a);

@@ -28,17 +28,17 @@ fn a_split_not_counted() {
 #[test]
 fn a_failed_store_excluded_at_once_as_the_paper_has_it() {
     let setup = Setup { bank: Some(|config| config.with_flaw(Flaw::ExcludeAtOnce)), ..Setup::default() };
-    assert!(campaign(1, 400, 2, &setup, &|_, _| {}).len() > 0);
+    assert!(!campaign(1, 400, 2, &setup, &|_, _| {}).is_empty());
 }
 
 #[test]
 fn vouchers_accepted_after_their_epoch_was_reported() {
     let setup = Setup { store: Some(|config| config.with_flaw(Flaw::AcceptAfterReport)), ..Setup::default() };
-    assert!(campaign(1, 200, 2, &setup, &|_, _| {}).len() > 0);
+    assert!(!campaign(1, 200, 2, &setup, &|_, _| {}).is_empty());
 }
 
 #[test]
 fn a_store_that_goes_on_without_a_lease() {
     let setup = Setup { store: Some(|config| config.with_flaw(Flaw::NoLease)), ..Setup::default() };
-    assert!(campaign(1, 400, 2, &setup, &|_, _| {}).len() > 0);
+    assert!(!campaign(1, 400, 2, &setup, &|_, _| {}).is_empty());
 }

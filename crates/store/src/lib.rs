@@ -4,6 +4,9 @@
 
 pub mod chunk;
 pub mod client;
+mod fuzz;
 pub mod headers;
 pub mod server;
 pub mod wire;
+
+pub use fuzz::fuzz_decode;

@@ -10,7 +10,7 @@ use hyper::Method;
 use std::time::Duration;
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
-use ullage_bank::wire::ClientBatch;
+use ullage_bank::wire::{AccountChange, ClientBatch};
 use ullage_net::client::{CallError, Client, Settings};
 use ullage_net::{ErrorBody, clock, tls};
 use ullage_store::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
@@ -302,7 +302,7 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         let code = |error: CallError| error.code().unwrap_or_default().to_owned();
         assert_eq!(code(alice.accounts().await.unwrap_err()), "forbidden");
         assert_eq!(code(alice.account("bob").await.unwrap_err()), "forbidden");
-        assert_eq!(code(alice.change("alice", &Default::default()).await.unwrap_err()), "forbidden");
+        assert_eq!(code(alice.change("alice", &AccountChange::default()).await.unwrap_err()), "forbidden");
         assert_eq!(code(alice.exclude(1).await.unwrap_err()), "forbidden");
         let batch = ullage_bank::wire::StoreBatch { shard: 0, messages: Vec::new() };
         assert_eq!(code(alice.store_messages(&batch).await.unwrap_err()), "forbidden");

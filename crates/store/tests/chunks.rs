@@ -1,6 +1,6 @@
 //! The chunk store against a plain model: what it holds, what it charges, and what survives an unclean end.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::format_collect)]
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;

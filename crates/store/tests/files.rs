@@ -118,3 +118,56 @@ async fn bank_and_stores_restart_and_nothing_is_lost() {
     .await
     .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_removes_what_belongs_to_no_file_and_nothing_else() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(16 << 20));
+        let here = tempfile::tempdir().unwrap();
+        std::fs::write(here.path().join("in"), contents(100_000)).unwrap();
+        files.put(&here.path().join("in"), "kept", 65_536, quiet()).await.unwrap();
+        let before = cluster.used("alice");
+        // As a client leaves them that dies between its stripes and its manifest: one long ago, one a moment ago.
+        let node = files.chunks().nodes()[0];
+        let stripe = |begun_ms: u64| format!("alice/d/{begun_ms:012x}{:016x}.000000", 5);
+        let now = ullage_net::clock::now_ms();
+        for name in [stripe(1), stripe(now), "alice/d/of-another-program".to_owned()] {
+            files.chunks().put(node, &name, contents(5000).into(), false).await.unwrap();
+        }
+        let swept = files.sweep(Duration::from_secs(3600)).await.unwrap();
+        assert_eq!((swept.removed, swept.young), (1, 1), "{swept:?}");
+        assert!(swept.freed_bytes >= 5000 && cluster.used("alice") > before);
+        assert!(files.chunks().stat(node, &stripe(1)).await.is_err());
+        files.chunks().stat(node, &stripe(now)).await.unwrap();
+        files.get("kept", &here.path().join("out"), quiet()).await.unwrap();
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// What a short-lived client took and did not use was of no use to anybody until it was reconciled.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_leaves_unused_another_can_have_at_once() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 20).await;
+        let (first, second) = (cluster.client("alice", fixed(1 << 20)), cluster.client("alice", fixed(1)));
+        let node = first.chunks().nodes()[0];
+        first.chunks().put(node, "alice/d/1", contents(4000).into(), false).await.unwrap();
+        // Limiting leaves a part; most of it is in the first one's hands.
+        let big = || contents(900_000).into();
+        let refused = second.chunks().put(node, "alice/d/2", big(), false).await.unwrap_err();
+        assert!(refused.is_over_quota(), "{refused}");
+        first.finish().await;
+        assert_eq!(first.chunks().purse().on_hand(), 0);
+        second.chunks().put(node, "alice/d/2", big(), false).await.unwrap();
+        drop((first, second));
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}

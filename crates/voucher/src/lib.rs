@@ -9,6 +9,7 @@
 //! is `c − K`, or earlier while a store has not reported.
 
 #![deny(missing_docs)]
+#![allow(clippy::wrong_self_convention, reason = "`from_bank` takes what comes from the bank")]
 
 pub mod bank;
 mod epoch_length;

@@ -112,10 +112,12 @@ pub struct Renew {
     pub store: Node,
     /// In which of its lives.
     pub incarnation: Incarnation,
-    /// A random number of the process. With `beat` it betrays a store that was set back to an old copy.
+    /// A random number of the process. With `beat` and `before` it betrays a store that was set back to an old copy.
     pub boot: u64,
     /// Counts renewals over all processes of this incarnation; made durable before it is sent.
     pub beat: u64,
+    /// The processes since the last one that had a lease, that one first: each with the last renewal it sent.
+    pub before: Vec<(u64, u64)>,
     /// The newest epoch that the store has heard of.
     pub epoch: Epoch,
     /// Free bytes.
@@ -196,6 +198,8 @@ pub enum BankToStore {
     Reincarnate {
         /// The next life.
         incarnation: Incarnation,
+        /// The process whose renewal is refused; a later one goes by the answer to its own.
+        boot: u64,
     },
     /// An earlier life of this store may still be running; ask again later.
     Wait,

@@ -1,6 +1,8 @@
 //! Every decoder is total: random and damaged bytes give a value or an error, never a panic, and never another
 //! value's signature.
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 //! ([`promise`]); what happens to it later makes the promise weaker before it begins, and stronger again when it is durable.
 
 pub mod cell;
+pub mod power;
 mod promise;
 pub mod round;
 mod verify;

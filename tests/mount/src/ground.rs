@@ -53,10 +53,40 @@ impl Ground {
         self.mount_image(name, &image)
     }
 
+    /// A new file system of this many megabytes in a file, made by a program with these flags, and mounted.
+    pub fn image(&mut self, name: &str, megabytes: u64, mkfs: &str, flags: &[&str], options: &str) -> PathBuf {
+        let image = self.join(&format!("{name}.img"));
+        fs::File::create(&image).and_then(|file| file.set_len(megabytes << 20)).expect("an image can be made");
+        program(mkfs, flags.iter().map(AsRef::as_ref).chain([image.as_os_str()])).ok();
+        self.mount_image_with(name, &image, options)
+    }
+
+    /// A new xfs of this many megabytes (300 at least) in a file, mounted; needs root.
+    pub fn xfs(&mut self, name: &str, megabytes: u64) -> PathBuf {
+        self.made_with("mkfs.xfs", name, megabytes)
+    }
+
+    /// A new btrfs of this many megabytes (120 at least) in a file, mounted; needs root.
+    pub fn btrfs(&mut self, name: &str, megabytes: u64) -> PathBuf {
+        self.made_with("mkfs.btrfs", name, megabytes)
+    }
+
+    fn made_with(&mut self, tool: &str, name: &str, megabytes: u64) -> PathBuf {
+        let image = self.join(&format!("{name}.img"));
+        fs::File::create(&image).and_then(|file| file.set_len(megabytes << 20)).expect("an image can be made");
+        program(tool, ["-q".as_ref(), "-f".as_ref(), image.as_os_str()]).ok();
+        self.mount_image(name, &image)
+    }
+
     /// Mounts an image in a directory of this name.
     pub fn mount_image(&mut self, name: &str, image: &Path) -> PathBuf {
+        self.mount_image_with(name, image, "loop")
+    }
+
+    /// The same with other options.
+    pub fn mount_image_with(&mut self, name: &str, image: &Path, options: &str) -> PathBuf {
         let path = self.directory(name);
-        program("mount", ["-o".as_ref(), "loop".as_ref(), image.as_os_str(), path.as_os_str()]).ok();
+        program("mount", ["-o".as_ref(), options.as_ref(), image.as_os_str(), path.as_os_str()]).ok();
         self.mounted.push(path.clone());
         path
     }

@@ -5,6 +5,7 @@
 
 pub mod binary;
 pub mod crash;
+pub mod edit;
 pub mod ground;
 pub mod map;
 pub mod process;
@@ -12,4 +13,6 @@ pub mod recount;
 pub mod run;
 pub mod space;
 mod sys;
+
+pub use sys::ring_write;
 pub mod watchdog;

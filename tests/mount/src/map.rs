@@ -19,6 +19,19 @@ impl Map {
         Ok(Self { at: sys::map(file, length)?, length })
     }
 
+    /// The same, for reading only: through an own descriptor that the file is opened with.
+    pub fn for_reading(file: &File, length: usize) -> std::io::Result<Self> {
+        Ok(Self { at: sys::map_for_reading(file, length)?, length })
+    }
+
+    /// Reads what is mapped the way another process would: where there is nothing behind it, an error and no signal.
+    pub fn read(&self) -> std::io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let mut bytes = vec![0; self.length];
+        File::open("/proc/self/mem")?.read_exact_at(&mut bytes, self.at as u64)?;
+        Ok(bytes)
+    }
+
     /// Stores eight bytes at once. The file must reach that far.
     pub fn store(&mut self, offset: usize, value: u64) {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.length, "beyond the mapping");

@@ -104,6 +104,12 @@ impl Space {
         status["pid"].as_u64().expect("the status has a pid") as u32
     }
 
+    /// Whether data moves in the kernel, as `status` says.
+    #[track_caller]
+    pub fn uses_passthrough(&self) -> bool {
+        ullage(["status".as_ref(), self.mount.as_os_str(), "--json".as_ref()]).json()["passthrough"] == true
+    }
+
     /// Kills the daemon. The dead mount stays.
     #[track_caller]
     pub fn kill(&self) {
@@ -135,9 +141,16 @@ impl Space {
     /// Runs `ullage check` on the space, which is down; every finding fails the test.
     #[track_caller]
     pub fn check(&self) {
-        let outcome = ullage(["check".as_ref(), self.mount.as_os_str(), "--json".as_ref()]);
+        let outcome = self.try_check(&[]);
         let (text, code) = (format!("{}{}", outcome.out, outcome.err), outcome.code);
         assert_eq!(code, Some(0), "not clean: {text}");
+    }
+
+    /// Runs `ullage check --json` with further flags.
+    #[track_caller]
+    pub fn try_check(&self, flags: &[&str]) -> Outcome {
+        let own = ["check".as_ref(), self.mount.as_os_str(), "--state".as_ref(), self.state.as_os_str()];
+        ullage(own.into_iter().chain(["--json".as_ref()]).chain(flags.iter().map(AsRef::as_ref)))
     }
 
     /// Takes it down and checks it.

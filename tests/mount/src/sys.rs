@@ -12,6 +12,13 @@ pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
     Ok(at.cast())
 }
 
+/// Maps the start of a file for reading.
+pub fn map_for_reading(file: &File, length: usize) -> std::io::Result<*mut u8> {
+    // SAFETY: the kernel chooses the address, so that no memory in use is replaced.
+    let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
+    Ok(at.cast())
+}
+
 /// Unmaps.
 pub fn unmap(at: *mut u8, length: usize) {
     // SAFETY: `map` gave the address with this length, and its only owner gives it up.
@@ -28,6 +35,18 @@ pub fn store(at: *mut u8, offset: usize, value: u64) {
 pub fn copy(at: *mut u8, offset: usize, data: &[u8]) {
     // SAFETY: inside the mapping, which `data` cannot overlap: nobody hands out references into it.
     unsafe { at.add(offset).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+}
+
+/// One write by io_uring at an offset; gives back how much was written.
+pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usize> {
+    let mut ring = io_uring::IoUring::new(2)?;
+    let descriptor = io_uring::types::Fd(std::os::fd::AsRawFd::as_raw_fd(file));
+    let entry = io_uring::opcode::Write::new(descriptor, data.as_ptr(), data.len() as u32).offset(offset).build();
+    // SAFETY: `data` and `file` outlive the request, whose end is waited for below.
+    unsafe { ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    let result = ring.completion().next().map_or(-libc::EIO, |entry| entry.result());
+    usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result))
 }
 
 /// msync(2), waiting.

@@ -9,7 +9,7 @@
 //! Every commit is one transaction that compares the creation revision of `leader` with the one this process won. A
 //! bank that lost its lease, however late it notices, commits nothing more; and nothing leaves a bank before its commit.
 
-use super::{Done, Engine, EngineError};
+use super::{Done, Engine, EngineError, EtcdSettings};
 use crate::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn,
@@ -30,34 +30,7 @@ const SNAPSHOT_AFTER_COMMITS: u64 = 2000;
 /// How often a commit that etcd does not answer is tried again, before giving the lead up.
 const ATTEMPTS: u32 = 5;
 
-/// How to reach etcd.
-#[derive(Debug, Clone)]
-pub struct EtcdSettings {
-    /// `host:port` of its members.
-    pub endpoints: Vec<String>,
-    /// Different sites on one etcd have different names.
-    pub name: String,
-    /// How long a dead leader keeps the lead, in seconds.
-    pub lease_secs: i64,
-    /// Where clients reach this bank.
-    pub address: String,
-}
-
 impl EtcdSettings {
-    /// From `etcd://host:port,host:port[/name]`.
-    pub fn parse(url: &str, address: &str) -> Option<Self> {
-        let rest = url.strip_prefix("etcd://")?;
-        let (hosts, name) = rest.split_once('/').unwrap_or((rest, "default"));
-        let endpoints: Vec<String> = hosts.split(',').filter(|host| !host.is_empty()).map(str::to_owned).collect();
-        let name = if name.is_empty() { "default" } else { name };
-        (!endpoints.is_empty()).then(|| Self {
-            endpoints,
-            name: name.to_owned(),
-            lease_secs: 3,
-            address: address.to_owned(),
-        })
-    }
-
     fn prefix(&self, shard: u32) -> String {
         format!("/ullage/{}/{shard}/", self.name)
     }

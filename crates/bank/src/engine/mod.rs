@@ -2,10 +2,14 @@
 //! reported only while this process is the one that may act.
 
 mod embedded;
+#[cfg(feature = "etcd")]
 mod etcd;
+mod etcd_settings;
 
 pub use embedded::Embedded;
-pub use etcd::{Etcd, EtcdSettings, campaign};
+#[cfg(feature = "etcd")]
+pub use etcd::{Etcd, campaign};
+pub use etcd_settings::EtcdSettings;
 
 use crate::rows::Rows;
 use ullage_voucher::Write;

@@ -2,7 +2,7 @@
 
 use crate::directory::{Directory, Dirent, FIRST_COOKIE};
 use crate::inode::Inode;
-use crate::ledger::{Delta, Totals};
+use crate::ledger::Totals;
 use crate::ops::{check_directory, check_name, touch};
 use crate::record::{Backing, Record};
 use crate::{Catalog, Error, Result, keys};
@@ -89,12 +89,14 @@ impl Catalog {
         record.nlink += u32::from(new.kind == Kind::Directory);
         touch(&mut record, now);
         batch.put(keys::inode(parent.id), record.encode());
+        let charged = if new.kind == Kind::Directory { &inode } else { parent };
+        let weight = inode.lock().weight();
+        let admitted = self.ledger.admit(Some((charged, None)), Some(new.uid), new.class, weight)?;
         self.commit(batch)?;
+        admitted.keep();
         state.directory.insert(name, dirent);
         state.record = record;
         self.table.enter(&inode);
-        let charge = Delta::plus(inode.lock().record.charge());
-        self.ledger.charge(if new.kind == Kind::Directory { &inode } else { parent }, new.uid, new.class, charge);
         Ok(inode)
     }
 
@@ -112,10 +114,11 @@ impl Catalog {
             batch.put(keys::inode(new.id), state.record.encode());
             batch.put_new(keys::orphan(new.id), Vec::new());
         }
+        let weight = inode.lock().weight();
+        let admitted = self.ledger.admit(Some((parent, None)), Some(new.uid), new.class, weight)?;
         self.commit(batch)?;
+        admitted.keep();
         self.table.enter(&inode);
-        let charge = Delta::plus(inode.lock().record.charge());
-        self.ledger.charge(parent, new.uid, new.class, charge);
         drop(above);
         Ok(inode)
     }

@@ -2,7 +2,6 @@
 
 use crate::directory::Dirent;
 use crate::inode::{Inode, lock_in_order};
-use crate::ledger::Delta;
 use crate::ops::{LINK_MAX, after, check_directory, check_name, touch};
 use crate::{Catalog, Error, Result, keys, names};
 use std::sync::Arc;
@@ -34,8 +33,11 @@ impl Catalog {
         }
         let mut batch = Batch::new();
         let mut record = state.record.clone();
-        let charge = record.charge();
         let before = self.charged_to(&record)?;
+        let first = record.nlink == 0;
+        if !first {
+            self.same_domain(&before, parent)?;
+        }
         record.nlink += 1;
         record.ctime = after(record.ctime, now);
         match record.nlink {
@@ -58,11 +60,10 @@ impl Catalog {
         batch.put_new(keys::entry(parent.id, name), dirent.encode());
         batch.put(keys::inode(parent.id), directory.encode());
         batch.put(keys::inode(file.id), record.encode());
+        let shift = if first { Some(self.ledger.shift(&before, parent, state.gain())?) } else { None };
         self.commit(batch)?;
-        let first = record.nlink == 1;
-        if first {
-            self.ledger.charge_directories(&before, record.class, Delta::minus(charge));
-            self.ledger.charge_directories(parent, record.class, Delta::plus(charge));
+        if let Some(shift) = shift {
+            shift.keep();
         } else {
             self.ledger.count_linked(parent, 1);
             if record.nlink == 2 {

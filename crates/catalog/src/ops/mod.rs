@@ -1,6 +1,7 @@
 //! One operation per file. Each is one batch: committed whole, or nothing changed.
 
 pub(crate) mod create;
+pub(crate) mod hold;
 pub(crate) mod link;
 pub(crate) mod lookup;
 pub(crate) mod orphan;

@@ -1,7 +1,7 @@
 //! Files without a name: removed when nobody holds them, and all at once after a crash.
 
 use crate::inode::Inode;
-use crate::ledger::Delta;
+use crate::limits::{Limit, Subject};
 use crate::record::Backing;
 use crate::{Catalog, Error, Result, keys};
 use std::sync::Arc;
@@ -58,6 +58,7 @@ impl Catalog {
         } else {
             Some(self.charged_to(&state.record)?)
         };
+        let limited = file.is_directory() && file.totals.account.is_limited();
         let mut batch = Batch::new();
         if state.record.xattrs > 0 {
             self.kv.scan(&keys::xattrs(file.id), &[], &mut |key, _| {
@@ -67,16 +68,24 @@ impl Catalog {
         }
         if file.is_directory() {
             batch.del(keys::totals(file.id));
+            if limited {
+                batch.del(keys::limit(Subject::Directory(file.id)));
+            }
         }
         batch.del(keys::inode(file.id));
         batch.del(keys::orphan(file.id));
         let seq = self.commit(batch)?;
         state.removed = true;
+        let weight = state.weight();
+        state.held = 0;
         let record = &state.record;
         if let Some(from) = if file.is_directory() { Some(file) } else { charged.as_ref() } {
-            self.ledger.charge(from, record.uid, record.class, Delta::minus(record.charge()));
+            self.ledger.charge(from, record.uid, record.class, -weight);
         }
         let backing = record.backing.clone();
+        if limited {
+            self.ledger.limits.set(Subject::Directory(file.id), Limit::NONE);
+        }
         if file.is_directory() {
             // Not the last holder: the caller is one.
             self.waiting.lock().remove(&file.id);

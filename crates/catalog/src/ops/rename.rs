@@ -1,8 +1,8 @@
 //! Moving and exchanging names.
 
+use crate::account::Delta;
 use crate::directory::Dirent;
 use crate::inode::{Inode, State};
-use crate::ledger::Delta;
 use crate::ops::unlink::{Step, drop_directory};
 use crate::ops::{after, check_directory, check_name, touch};
 use crate::{Catalog, Error, Record, Result, keys, names};
@@ -156,6 +156,9 @@ impl Catalog {
             batch.put(keys::inode(to.id), below.encode());
         }
         batch.put(keys::inode(moved.id), record.encode());
+        self.keep_links_together(moved, record.nlink, from, to)?;
+        let gain = if was_primary { gain_of(moved, locked.get(moved)) } else { NOTHING };
+        let shift = self.ledger.shift(from, to, gain)?;
         self.commit(batch)?;
 
         locked.get(from).directory.remove(name);
@@ -171,10 +174,11 @@ impl Catalog {
         let mut last = false;
         if let (Some(target), Some((old, step))) = (target, gone) {
             last = old.nlink == 0;
-            self.settle(to, &old, step);
             locked.get(target).record = old;
+            self.settle(to, locked.get(target), step);
         }
-        self.moved(moved, &record, from, to, was_primary);
+        shift.keep();
+        self.moved(moved, &record, from, to);
         locked.get(moved).record = record;
         Ok(last)
     }
@@ -263,6 +267,16 @@ impl Catalog {
         batch.put(keys::inode(from.id), above.encode());
         batch.put(keys::entry(from.id, name), here.encode());
         batch.put(keys::entry(to.id, to_name), there.encode());
+        let mut gain = NOTHING;
+        for (index, (file, old, new, record, primary)) in records.iter().enumerate() {
+            self.keep_links_together(file, record.nlink, old, new)?;
+            if *primary {
+                let moves = gain_of(file, locked.get(file));
+                let signed = moves.map(|delta| if index == 0 { delta } else { -delta });
+                gain = std::array::from_fn(|class| gain[class] + signed[class]);
+            }
+        }
+        let shift = self.ledger.shift(from, to, gain)?;
         self.commit(batch)?;
 
         locked.get(from).directory.replace(name, here);
@@ -271,28 +285,38 @@ impl Catalog {
         if let Some(below) = below {
             locked.get(to).record = below;
         }
-        for (file, old, new, record, primary) in records {
-            self.moved(file, &record, old, new, primary);
+        shift.keep();
+        for (file, old, new, record, _) in records {
+            self.moved(file, &record, old, new);
             locked.get(file).record = record;
         }
         Ok(())
     }
 
-    /// Moves the charges of a file whose name moved, and a directory's place in the chain of its ancestors.
-    fn moved(&self, file: &Arc<Inode>, record: &Record, from: &Arc<Inode>, to: &Arc<Inode>, primary: bool) {
+    /// The names of one file stay in one limited directory. Without looking into a tree that moves, as soon as it holds any
+    /// name of a file with several: unless it is limited itself, so that the others are in it too.
+    fn keep_links_together(&self, file: &Arc<Inode>, nlink: u32, from: &Arc<Inode>, to: &Arc<Inode>) -> Result<()> {
+        let bound = if file.is_directory() {
+            file.totals.now().linked > 0 && !file.totals.account.is_limited()
+        } else {
+            nlink > 1
+        };
+        if bound { self.same_domain(from, to) } else { Ok(()) }
+    }
+
+    /// Moves what is counted of links of a file whose name moved, and a directory's place in the chain of its ancestors.
+    fn moved(&self, file: &Arc<Inode>, record: &Record, from: &Arc<Inode>, to: &Arc<Inode>) {
         if from.id == to.id {
             return;
         }
         if file.is_directory() {
-            let tree = file.totals.now();
-            self.ledger.move_tree(from, tree, -1);
+            let linked = file.totals.now().linked as i64;
             *file.parent.write() = Some(to.clone());
-            self.ledger.move_tree(to, tree, 1);
+            if linked > 0 {
+                self.ledger.count_linked(from, -linked);
+                self.ledger.count_linked(to, linked);
+            }
             return;
-        }
-        if primary {
-            self.ledger.charge_directories(from, record.class, Delta::minus(record.charge()));
-            self.ledger.charge_directories(to, record.class, Delta::plus(record.charge()));
         }
         if record.nlink > 1 {
             self.ledger.count_linked(from, -1);
@@ -325,6 +349,13 @@ fn refuse_loop(file: &Arc<Inode>, to: &Arc<Inode>) -> Result<()> {
         at = inode.parent.read().clone();
     }
     Ok(())
+}
+
+const NOTHING: [Delta; 3] = [Delta { bytes: 0, inodes: 0, held: 0 }; 3];
+
+/// What a directory gains, by class, that a file moves to.
+fn gain_of(file: &Inode, state: &State) -> [Delta; 3] {
+    if file.is_directory() { file.totals.account.weights() } else { state.gain() }
 }
 
 fn moves_primary(record: &Record, file: &Inode, from: &Inode, name: &[u8]) -> bool {

@@ -1,7 +1,6 @@
 //! Removing a name, and the file with its last one.
 
 use crate::inode::{Inode, lock_in_order};
-use crate::ledger::Delta;
 use crate::ops::{after, check_directory, touch};
 use crate::{Catalog, Error, Result, keys, names};
 use std::sync::Arc;
@@ -41,10 +40,10 @@ impl Catalog {
             batch.put(keys::inode(file.id), record.encode());
             self.commit(batch)?;
             let last = record.nlink == 0;
-            self.settle(parent, &record, step);
+            state.record = record;
+            self.settle(parent, &state, step);
             directory.directory.remove(name);
             directory.record = above;
-            state.record = record;
             drop((directory, state));
             return Ok(Unlinked { file, last });
         }
@@ -137,7 +136,7 @@ impl Catalog {
     }
 
     /// What the ledger does after a name was dropped.
-    pub(crate) fn settle(&self, parent: &Arc<Inode>, record: &crate::Record, step: Step) {
+    pub(crate) fn settle(&self, parent: &Arc<Inode>, state: &crate::State, step: Step) {
         if step.unlinked {
             self.ledger.count_linked(parent, -1);
         }
@@ -145,8 +144,7 @@ impl Catalog {
             self.ledger.count_linked(&directory, -1);
         }
         if let Some(directory) = step.recharged {
-            self.ledger.charge_directories(parent, record.class, Delta::minus(record.charge()));
-            self.ledger.charge_directories(&directory, record.class, Delta::plus(record.charge()));
+            self.ledger.move_charge(parent, &directory, state.record.class, state.weight());
         }
     }
 }

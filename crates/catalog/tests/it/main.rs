@@ -3,9 +3,13 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bed;
+mod faults;
+mod limits;
+mod memory;
 mod model;
 mod named;
 mod properties;
+mod repair;
 mod run;
 mod threads;
 #[allow(dead_code)]

@@ -23,6 +23,8 @@ pub fn refusal(error: &Error) -> Refusal {
         Error::NoAttribute => "NoAttribute",
         Error::AttributesFull => "AttributesFull",
         Error::CrossDomain => "CrossDomain",
+        Error::OverUserLimit => "OverUserLimit",
+        Error::OverDirectoryLimit => "OverDirectoryLimit",
         Error::Damaged(_) => "Damaged",
         Error::Kv(_) => "Kv",
     }
@@ -47,6 +49,10 @@ pub struct File {
     pub names: BTreeSet<(Id, Vec<u8>)>,
     /// The directory it is charged to, and its name there.
     pub charged: (Id, Vec<u8>),
+    /// What a directory may hold at most: bytes and inodes.
+    pub limit: Option<Most>,
+    /// Of the root: what users may have at most.
+    pub user_limits: BTreeMap<u32, Most>,
     /// Nobody holds it, but files without names are charged to it.
     pub waiting: bool,
 }
@@ -63,6 +69,9 @@ impl File {
         self.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 }
+
+/// Bytes and inodes.
+pub type Most = (Option<u64>, Option<u64>);
 
 /// Every file at one moment.
 pub type Files = BTreeMap<Id, File>;
@@ -375,5 +384,97 @@ impl Model {
             }
         }
         (totals, users)
+    }
+
+    /// An operation, refused where what grows by it passes a limit.
+    pub fn within_limits(&mut self, work: impl FnOnce(&mut Self) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        self.within(true, true, work)
+    }
+
+    /// The same, looking at the limits of users and of directories as told.
+    pub fn within(
+        &mut self,
+        users: bool,
+        directories: bool,
+        work: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let user_limits = self.at(ROOT).user_limits.clone();
+        let limited = |files: &Files| files.iter().any(|(_, file)| file.limit.is_some());
+        if user_limits.is_empty() && !limited(&self.files) {
+            return work(self);
+        }
+        let (files, length) = (self.files.clone(), self.history.len());
+        let before = self.recount();
+        work(self)?;
+        let after = self.recount();
+        let persistent = |all: Option<&ByClass<Charge>>| all.map_or(Charge::ZERO, |all| all[Class::Persistent]);
+        let passes = |before: Charge, after: Charge, (bytes, inodes): Most| {
+            let over =
+                |before: u64, after: u64, most: Option<u64>| after > before && most.is_some_and(|most| after > most);
+            over(before.bytes.0, after.bytes.0, bytes) || over(before.inodes, after.inodes, inodes)
+        };
+        let over_user = users
+            && user_limits
+                .iter()
+                .any(|(uid, most)| passes(persistent(before.1.get(uid)), persistent(after.1.get(uid)), *most));
+        let of = |totals: &BTreeMap<Id, TotalsNow>, id: &Id| persistent(totals.get(id).map(|now| &now.actual));
+        let over_directory = directories
+            && files
+                .iter()
+                .filter_map(|(id, file)| Some((id, file.limit?)))
+                .any(|(id, most)| self.files.contains_key(id) && passes(of(&before.0, id), of(&after.0, id), most));
+        let refused = if self.is_spread(&files) {
+            Some("CrossDomain")
+        } else if over_user {
+            Some("OverUserLimit")
+        } else {
+            over_directory.then_some("OverDirectoryLimit")
+        };
+        match refused {
+            None => Ok(()),
+            Some(refusal) => {
+                self.files = files;
+                self.history.truncate(length);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The nearest limited directory.
+    fn domain(&self, directory: Id) -> Option<Id> {
+        self.chain(directory).into_iter().find(|id| self.at(*id).limit.is_some())
+    }
+
+    /// Whether names of one file would lie in several domains, or might: a tree with such names changed its domain.
+    fn is_spread(&self, before: &Files) -> bool {
+        let (totals, _) = self.recount();
+        let old = Self { files: before.clone(), history: Vec::new() };
+        self.files.iter().any(|(&id, file)| match file.kind {
+            Kind::Directory => {
+                let was = before.get(&id);
+                let moved = was.is_some_and(|was| was.charged.0 != file.charged.0) && id != ROOT;
+                moved
+                    && totals[&id].linked > 0
+                    && file.limit.is_none()
+                    && old.domain(before[&id].charged.0) != self.domain(file.charged.0)
+            }
+            _ => {
+                let domains: BTreeSet<Option<Id>> = file.names.iter().map(|(place, _)| self.domain(*place)).collect();
+                domains.len() > 1
+            }
+        })
+    }
+
+    pub fn limit_directory(&mut self, id: Id, most: Most) -> Result<(), Refusal> {
+        self.check_directory(id)?;
+        let split = self.files.values().any(|file| {
+            let below = file.names.iter().filter(|(place, _)| self.is_below(*place, id)).count();
+            below != 0 && below != file.names.len() && file.kind != Kind::Directory
+        });
+        if most != (None, None) && self.at(id).limit.is_none() && split {
+            return Err("CrossDomain");
+        }
+        self.at_mut(id).limit = (most != (None, None)).then_some(most);
+        Ok(())
     }
 }

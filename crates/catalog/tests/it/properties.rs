@@ -31,6 +31,10 @@ fn any_op() -> impl Strategy<Value = Op> {
         1 => Just(Op::LetGo),
         1 => any::<u8>().prop_map(Op::ListBegin),
         4 => any::<u8>().prop_map(Op::ListOn),
+        2 => (any::<u8>(), proptest::option::of(any::<u8>()), proptest::option::of(0u8..12))
+            .prop_map(|(uid, bytes, inodes)| Op::LimitUser { uid, bytes, inodes }),
+        2 => (any::<u8>(), proptest::option::of(any::<u8>()), proptest::option::of(0u8..12))
+            .prop_map(|(directory, bytes, inodes)| Op::LimitDirectory { directory, bytes, inodes }),
         4 => Just(Op::Sync),
         1 => Just(Op::Checkpoint),
         1 => Just(Op::Reopen),

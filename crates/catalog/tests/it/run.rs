@@ -1,11 +1,11 @@
 //! Runs generated operations on a catalog and on the model, and compares all there is to see.
 
 use crate::bed::{Bed, at};
-use crate::model::{File, Files, Id, Model, ROOT, Refusal, refusal};
+use crate::model::{File, Files, Id, Model, Most, ROOT, Refusal, refusal};
 use crate::world::{Fault, Random};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use ullage_catalog::{Backing, Catalog, Error, Inode, New, XattrMode, verify};
+use ullage_catalog::{Backing, Catalog, Error, Inode, Limit, New, Subject, XattrMode, verify};
 use ullage_types::{Class, FileId, Generation, Kind, PoolId};
 
 /// Files and names are chosen among those there are when their turn comes.
@@ -64,6 +64,17 @@ pub enum Op {
     /// A listing begins, and goes on by some entries.
     ListBegin(u8),
     ListOn(u8),
+    /// In thousands of bytes, and inodes.
+    LimitUser {
+        uid: u8,
+        bytes: Option<u8>,
+        inodes: Option<u8>,
+    },
+    LimitDirectory {
+        directory: u8,
+        bytes: Option<u8>,
+        inodes: Option<u8>,
+    },
     Sync,
     Checkpoint,
     Reopen,
@@ -126,6 +137,8 @@ fn blank(kind: Kind, class: Class, owner: u32, now: i64) -> File {
         entries: BTreeMap::new(),
         names: BTreeSet::new(),
         charged: (ROOT, Vec::new()),
+        limit: None,
+        user_limits: BTreeMap::new(),
         waiting: false,
     }
 }
@@ -217,7 +230,7 @@ impl Run {
                 let new = self.fresh(&catalog, &file)?;
                 let id = new.id.0;
                 let made = catalog.create(&self.get(parent), &name, new, at(now)).map(drop);
-                same(made, self.model.create(id, parent, &name, file, now))
+                same(made, self.model.within_limits(|model| model.create(id, parent, &name, file, now)))
             }
             Op::CreateUnnamed { directory, class } => {
                 let parent = self.directory(directory);
@@ -225,12 +238,12 @@ impl Run {
                 let new = self.fresh(&catalog, &file)?;
                 let id = new.id.0;
                 let made = catalog.create_unnamed(&self.get(parent), new, at(now)).map(drop);
-                same(made, self.model.create_unnamed(id, parent, file))
+                same(made, self.model.within_limits(|model| model.create_unnamed(id, parent, file)))
             }
             Op::Link { file, to } => {
                 let (id, (parent, name)) = (self.any(file), self.place(to));
                 let made = catalog.link(&self.get(id), &self.get(parent), &name, at(now));
-                same(made, self.model.link(id, parent, &name, now))
+                same(made, self.model.within_limits(|model| model.link(id, parent, &name, now)))
             }
             Op::Unlink(place) => {
                 let (parent, name) = self.place(place);
@@ -248,7 +261,7 @@ impl Run {
                 let ((from, name), (to, to_name)) = (self.place(from), self.place(to));
                 let done = catalog.rename((&self.get(from), &name), (&self.get(to), &to_name), keep, at(now));
                 let gone = self.model.files.get(&to).and_then(|file| file.entries.get(&to_name)).copied();
-                let expected = self.model.rename((from, &name), (to, &to_name), keep, now);
+                let expected = self.model.within_limits(|model| model.rename((from, &name), (to, &to_name), keep, now));
                 if let (Ok(renamed), Ok(())) = (&done, &expected)
                     && renamed.moved.id.0 != gone.unwrap_or(0)
                 {
@@ -260,7 +273,8 @@ impl Run {
             Op::Exchange { from, to } => {
                 let ((from, name), (to, to_name)) = (self.place(from), self.place(to));
                 let done = catalog.exchange((&self.get(from), &name), (&self.get(to), &to_name), at(now));
-                same(done.map(drop), self.model.exchange((from, &name), (to, &to_name), now))
+                let expected = self.model.within_limits(|model| model.exchange((from, &name), (to, &to_name), now));
+                same(done.map(drop), expected)
             }
             Op::Update { file, mode, owner, class, blocks } => self.update(&catalog, file, mode, owner, class, blocks),
             Op::SetXattr { file, name, length, mode } => {
@@ -269,7 +283,27 @@ impl Run {
                 let mode = [XattrMode::Any, XattrMode::Create, XattrMode::Replace][mode as usize % 3];
                 let value = vec![7; length as usize];
                 let done = catalog.set_xattr(&self.get(id), &name, &value, mode, at(now), |_| {});
-                same(done, self.model.set_xattr(id, &name, &value, mode, now))
+                same(done, self.model.within_limits(|model| model.set_xattr(id, &name, &value, mode, now)))
+            }
+            Op::LimitUser { uid, bytes, inodes } => {
+                let uid = u32::from(uid) % 3;
+                let most = (bytes.map(|n| u64::from(n) * 1000), inodes.map(u64::from));
+                let done = catalog.set_limit(Subject::User(uid), limit(most));
+                if done.is_ok() {
+                    let limits = &mut self.model.at_mut(ROOT).user_limits;
+                    if most == (None, None) {
+                        limits.remove(&uid)
+                    } else {
+                        limits.insert(uid, most)
+                    };
+                }
+                same(done, Ok(()))
+            }
+            Op::LimitDirectory { directory, bytes, inodes } => {
+                let id = self.directory(directory);
+                let most = (bytes.map(|n| u64::from(n) * 1000), inodes.map(u64::from));
+                let done = catalog.set_limit(Subject::Directory(FileId(id)), limit(most));
+                same(done, self.model.limit_directory(id, most))
             }
             Op::RemoveXattr { file, name } => {
                 let id = self.any(file);
@@ -354,7 +388,8 @@ impl Run {
     ) -> Result<(), Lost> {
         let (id, now) = (self.any(file), self.now);
         let class = class_of(class);
-        let done = catalog.update(&self.get(id), |record| {
+        let inode = self.get(id);
+        let done = catalog.update(&inode, |record| {
             record.mode = u32::from(mode) & 0o7777;
             record.uid = owner % 3;
             record.class = class;
@@ -373,10 +408,14 @@ impl Run {
             (changed.size, changed.blocks) = (u64::from(blocks) * 700, u64::from(blocks));
             changed.times[1] = now;
         }
-        if done.is_ok() {
-            *file = changed;
-        }
-        same(done, Ok(()))
+        // Blocks are measured and never refused; what they cost a new owner or class is.
+        let (moves, reclassified) =
+            ((file.uid, file.class) != (changed.uid, changed.class), file.class != changed.class);
+        let expected = self.model.within(moves, reclassified, |model| {
+            *model.at_mut(id) = changed;
+            Ok(())
+        });
+        same(done, expected)
     }
 
     fn fresh(&mut self, catalog: &Catalog, file: &File) -> Result<New, Lost> {
@@ -487,6 +526,11 @@ impl Run {
             assert_eq!(record.xattr_bytes as usize, file.xattr_bytes());
             assert_eq!(record.xattrs as usize, file.xattrs.len());
             file.charged = (record.parent.0, record.name.to_vec());
+            file.limit = most(catalog.limit(Subject::Directory(inode.id)));
+            if id == ROOT {
+                let user = |uid| most(catalog.limit(Subject::User(uid))).map(|most| (uid, most));
+                file.user_limits = (0..3).filter_map(user).collect();
+            }
             if record.kind == Kind::Directory {
                 for entry in catalog.list(&inode, 0, usize::MAX).unwrap() {
                     file.entries.insert(entry.name.clone(), entry.file.0);
@@ -552,6 +596,14 @@ fn forgotten(files: &Files) -> Files {
         file.waiting = false;
     }
     files
+}
+
+fn limit((bytes, inodes): Most) -> Limit {
+    Limit { bytes, inodes }
+}
+
+fn most(limit: Option<Limit>) -> Option<Most> {
+    limit.map(|limit| (limit.bytes, limit.inodes))
 }
 
 fn backing(kind: Kind, generation: Generation) -> Option<Backing> {

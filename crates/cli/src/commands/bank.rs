@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::EtcdSettings;
+use ullage_bank::rebuild::Remembered;
 use ullage_bank::wire::{AccountChange, AccountView};
 use ullage_bank::{Bank, BankSettings};
 use ullage_journal::Durability;
@@ -30,6 +31,8 @@ pub struct Arguments {
 enum Action {
     /// Run a bank
     Serve(Box<Serve>),
+    /// Write the accounts of a bank of which everything was lost but the limits; then serve them as usual
+    Rebuild(Rebuild),
     /// Show or set quotas
     Quota {
         /// Whose; all by default
@@ -80,6 +83,30 @@ enum AnswerName {
     Notify,
     Refuse,
     Hook,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The file, as TOML:\n  stores = [1, 2, 3]          # all there are; nothing is issued before each has said what it holds\n  \
+epoch_at_least = 0          # the newest epoch anybody remembers\n  issue_permille = 0          # issue so much of each quota meanwhile, at the risk of exceeding it by that\n  \
+[limits]\n  alice = \"10GiB\""
+)]
+struct Rebuild {
+    /// What is still known: limits and stores
+    #[arg(value_name = "FILE")]
+    remembered: PathBuf,
+    /// Where the accounts are to be kept: an empty directory
+    #[arg(long, default_value = "/var/lib/ullage/bank", value_name = "DIR")]
+    directory: PathBuf,
+    /// Over how many shards users are spread; as in the lost bank
+    #[arg(long, default_value_t = 1)]
+    shards: u32,
+    /// Epochs for which a voucher is valid (X); as in the lost bank
+    #[arg(long, default_value_t = 2)]
+    expiry_epochs: u64,
+    /// Epochs after which vouchers are reconciled (K); as in the lost bank
+    #[arg(long, default_value_t = 3)]
+    reconcile_epochs: u64,
 }
 
 #[derive(Debug, Args)]
@@ -193,6 +220,22 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     })?
 }
 
+fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
+    let file = &arguments.remembered;
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;
+    let params = Params::new(arguments.expiry_epochs, arguments.reconcile_epochs)?;
+    remembered.rebuild(&arguments.directory, arguments.shards, params)?;
+    println!(
+        "{} accounts written to {}; run `ullage bank serve` on it: it issues vouchers in full once all stores have \
+         reported and {} epochs have passed",
+        remembered.limits.len(),
+        arguments.directory.display(),
+        arguments.reconcile_epochs
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
 fn show(accounts: &[AccountView], json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&serde_json::json!({"version": 1, "accounts": accounts}));
@@ -217,6 +260,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     match arguments.action {
         Action::Serve(arguments) => return serve(*arguments),
+        Action::Rebuild(arguments) => return rebuild(&arguments),
         Action::Quota { user, quota, block, remote } => {
             let bank = connect(&remote)?;
             let accounts = block_on(async {

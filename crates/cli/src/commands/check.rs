@@ -5,32 +5,47 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Check a space that is down: every record, every total, every backing file.
+/// Check a space that is down: every record, every total, every backing file; and mend it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code 0: clean. 1: something is wrong, or the space is up.
+Exit code 0: clean, or mended without any loss. 1: something is wrong or was lost, or the space is up.
 
-Example:
-  ullage down /srv/space && ullage check /srv/space")]
+With --repair nothing is asked. The catalog as it was is kept beside the new one, and its path printed. Files that have
+lost their names come to lost+found. When the catalog cannot be opened at all, `ullage rebuild` makes a new one from the
+pools.
+
+Examples:
+  ullage down /srv/space && ullage check /srv/space
+  ullage check --repair /srv/space")]
 pub struct Check {
     /// Where it is mounted when it is up.
     mountpoint: PathBuf,
     /// Its state directory, where it is not the usual one.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Set right what is wrong.
+    #[arg(long)]
+    repair: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl Check {
-    /// Reads everything and prints what is wrong.
+    /// Reads everything and prints what is wrong, and what was done about it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
         if ullage_daemon::Client::connect(&state)?.is_some() {
             anyhow::bail!("{0} is up; end it with `ullage down {0}` first", self.mountpoint.display());
         }
-        let report = ullage_daemon::check(&state)?;
+        let spinner = output::spinner();
+        let report = ullage_daemon::check(&state, self.repair, &mut |what, count| output::spin(&spinner, what, count));
+        spinner.finish_and_clear();
+        let report = report?;
+        let clean = match &report.repair {
+            None => report.findings.is_empty(),
+            Some(repair) => repair.lost.is_empty(),
+        };
         if self.json {
             output::json(&report)?;
         } else {
@@ -44,8 +59,21 @@ impl Check {
             for finding in &report.findings {
                 println!("wrong: {finding}");
             }
-            println!("{}", if report.findings.is_empty() { "clean" } else { "NOT clean" });
+            if let Some(repair) = &report.repair {
+                repair.done.iter().for_each(|text| println!("mended: {text}"));
+                repair.lost.iter().for_each(|text| println!("lost: {text}"));
+                println!("the catalog as it was is in {}", repair.saved.display());
+            }
+            println!(
+                "{}",
+                match (&report.repair, clean) {
+                    (None, true) => "clean",
+                    (None, false) => "NOT clean; `ullage check --repair` mends what can be mended",
+                    (Some(_), true) => "mended, nothing lost",
+                    (Some(_), false) => "mended, with losses",
+                }
+            );
         }
-        Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 }

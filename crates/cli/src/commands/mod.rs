@@ -4,15 +4,18 @@ mod bank;
 mod bench;
 mod check;
 mod completions;
+mod df;
 mod down;
 mod du;
 mod get;
+mod limit;
 mod ls;
 mod man;
 mod memory;
 mod pki;
 mod pool;
 mod put;
+mod rebuild;
 mod remote;
 mod rm;
 mod simulate;
@@ -37,10 +40,16 @@ pub enum Command {
     Stat(stat::Stat),
     /// Show what lies below a directory, at once however large it is.
     Du(du::Du),
+    /// Show what is free and what is used, at once.
+    Df(df::Df),
+    /// Limit what a user, a directory or the whole space may use, or show the limits.
+    Limit(limit::Limit),
     /// Look at pools.
     Pool(pool::Pool),
     /// Check a space that is down: every record, every total, every backing file.
     Check(check::Check),
+    /// Make the state of a space again from its pools.
+    Rebuild(rebuild::Rebuild),
     /// Measure ullage beside native ext4 and other stacked file systems.
     Bench(bench::Bench),
     /// Lend idle memory to background work, and take it back unmissed.
@@ -75,8 +84,11 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(status) => status.run(),
         Command::Stat(stat) => stat.run(),
         Command::Du(du) => du.run(),
+        Command::Df(df) => df.run(),
+        Command::Limit(limit) => limit.run(),
         Command::Pool(pool) => pool.run(),
         Command::Check(check) => check.run(),
+        Command::Rebuild(rebuild) => rebuild.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => Ok(completions.run()),
         Command::Man(man) => man.run(),

@@ -42,6 +42,9 @@ impl Pool {
             output::json(&serde_json::json!({ "pools": report.pools }))?;
         } else {
             print(&report.pools);
+            for pool in &report.pools {
+                println!("{}: limits: {}", pool.name, pool.limits);
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -36,7 +36,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let done = block_on(async {
         let size = std::fs::metadata(&arguments.file).map_or(0, |meta| meta.len());
         let files = config.files(Files::expected_charge(size, stripe.max(1)))?;
-        anyhow::Ok(files.put(&arguments.file, &name, stripe, progress(json, &name)).await?)
+        let done = files.put(&arguments.file, &name, stripe, progress(json, &name)).await;
+        files.finish().await;
+        anyhow::Ok(done?)
     })??;
     if json {
         print_json(&done)?;

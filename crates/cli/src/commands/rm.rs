@@ -3,14 +3,24 @@
 use super::remote::{Remote, block_on, log, print_json};
 use clap::Args;
 use std::process::ExitCode;
+use std::time::Duration;
+use ullage_store::client::ClientConfig;
 
 /// Remove files from the storage servers. Their space is credited to the user who was charged.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  ullage rm backups/old.tar backups/older.tar")]
+#[command(
+    after_help = "Examples:\n  ullage rm backups/old.tar backups/older.tar\n  ullage rm --orphans                 what clients that died left behind"
+)]
 pub struct Arguments {
     /// Names on the servers
-    #[arg(required = true)]
+    #[arg(required_unless_present = "orphans")]
     names: Vec<String>,
+    /// Instead: remove parts of files that were never finished or only half removed
+    #[arg(long, conflicts_with = "names")]
+    orphans: bool,
+    /// Leave parts of files begun less than so many hours ago: they may still be under way
+    #[arg(long, value_name = "HOURS", default_value_t = 24, requires = "orphans")]
+    older_than: u64,
     #[command(flatten)]
     remote: Remote,
 }
@@ -18,16 +28,35 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     log();
     let config = arguments.remote.read()?;
+    if arguments.orphans {
+        return sweep(&config, &arguments);
+    }
     let removed = block_on(async {
         let files = config.files(0)?;
         let mut removed = Vec::new();
         for name in &arguments.names {
-            removed.push(files.remove(name).await?);
+            removed.push(files.remove(name).await);
         }
-        anyhow::Ok(removed)
+        files.finish().await;
+        anyhow::Ok(removed.into_iter().collect::<Result<Vec<_>, _>>()?)
     })??;
     if arguments.remote.json {
         print_json(&removed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sweep(config: &ClientConfig, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let swept = block_on(async {
+        let files = config.files(0)?;
+        let swept = files.sweep(Duration::from_secs(arguments.older_than.saturating_mul(3600))).await;
+        files.finish().await;
+        anyhow::Ok(swept?)
+    })??;
+    if arguments.remote.json {
+        print_json(&swept)?;
+    } else {
+        println!("{} parts removed, {} bytes freed; {} are too young", swept.removed, swept.freed_bytes, swept.young);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -91,7 +91,7 @@ impl Simulate {
                     total.fetch_add(value, Ordering::Relaxed);
                 }
             }
-            if finished % 500 == 0 && !self.json {
+            if finished.is_multiple_of(500) && !self.json {
                 eprintln!("{finished} seeds");
             }
         });

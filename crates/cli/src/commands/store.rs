@@ -24,6 +24,7 @@ enum Charge {
     after_help = "Examples:\n  ullage store /srv/ullage --pki /etc/ullage/pki --name store-1 --listen 10.0.0.2:7101 --bank 10.0.0.1:7000\n  \
 ullage store /srv/ullage --pki pki --name store-1 --listen 127.0.0.1:0 --bank 127.0.0.1:7000 --only-addressed"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is one flag")]
 pub struct Arguments {
     /// Where the chunks are kept
     directory: PathBuf,

@@ -1,5 +1,6 @@
 //! `ullage up`.
 
+use super::limit::Most;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::io::Write;
@@ -8,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use ullage_daemon::{PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
 use ullage_fs::SpaceOptions;
+use ullage_types::Bytes;
 
 /// Make a space, or start one that was made before, and mount it.
 #[allow(clippy::struct_excessive_bools, reason = "independent switches of a command line")]
@@ -32,6 +34,12 @@ pub struct Up {
     /// How files are spread over several pools. At first use only.
     #[arg(long, value_parser = ["most-free", "round-robin", "first-fit"])]
     spread: Option<String>,
+    /// The most that all files together may use, or `none`; stays until it is changed.
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Most>,
+    /// Room that every pool keeps free: at first use for those that name none of their own, later for all.
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<Bytes>,
     /// Stay in the foreground.
     #[arg(long)]
     foreground: bool,
@@ -77,6 +85,12 @@ impl Up {
         if self.enable_uring {
             command.arg("--enable-uring");
         }
+        if let Some(Most(most)) = self.size {
+            command.arg("--size").arg(most.map_or_else(|| "none".to_owned(), |most| format!("{most}B")));
+        }
+        if let Some(reserve) = self.reserve {
+            command.arg("--reserve").arg(format!("{}B", reserve.0));
+        }
         command.arg("--transport").arg(self.transport.to_string());
         command.arg("--linger-ms").arg(self.linger_ms.to_string());
         // A first use is written down by the daemon once everything was found in order; until then it is handed over.
@@ -115,6 +129,9 @@ impl Up {
                     );
                 }
                 settings.mountpoint = mountpoint.to_owned();
+                if let Some(reserve) = self.reserve {
+                    settings.pools.iter_mut().for_each(|pool| pool.reserve_bytes = reserve);
+                }
                 Ok(settings)
             }
             None => {
@@ -126,7 +143,14 @@ impl Up {
                     );
                 }
                 let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());
-                Ok(SpaceSettings::new(mountpoint, self.pools.clone(), spread)?)
+                let mut pools = self.pools.clone();
+                if let Some(reserve) = self.reserve {
+                    pools
+                        .iter_mut()
+                        .filter(|pool| pool.reserve_bytes.0 == 0)
+                        .for_each(|pool| pool.reserve_bytes = reserve);
+                }
+                Ok(SpaceSettings::new(mountpoint, pools, spread)?)
             }
         }
     }
@@ -137,6 +161,7 @@ impl Up {
         let options = SpaceOptions {
             passthrough: !self.no_passthrough,
             linger: Duration::from_millis(self.linger_ms),
+            size: self.size.map(|most| most.0),
             ..SpaceOptions::default()
         };
         let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring };

@@ -1,5 +1,6 @@
 //! COPY_FILE_RANGE: between backing files of one file system the pool can share blocks.
 
+use crate::headroom::Range;
 use crate::{Outcome, Space};
 use ullage_types::NodeId;
 
@@ -18,18 +19,18 @@ impl Space {
         if source.discards || target.discards {
             return Err(crate::Errno::EOPNOTSUPP);
         }
-        let (mut from_offset, mut to_offset) = (from_offset, to_offset);
-        let length = length.min(AT_ONCE) as usize;
-        let copied = rustix::fs::copy_file_range(
-            &source.file,
-            Some(&mut from_offset),
-            &target.file,
-            Some(&mut to_offset),
-            length,
-        )?;
         let node = self.node(to)?;
+        // No more is held than there is to copy.
+        let size = rustix::fs::fstat(&source.file)?.st_size as u64;
+        let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
+        let range = Range { node: &node, file: &target.file, offset: to_offset, length, whole: false };
+        let copied = self.write_within(&range, |at, length| {
+            let (mut from, mut to) = (from_offset + (at - to_offset), at);
+            let length = length as usize;
+            Ok(rustix::fs::copy_file_range(&source.file, Some(&mut from), &target.file, Some(&mut to), length)? as u64)
+        })?;
         let mut open = node.open.lock();
         self.record_measure(&node, &mut open)?;
-        Ok(copied as u64)
+        Ok(copied)
     }
 }

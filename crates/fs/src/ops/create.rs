@@ -90,7 +90,7 @@ impl Space {
             backing: None,
             xattrs: inherited.xattrs,
         };
-        self.entry(self.catalog.create(&parent, name, new, crate::now())?)
+        self.entry(self.asked(|| self.catalog.create(&parent, name, new.clone(), crate::now()))?)
     }
 
     pub(crate) fn do_mkdir(
@@ -213,11 +213,12 @@ impl Space {
         let writable = flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
         let node = self.nodes.enter(inode);
         let opened = {
+            let _modes = self.headroom.modes.read();
             let mut open = node.open.lock();
             let mut fresh = backing(pool, fresh)?;
             fresh.discards = self.pools.get(pool)?.discards();
             open.backing = Some(fresh);
-            self.opened(&mut open, writable)
+            self.opened(&node, &mut open, writable)?
         };
         // Nobody can have mapped it yet, and a mapping makes the kernel ask again.
         let attributes = AttributesFor { lifetime: FOREVER, ..self.attributes(&node)? };

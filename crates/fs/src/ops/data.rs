@@ -1,14 +1,31 @@
 //! READ, WRITE, LSEEK: data that moves through the server.
 
+use crate::headroom::Range;
 use crate::{Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use ullage_types::NodeId;
+use ullage_types::{NodeId, PoolId};
 
 /// The backing file of an open node, and whether it takes no data.
 pub(crate) struct Stream {
+    pub pool: PoolId,
     pub file: Arc<std::fs::File>,
     pub discards: bool,
+}
+
+/// Writes as much as the file takes; an error only when that is nothing.
+fn write_all(file: &std::fs::File, data: &[u8], offset: u64) -> Outcome<u64> {
+    let mut written = 0;
+    while written < data.len() {
+        match file.write_at(&data[written..], offset + written as u64) {
+            Ok(0) => break,
+            Ok(count) => written += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if written == 0 => return Err(error.into()),
+            Err(_) => break,
+        }
+    }
+    Ok(written as u64)
 }
 
 impl Space {
@@ -17,7 +34,7 @@ impl Space {
         let node = self.node(node)?;
         let open = node.open.lock();
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
-        Ok(Stream { file: backing.file.clone(), discards: backing.discards })
+        Ok(Stream { pool: backing.pool, file: backing.file.clone(), discards: backing.discards })
     }
 
     pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {
@@ -62,16 +79,12 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
-        let mut written = 0;
-        while written < data.len() {
-            match stream.file.write_at(&data[written..], offset + written as u64) {
-                Ok(0) => break,
-                Ok(count) => written += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) if written == 0 => return Err(error.into()),
-                Err(_) => break,
-            }
-        }
+        let node = self.node(node)?;
+        let range = Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false };
+        let written = self.write_within(&range, |at, length| {
+            let start = (at - offset) as usize;
+            write_all(&stream.file, &data[start..start + length as usize], at)
+        })?;
         Ok(written as u32)
     }
 

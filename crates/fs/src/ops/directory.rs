@@ -1,7 +1,36 @@
 //! READDIR and READDIRPLUS.
 
 use crate::{Errno, Listed, Outcome, Sink, Space};
-use ullage_types::NodeId;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use ullage_types::{Kind, NodeId};
+
+/// Listings that bring attributes of files not in memory after one of them was looked up.
+const WANTED: u32 = 16;
+
+/// Whether whoever lists directories looks at the files' attributes too. Reading the records of files that nobody asks
+/// for is most of the work of a cold `find`; not reading them costs `ls -l` a request for each file. So the kernel gets
+/// them only for a while after it asked for one.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    wanted: AtomicU32,
+}
+
+impl Listing {
+    /// A file that was not in memory was looked up.
+    pub(crate) fn looked_up(&self) {
+        if self.wanted.load(Relaxed) < WANTED / 2 {
+            self.wanted.store(WANTED, Relaxed);
+        }
+    }
+
+    fn wants_attributes(&self) -> bool {
+        let wanted = self.wanted.load(Relaxed);
+        if wanted > 0 {
+            self.wanted.store(wanted - 1, Relaxed);
+        }
+        wanted > 0
+    }
+}
 
 /// Entries taken from the catalog at a time: about what a request of 128 KiB holds.
 const AT_ONCE: usize = 1024;
@@ -22,21 +51,23 @@ impl Space {
                 after = place;
             }
         }
+        let attributes = plus && self.listing.wants_attributes();
         let most = if plus { AT_ONCE_PLUS } else { AT_ONCE };
         loop {
             let entries = self.catalog.list(&directory, after, most)?;
             let done = entries.len() < most;
             for found in entries {
-                let entry = if plus {
-                    match self.catalog.get(found.file) {
-                        Ok(inode) => Some(self.entry(inode)?),
+                let inode = match self.catalog.get_cached(found.file) {
+                    _ if !plus => None,
+                    None if attributes || found.kind == Kind::Directory => match self.catalog.get(found.file) {
+                        Ok(inode) => Some(inode),
                         // Removed since it was listed.
                         Err(ullage_catalog::Error::NotFound) => continue,
                         Err(error) => return Err(Errno::from(error)),
-                    }
-                } else {
-                    None
+                    },
+                    cached => cached,
                 };
+                let entry = inode.map(|inode| self.entry(inode)).transpose()?;
                 let listed = Listed {
                     name: &found.name,
                     ino: found.file.0,

@@ -1,7 +1,11 @@
 //! FALLOCATE.
 
+use crate::headroom::{Range, block_of};
+use crate::holes::Holes;
 use crate::{Outcome, Space};
 use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use ullage_types::NodeId;
 
 impl Space {
@@ -11,8 +15,40 @@ impl Space {
         if stream.discards {
             return Err(crate::Errno::EOPNOTSUPP);
         }
-        rustix::fs::fallocate(&stream.file, FallocateFlags::from_bits_retain(mode), offset, length)?;
+        let mode = FallocateFlags::from_bits_retain(mode);
+        let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
+        if frees || mode.contains(FallocateFlags::INSERT_RANGE) {
+            // Neither adds blocks, and what frees them must work at a limit too.
+            rustix::fs::fallocate(&stream.file, mode, offset, length)?;
+        } else {
+            let range = Range { node: &node, file: &stream.file, offset, length, whole: true };
+            self.write_within(&range, |offset, length| {
+                let holes = if mode.is_empty() && self.catalog.has_limits() {
+                    Some(Holes::of(&stream.file, offset..offset + length, block_of(&stream.file)?)?)
+                } else {
+                    None
+                };
+                rustix::fs::fallocate(&stream.file, mode, offset, length)?;
+                if let Some(holes) = holes.filter(|holes| holes.guessed) {
+                    fill(&stream.file, &holes, offset + length)?;
+                }
+                Ok(length)
+            })?;
+        }
         let mut open = node.open.lock();
         self.record_measure(&node, &mut open)
     }
+}
+
+/// Writes zeros where a file system does not tell allocated space from holes (tmpfs): what was allocated can then be
+/// written at the limit.
+fn fill(file: &File, holes: &Holes, end: u64) -> Outcome<()> {
+    const ZEROS: [u8; 65536] = [0; 65536];
+    for hole in &holes.holes {
+        let (mut at, upto) = (hole.start, hole.end.min(end));
+        while at < upto {
+            at += file.write_at(&ZEROS[..(upto - at).min(65536) as usize], at)? as u64;
+        }
+    }
+    Ok(())
 }

@@ -7,7 +7,10 @@ impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         let file = self.inode(node)?;
         let parent = self.inode(parent)?;
-        self.catalog.link(&file, &parent, name, crate::now())?;
+        let _modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
+        let charged = self.catalog.get(file.lock().record.parent)?;
+        self.may_move(&file, &charged, &parent)?;
+        self.asked(|| self.catalog.link(&file, &parent, name, crate::now()))?;
         self.entry(file)
     }
 }

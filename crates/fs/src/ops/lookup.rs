@@ -40,7 +40,13 @@ impl Space {
         let found = match name {
             b"." => Some(parent),
             b".." => Some(self.catalog.parent(&parent)),
-            _ => self.catalog.lookup(&parent, name)?,
+            _ => {
+                let (inode, cold) = self.catalog.lookup_counted(&parent, name)?;
+                if cold {
+                    self.listing.looked_up();
+                }
+                inode
+            }
         };
         match found {
             Some(inode) => self.entry(inode),

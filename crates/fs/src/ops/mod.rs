@@ -15,3 +15,5 @@ mod statfs;
 mod sync;
 mod unlink;
 mod xattr;
+
+pub(crate) use directory::Listing;

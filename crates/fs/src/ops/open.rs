@@ -19,29 +19,40 @@ impl Space {
         let flags = flags as i32;
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let _modes = self.headroom.modes.read();
         let mut open = node.open.lock();
         self.back(&node, &mut open, writable || truncates)?;
         if truncates {
             self.truncate_locked(&node, &mut open, 0, caller.uid != 0)?;
         }
-        Ok(self.opened(&mut open, writable))
+        self.opened(&node, &mut open, writable)
     }
 
     /// A handle on a node whose backing file is open.
-    pub(crate) fn opened(&self, open: &mut OpenFile, writable: bool) -> Opened {
-        let data = self.mode(open);
+    pub(crate) fn opened(&self, node: &Node, open: &mut OpenFile, writable: bool) -> Outcome<Opened> {
+        let data = self.mode(open, self.is_bounded(&node.inode)?);
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
         open.handles += 1;
         open.writers += u32::from(writable);
-        Opened { handle: handle(self.next_serial(), writable), data, keep_cache: true }
+        let cached = matches!(data, Data::Server);
+        let keep_cache = !(cached && open.stale_pages);
+        open.stale_pages = !cached;
+        Ok(Opened { handle: handle(self.next_serial(), writable), data, keep_cache })
     }
 
-    /// How data moves: passthrough for all handles of a node, or the server for all.
-    fn mode(&self, open: &mut OpenFile) -> Data {
+    /// How data moves: passthrough for all handles of a node, or the server for all. What a limit bounds goes through the
+    /// server; beside handles from before the limit, at least what is written through this one.
+    fn mode(&self, open: &mut OpenFile, bounded: bool) -> Data {
         let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
-        if let Some(id) = backing.registered {
-            return Data::Passthrough(id);
+        match backing.registered {
+            Some(id) if !bounded => return Data::Passthrough(id),
+            Some(id) if open.handles > 0 => return Data::Exact(id),
+            Some(_) => self.unregister(backing),
+            None => {}
+        }
+        if bounded {
+            return Data::Server;
         }
         // Another kind of open while handles of this kind live would fail in the kernel.
         if backing.discards || open.handles > 0 || !self.uses_passthrough() {

@@ -1,6 +1,8 @@
 //! RENAME2.
 
 use crate::{Errno, Outcome, Space};
+use std::sync::Arc;
+use ullage_catalog::Inode;
 use ullage_types::NodeId;
 
 impl Space {
@@ -13,15 +15,35 @@ impl Space {
         let from = self.inode(from)?;
         let to = self.inode(to)?;
         let now = crate::now();
+        let _modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
+        if from.id != to.id && _modes.is_some() {
+            self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
+        }
         let renamed = match flags {
-            0 => self.catalog.rename((&from, name), (&to, to_name), false, now)?,
-            libc::RENAME_NOREPLACE => self.catalog.rename((&from, name), (&to, to_name), true, now)?,
-            libc::RENAME_EXCHANGE => self.catalog.exchange((&from, name), (&to, to_name), now)?,
+            0 => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), false, now))?,
+            libc::RENAME_NOREPLACE => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), true, now))?,
+            libc::RENAME_EXCHANGE => self.asked(|| self.catalog.exchange((&from, name), (&to, to_name), now))?,
             // RENAME_WHITEOUT is for the upper layer of an overlay.
             _ => return Err(Errno::EINVAL),
         };
         if let Some(replaced) = renamed.replaced {
             self.after_unlink(replaced);
+        }
+        Ok(())
+    }
+
+    /// Refuses to bring under a limit what is written to unseen.
+    fn may_rename(
+        &self,
+        (from, name): (&Arc<Inode>, &[u8]),
+        (to, to_name): (&Arc<Inode>, &[u8]),
+        exchange: bool,
+    ) -> Outcome<()> {
+        if let Some(file) = self.catalog.lookup(from, name)? {
+            self.may_move(&file, from, to)?;
+        }
+        if exchange && let Some(file) = self.catalog.lookup(to, to_name)? {
+            self.may_move(&file, to, from)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::acl::{ACCESS, Acl};
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::sync::Arc;
-use ullage_catalog::{Error, Inode, XattrMode};
+use ullage_catalog::{Error, Inode, Record, XattrMode};
 use ullage_types::{Kind, NodeId, Timestamp};
 
 const SETGID: u32 = 0o2000;
@@ -45,7 +45,16 @@ impl Space {
             let mut open = node.open.lock();
             self.record_measure(&node, &mut open)?;
         }
-        self.catalog.update(inode, |record| {
+        let _modes = (change.uid.is_some() && self.catalog.has_limits()).then(|| self.headroom.modes.write());
+        if let Some(uid) = change.uid
+            && inode.kind == Kind::Regular
+            && inode.record().uid != uid
+            && self.catalog.is_user_bounded(uid)
+            && self.stays_unseen(inode)
+        {
+            return Err(Errno::EBUSY);
+        }
+        let change_record = |record: &mut Record| {
             if let Some(mode) = change.mode {
                 record.mode = mode & 0o7777;
             }
@@ -72,7 +81,8 @@ impl Space {
             }
             record.ctime = change.ctime.unwrap_or_else(|| ullage_catalog::after(record.ctime, now));
             Ok(())
-        })?;
+        };
+        self.asked(|| self.catalog.update(inode, change_record))?;
         if change.mode.is_some() {
             self.follow_mode(inode)?;
         }

@@ -8,7 +8,7 @@ const BLOCK: u64 = 4096;
 const MANY: u64 = 1 << 32;
 
 impl Space {
-    pub(crate) fn do_statfs(&self, _node: NodeId) -> Outcome<Statfs> {
+    pub(crate) fn do_statfs(&self, node: NodeId) -> Outcome<Statfs> {
         let (mut total, mut free, mut available, mut files, mut files_free) = (0, 0, 0, 0, 0);
         for member in self.pools.members() {
             let usage = member.pool.usage()?;
@@ -21,6 +21,20 @@ impl Space {
             } else {
                 files += usage.inodes_total;
                 files_free += usage.inodes_free;
+            }
+        }
+        // Below a limit there is no more than the limit: what is used of it and what is left.
+        let inode = self.inode(node)?;
+        let directory = if inode.is_directory() { inode } else { self.catalog.get(inode.record().parent)? };
+        if let Some(bound) = self.catalog.tightest(&directory) {
+            if let Some(left) = bound.bytes_left {
+                free = free.min(left);
+                available = available.min(left);
+                total = total.min(bound.bytes_used.saturating_add(free));
+            }
+            if let Some(left) = bound.inodes_left {
+                files_free = files_free.min(left);
+                files = files.min(bound.inodes_used.saturating_add(files_free));
             }
         }
         Ok(Statfs {

@@ -9,8 +9,8 @@ use ullage_types::NodeId;
 const WORTH_A_THREAD: Duration = Duration::from_micros(250);
 
 impl Space {
-    /// The data goes to the disk while the log does: two flushes, one wait, where flushes are slow. What the backing file says of itself
-    /// is recorded first, so that the size is as durable as the data.
+    /// What the backing file says of itself is recorded first, so that the size is as durable as the data. Then one flush
+    /// makes both durable where log and data are on one device; else the log is flushed while the data is.
     pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
         let node = self.node(node)?;
         let stream = self.stream(node.id)?;
@@ -21,10 +21,25 @@ impl Space {
         if stream.discards {
             return Ok(self.catalog.sync()?);
         }
-        let newest = self.catalog.kv().newest();
+        let kv = self.catalog.kv();
+        let newest = kv.newest();
         let data = || if data_only { rustix::fs::fdatasync(&stream.file) } else { rustix::fs::fsync(&stream.file) };
         if self.catalog.durable() >= newest {
             return Ok(data()?);
+        }
+        if kv.device().is_some_and(|device| self.pools.get(stream.pool).is_ok_and(|pool| pool.device() == Some(device)))
+        {
+            let written = kv.write_out(newest)?;
+            return match data() {
+                Ok(()) => {
+                    kv.flushed(written);
+                    Ok(())
+                }
+                Err(errno) => {
+                    kv.flush_failed(&errno.into());
+                    Err(errno.into())
+                }
+            };
         }
         // Handing the log to another thread pays where a flush takes longer than waking that thread.
         if self.log_flush.load(Relaxed) < WORTH_A_THREAD.as_nanos() as u64 {

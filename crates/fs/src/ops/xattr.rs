@@ -56,7 +56,7 @@ impl Space {
                     done => Ok(done?),
                 };
             }
-            return Ok(self.catalog.set_xattr(&inode, name, value, mode, now, change)?);
+            return Ok(self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, change))?);
         }
         if name == DEFAULT {
             if inode.kind != Kind::Directory {
@@ -64,7 +64,7 @@ impl Space {
             }
             Acl::decode(value)?;
         }
-        Ok(self.catalog.set_xattr(&inode, name, value, mode, now, |_| {})?)
+        Ok(self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?)
     }
 
     pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {

@@ -98,6 +98,8 @@ pub const FATTR_CTIME: u32 = 1 << 10;
 pub const FATTR_KILL_SUIDGID: u32 = 1 << 11;
 
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// WRITE: pages of a mapping that are written back.
+pub const WRITE_CACHE: u32 = 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;

@@ -309,6 +309,10 @@ impl fuser::Filesystem for Adapter {
     ) {
         let kill_privileges = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match self.fs.write(node(ino), handle.0, offset, data, kill_privileges) {
+            // Pages of a mapping: the kernel takes a short count for all of it.
+            Ok(taken) if flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (taken as usize) < data.len() => {
+                reply.error(errno(ullage_fs::Errno::ENOSPC));
+            }
             Ok(taken) => reply.written(taken),
             Err(error) => reply.error(errno(error)),
         }

@@ -163,6 +163,18 @@ impl Engine for FjallEngine {
         self.database.persist(PersistMode::SyncData).map_err(|e| failed(&self.path, e))
     }
 
+    fn damaged(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let mut damaged = Vec::new();
+        let Some(end) = prefix_end(&[DATA]) else { return Ok(damaged) };
+        for entry in self.database.snapshot().range(&self.keyspace, [DATA].as_slice()..end.as_slice()) {
+            let (key, sealed) = entry.into_inner().map_err(|e| failed(&self.path, e))?;
+            if checked::open(&key, &sealed).is_err() {
+                damaged.push(key[1..].to_vec());
+            }
+        }
+        Ok(damaged)
+    }
+
     fn applied(&self) -> Result<Seq, Error> {
         Ok(Seq(self.own_number(APPLIED_KEY)?.unwrap_or(0)))
     }
@@ -190,6 +202,10 @@ mod tests {
         assert!(matches!(engine.get(b"a"), Err(Error::Corrupt(_))));
         assert!(matches!(engine.scan(b"", b"", &mut |_, _| true), Err(Error::Corrupt(_))));
         assert_eq!(engine.get(b"b").unwrap().as_deref(), Some(b"2".as_slice()));
+        assert_eq!(engine.damaged().unwrap(), [b"a".to_vec()]);
+        engine.apply(&[Change { key: b"a".to_vec(), value: None, fresh: false }], Seq(2)).unwrap();
+        assert_eq!(engine.damaged().unwrap(), [] as [Vec<u8>; 0]);
+        assert!(engine.scan(b"", b"", &mut |_, _| true).is_ok());
     }
 
     #[test]

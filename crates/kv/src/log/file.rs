@@ -5,11 +5,15 @@ use super::{BLOCK, buffer::AlignedBuffer};
 use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Bytes written at a time while a file is filled with zeros.
 const FILL_BYTES: usize = 1 << 20;
+
+/// File systems whose fsync(2) of any file flushes the device's cache, whatever there was to write.
+const EXT4: u64 = 0xef53;
+const XFS: u64 = 0x5846_5342;
 
 /// A preallocated file whose writes return once they survive a power cut.
 ///
@@ -18,8 +22,11 @@ const FILL_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct FileMedium {
     /// Opened `O_DSYNC`, and `O_DIRECT` where the file system takes it.
+    durable: File,
+    /// The same without `O_DSYNC`.
     writer: File,
     reader: File,
+    device: Option<u64>,
     len: u64,
 }
 
@@ -28,10 +35,16 @@ impl FileMedium {
     pub fn open(path: &Path) -> io::Result<Self> {
         let reader = File::open(path)?;
         let len = reader.metadata()?.len();
-        let flags = OFlags::WRONLY | OFlags::DSYNC | OFlags::CLOEXEC;
-        let writer = rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty())
-            .or_else(|_| rustix::fs::open(path, flags, Mode::empty()))?;
-        Ok(Self { writer: File::from(writer), reader, len })
+        let open = |more| rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC | more, Mode::empty());
+        let direct = open(OFlags::DIRECT | OFlags::DSYNC).and_then(|durable| Ok((durable, open(OFlags::DIRECT)?)));
+        let is_direct = direct.is_ok();
+        let (durable, writer) = match direct {
+            Ok(both) => both,
+            Err(_) => (open(OFlags::DSYNC)?, open(OFlags::empty())?),
+        };
+        let flushes = matches!(rustix::fs::fstatfs(&reader)?.f_type as u64, EXT4 | XFS);
+        let device = (is_direct && flushes).then(|| reader.metadata().map(|metadata| metadata.dev())).transpose()?;
+        Ok(Self { durable: File::from(durable), writer: File::from(writer), reader, device, len })
     }
 
     /// Makes a file of `len` zeros at `path`, durably; replaces what is there in one step.
@@ -72,9 +85,16 @@ impl Medium for FileMedium {
         self.reader.read_at(into, offset)
     }
 
+    fn write_durably_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.durable.write_at(bytes, offset)
+    }
+
+    fn device(&self) -> Option<u64> {
+        self.device
+    }
+
     fn sync(&mut self) -> io::Result<()> {
-        // O_DSYNC: each write was already.
-        Ok(())
+        self.writer.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {

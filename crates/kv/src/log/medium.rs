@@ -10,6 +10,21 @@ pub trait Medium: Send {
     /// Writes some or all of `bytes` at `offset`; gives back how many.
     fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
+    /// Writes as [`Medium::write_at`] does, and returns when that survives a power cut. What was written before need
+    /// not.
+    fn write_durably_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let written = self.write_at(bytes, offset)?;
+        self.sync()?;
+        Ok(written)
+    }
+
+    /// The device (`st_dev`) whose cache is all that stands between a write that returned and the medium: whoever has
+    /// that flushed need not call [`Medium::sync`]. None where a write stays in memory, or the flush of a file might not
+    /// flush the device.
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
     /// Reads into some or all of `into` from `offset`; gives back how many, 0 only at the end.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 

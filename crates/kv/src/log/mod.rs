@@ -48,13 +48,24 @@ pub(crate) struct Log {
     epoch: u64,
     salt: u64,
     index: u32,
+    /// Something was written to the current file that may not survive a power cut.
+    unflushed: bool,
     buffer: AlignedBuffer,
+}
+
+/// Whether a record is to survive a power cut at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// It is, with all before it.
+    Now,
+    /// Somebody flushes the device afterwards, or calls [`Log::flush`].
+    Later,
 }
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Append {
-    /// It is durable, in `bytes` of log; `switched` when the other file was begun for it.
+    /// It is in the log, in `bytes`; `switched` when the other file was begun for it.
     Written {
         /// Bytes of log.
         bytes: u64,
@@ -83,12 +94,14 @@ impl Log {
             epoch: recovered.newest_epoch + 1,
             salt: random(),
             index: 0,
+            unflushed: false,
             buffer: AlignedBuffer::default(),
         })
     }
 
-    /// Writes a layer as one record; `persisted` is the newest commit that is durable in the engine.
-    pub fn append(&mut self, layer: &Layer, persisted: Seq) -> io::Result<Append> {
+    /// Writes a layer as one record. `durable` is the newest commit known to be so, `persisted` the newest one that is
+    /// durable in the engine.
+    pub fn append(&mut self, layer: &Layer, durable: Seq, persisted: Seq, flush: Flush) -> io::Result<Append> {
         let (count, payload_bytes, payload_sum) = encode_layer(layer, &mut self.buffer);
         let padded = self.buffer.len().next_multiple_of(BLOCK);
         self.buffer.pad_to(padded);
@@ -102,6 +115,7 @@ impl Log {
             if self.files[other].last > persisted {
                 return Ok(Append::Full);
             }
+            self.flush()?;
             self.current = other;
             self.offset = 0;
             self.epoch += 1;
@@ -115,6 +129,7 @@ impl Log {
             index: self.index,
             first: layer.first,
             last: layer.last,
+            durable,
             count,
             payload_bytes,
             payload_sum,
@@ -122,11 +137,36 @@ impl Log {
         header.encode(self.buffer.bytes_mut());
         let file = &mut self.files[self.current];
         file.last = layer.last;
-        write_all(file.medium.as_mut(), self.buffer.bytes(), self.offset)?;
-        file.medium.sync()?;
+        // One durable write says nothing of those before it.
+        let alone = flush == Flush::Now && !self.unflushed;
+        self.unflushed = !alone;
+        write_all(file.medium.as_mut(), self.buffer.bytes(), self.offset, alone)?;
+        if flush == Flush::Now {
+            self.flush()?;
+        }
         self.offset += bytes;
         self.index += 1;
         Ok(Append::Written { bytes, switched })
+    }
+
+    /// Returns when every record survives a power cut.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.unflushed {
+            self.files[self.current].medium.sync()?;
+            self.unflushed = false;
+        }
+        Ok(())
+    }
+
+    /// Somebody flushed the device of the log after the last record was written.
+    pub fn flushed(&mut self) {
+        self.unflushed = false;
+    }
+
+    /// Whose cache holds records that are not flushed; see [`Medium::device`].
+    pub fn device(&self) -> Option<u64> {
+        let [a, b] = &self.files;
+        a.medium.device().filter(|device| b.medium.device() == Some(*device))
     }
 
     /// Says that commits went past the log: the next record begins a file anew.
@@ -140,10 +180,11 @@ impl Log {
     }
 }
 
-fn write_all(medium: &mut dyn Medium, bytes: &[u8], offset: u64) -> io::Result<()> {
+fn write_all(medium: &mut dyn Medium, bytes: &[u8], offset: u64, durably: bool) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        match medium.write_at(&bytes[done..], offset + done as u64) {
+        let (rest, at) = (&bytes[done..], offset + done as u64);
+        match if durably { medium.write_durably_at(rest, at) } else { medium.write_at(rest, at) } {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(n) if done + n >= bytes.len() => break,
             // The rest must begin at a block again; less than a block written is no progress.

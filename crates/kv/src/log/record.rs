@@ -9,7 +9,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ULLKVLOG");
 /// The version of records written here.
 const VERSION: u16 = 1;
 /// Bytes of the header.
-pub(crate) const HEADER_BYTES: usize = 80;
+pub(crate) const HEADER_BYTES: usize = 88;
 
 /// What stands before the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(crate) struct Header {
     pub first: Seq,
     /// Last commit.
     pub last: Seq,
+    /// The newest commit known to be durable when the record was written.
+    pub durable: Seq,
     /// How many changes follow.
     pub count: u32,
     /// Bytes of the changes.
@@ -53,7 +55,8 @@ impl Header {
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&0u16.to_le_bytes());
         bytes.extend_from_slice(&self.index.to_le_bytes());
-        for number in [self.store, self.epoch, self.salt, self.first.0, self.last.0, self.payload_bytes] {
+        for number in [self.store, self.epoch, self.salt, self.first.0, self.last.0, self.durable.0, self.payload_bytes]
+        {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&self.count.to_le_bytes());
@@ -74,7 +77,7 @@ impl Header {
         let u64_at = |at: usize| bytes.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
         let u32_at = |at: usize| bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
         let version = u16::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
-        if u64_at(0)? != MAGIC || u32_at(76)? != crc32fast::hash(bytes.get(..76)?) {
+        if u64_at(0)? != MAGIC || u32_at(84)? != crc32fast::hash(bytes.get(..84)?) {
             return None;
         }
         if version > VERSION {
@@ -87,9 +90,10 @@ impl Header {
             salt: u64_at(32)?,
             first: Seq(u64_at(40)?),
             last: Seq(u64_at(48)?),
-            payload_bytes: u64_at(56)?,
-            count: u32_at(64)?,
-            payload_sum: u32_at(68)?,
+            durable: Seq(u64_at(56)?),
+            payload_bytes: u64_at(64)?,
+            count: u32_at(72)?,
+            payload_sum: u32_at(76)?,
         }))
     }
 
@@ -159,6 +163,7 @@ mod tests {
             index: 4,
             first: Seq(5),
             last: Seq(6),
+            durable: Seq(1),
             count: 7,
             payload_bytes: 8,
             payload_sum: 9,
@@ -183,8 +188,8 @@ mod tests {
         let mut bytes = vec![0; HEADER_BYTES];
         header().encode(&mut bytes);
         bytes[8] = 9;
-        let sum = crc32fast::hash(&bytes[..76]).to_le_bytes();
-        bytes[76..].copy_from_slice(&sum);
+        let sum = crc32fast::hash(&bytes[..84]).to_le_bytes();
+        bytes[84..].copy_from_slice(&sum);
         assert_eq!(Header::decode(&bytes), Decoded::Newer(9));
     }
 

@@ -28,9 +28,10 @@ pub(crate) struct Recovered {
 
 /// Replays what follows commit `applied`, in order, by `apply(changes, last)`.
 ///
-/// A record that is not whole ends its file: it was being written when power went, and nothing was ever
-/// written after it. Records beyond a gap are different: they were acknowledged, so what is missing before
-/// them was lost by the medium. That is an error, never skipped.
+/// A record that is not whole ends its file: it was being written, or waiting to be flushed, when power went. Whole
+/// records after it may be left of the same flush, and are dropped with it. But each says up to which commit all was
+/// durable when it was written: where that is beyond the gap, the medium lost what was acknowledged. That is an error,
+/// never skipped.
 ///
 /// `checked` is false only for the canary of the crash tests: records are then taken without their checksum.
 pub(crate) fn recover(
@@ -75,18 +76,17 @@ pub(crate) fn recover(
         }
     }
     for medium in media {
-        if let Some(last) = find_beyond(medium, store, recovered.newest).map_err(failed)? {
+        if let Some(durable) = find_beyond(medium, store, recovered.newest).map_err(failed)? {
             return Err(Error::Corrupt(format!(
-                "the log is readable up to commit {} only, but holds commit {} too",
-                recovered.newest.0, last.0
+                "the log is readable up to commit {} only, but commit {} was durable",
+                recovered.newest.0, durable.0
             )));
         }
     }
     Ok(recovered)
 }
 
-/// A whole record with commits after `newest`, wherever it is: it was acknowledged, so what stood before it
-/// was damaged later and not torn by a power cut.
+/// What was durable beyond `newest` says some whole record, wherever it is.
 fn find_beyond(medium: &dyn Medium, store: u64, newest: Seq) -> io::Result<Option<Seq>> {
     let len = medium.len()?;
     let mut bytes = vec![0; LOOK_BYTES.min(len as usize)];
@@ -100,8 +100,11 @@ fn find_beyond(medium: &dyn Medium, store: u64, newest: Seq) -> io::Result<Optio
         for (at, block) in piece.chunks(BLOCK).enumerate() {
             let Decoded::Header(header) = Header::decode(block) else { continue };
             let offset = start + (at * BLOCK) as u64;
-            if header.store == store && header.last > newest && read_payload(medium, offset, &header, true)?.is_some() {
-                return Ok(Some(header.last));
+            if header.store == store
+                && header.durable > newest
+                && read_payload(medium, offset, &header, true)?.is_some()
+            {
+                return Ok(Some(header.durable));
             }
         }
         start += n as u64;

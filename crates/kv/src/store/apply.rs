@@ -21,6 +21,7 @@ impl Core {
         };
         for layer in &layers {
             self.engine.apply(&layer.changes(), layer.last).map_err(|e| self.poison(e))?;
+            self.tell(layer);
         }
         drop(layers);
         let done = self.state.lock().end_apply();

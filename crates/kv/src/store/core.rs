@@ -19,6 +19,8 @@ pub(super) struct Core {
     /// None when nothing is to survive. Locked only by who set `State::flushing`.
     pub log: Option<Mutex<Log>>,
     pub log_capacity_bytes: u64,
+    /// See [`crate::Kv::device`].
+    pub device: Option<u64>,
     pub state: Mutex<State>,
     /// Held while layers are brought into the engine. Taken before `state`, never while holding it.
     pub applying: Mutex<()>,
@@ -28,6 +30,8 @@ pub(super) struct Core {
     pub wake: Condvar,
     /// Who completes what is about to be written.
     pub cut: Mutex<Option<Weak<dyn Cut>>>,
+    /// Who follows what becomes durable.
+    pub follower: Mutex<Option<Weak<dyn super::Follow>>>,
     pub options: Options,
     pub path: PathBuf,
     pub counters: Counters,
@@ -37,6 +41,7 @@ impl Core {
     pub fn new(engine: Box<dyn Engine>, log: Option<Log>, newest: Seq, options: Options, path: PathBuf) -> Self {
         Self {
             engine,
+            device: log.as_ref().and_then(Log::device),
             log_capacity_bytes: log.as_ref().map_or(0, Log::capacity_bytes),
             log: log.map(Mutex::new),
             state: Mutex::new(State::new(newest)),
@@ -44,6 +49,7 @@ impl Core {
             progress: Condvar::new(),
             wake: Condvar::new(),
             cut: Mutex::new(None),
+            follower: Mutex::new(None),
             options,
             path,
             counters: Counters::default(),
@@ -93,6 +99,14 @@ impl Core {
         sealed.expect("a cut takes its records")
     }
 
+    /// Hands on what is durable and now in the engine, in the order of commits: off the path of whoever waits for a sync.
+    pub fn tell(&self, sealed: &Arc<Layer>) {
+        let follower = self.follower.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(follower) = follower {
+            follower.durable(super::Durable(Arc::clone(sealed)));
+        }
+    }
+
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         if let Some(entry) = self.state.lock().find(key) {
             return Ok(entry.value.clone());
@@ -134,7 +148,9 @@ impl Core {
     /// As [`Core::poison`], for whoever holds the lock already.
     pub fn poison_locked(&self, state: &mut State, error: Error) -> Error {
         if state.poisoned.is_none() {
-            tracing::error!(path = %self.path.display(), %error, "the catalog takes no more writes");
+            tracing::error!(path = %self.path.display(), %error,
+                "the catalog takes no more writes: the space is read-only until it is unmounted, its disk mended, and it \
+                 is mounted again");
             state.poisoned = Some(error.to_string());
         }
         self.progress.notify_all();

@@ -3,6 +3,7 @@
 mod apply;
 mod core;
 mod flush;
+mod follow;
 mod format;
 mod keeper;
 mod open;
@@ -12,6 +13,7 @@ mod snapshot;
 mod state;
 mod stats;
 
+pub use self::follow::{Durable, Follow, Tail};
 pub use self::options::{Canary, EngineKind, Options};
 pub use self::stats::Stats;
 
@@ -95,6 +97,24 @@ impl Kv for Store {
     fn sync(&self, upto: Seq) -> Result<(), Error> {
         self.core.counters.syncs.fetch_add(1, Relaxed);
         self.core.flush(upto)
+    }
+
+    fn write_out(&self, upto: Seq) -> Result<Seq, Error> {
+        self.core.counters.syncs.fetch_add(1, Relaxed);
+        self.core.write_out(upto)
+    }
+
+    fn flushed(&self, written: Seq) {
+        self.core.flushed(written);
+    }
+
+    fn flush_failed(&self, error: &std::io::Error) {
+        let source = std::io::Error::new(error.kind(), error.to_string());
+        self.core.poison(Error::Io { doing: "flush the log of", path: self.core.path.clone(), source });
+    }
+
+    fn device(&self) -> Option<u64> {
+        self.core.device
     }
 
     fn newest(&self) -> Seq {

@@ -22,25 +22,29 @@ const LEVEL: i32 = 3;
 type Put<'a> = dyn FnMut(&[u8], &[u8]) -> io::Result<()> + 'a;
 
 /// Passes bytes on and sums them up.
-struct Summed<T> {
-    inner: T,
-    sum: crc32fast::Hasher,
+pub(super) struct Summed<T> {
+    pub inner: T,
+    pub sum: crc32fast::Hasher,
 }
 
 impl<T> Summed<T> {
-    fn new(inner: T) -> Self {
+    pub fn new(inner: T) -> Self {
         Self { inner, sum: crc32fast::Hasher::new() }
     }
 }
 
 impl<T: Write> Summed<T> {
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
         self.inner.write_all(bytes)
     }
 
     fn put_entry(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        self.put(&[1])?;
+        self.put_change(1, key, value)
+    }
+
+    pub fn put_change(&mut self, kind: u8, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.put(&[kind])?;
         self.put(&(key.len() as u32).to_le_bytes())?;
         self.put(&(value.len() as u32).to_le_bytes())?;
         self.put(key)?;
@@ -49,14 +53,14 @@ impl<T: Write> Summed<T> {
 }
 
 impl<T: Read> Summed<T> {
-    fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+    pub fn take<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.inner.read_exact(&mut bytes)?;
         self.sum.update(&bytes);
         Ok(bytes)
     }
 
-    fn take_vec(&mut self, len: u32) -> io::Result<Vec<u8>> {
+    pub fn take_vec(&mut self, len: u32) -> io::Result<Vec<u8>> {
         // Grows as bytes arrive: a damaged length must not allocate 4 GiB.
         let mut bytes = Vec::new();
         let read = self.inner.by_ref().take(u64::from(len)).read_to_end(&mut bytes)?;
@@ -68,11 +72,11 @@ impl<T: Read> Summed<T> {
     }
 }
 
-fn write_failed(source: io::Error) -> Error {
+pub(super) fn write_failed(source: io::Error) -> Error {
     Error::Io { doing: "write a snapshot of", path: PathBuf::new(), source }
 }
 
-fn read_failed(source: io::Error) -> Error {
+pub(super) fn read_failed(source: io::Error) -> Error {
     match source.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::Other => {
             Error::Corrupt(format!("the snapshot is not whole: {source}"))
@@ -113,7 +117,8 @@ impl Store {
         let mut guard = Some(self.core.applying.lock());
         let (layers, cut) = {
             let state = self.core.state.lock();
-            let layers: Vec<_> = state.applying.iter().chain(&state.logged).cloned().collect();
+            let durable = state.logged.iter().filter(|layer| layer.last <= state.durable);
+            let layers: Vec<_> = state.applying.iter().chain(durable).cloned().collect();
             (layers, state.durable)
         };
         let mut above = Merge::new(layers.iter().rev().map(|layer| layer.range(b"", None))).peekable();

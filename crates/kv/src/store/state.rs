@@ -25,6 +25,8 @@ pub(super) struct State {
     /// Bytes of all but `pending`.
     pub below_bytes: usize,
     pub newest: Seq,
+    /// The newest commit that is in the log, flushed or not.
+    pub written: Seq,
     pub durable: Seq,
     /// The newest commit in the engine.
     pub applied: Seq,
@@ -52,6 +54,7 @@ impl State {
             applying: Vec::new(),
             below_bytes: 0,
             newest,
+            written: newest,
             durable: newest,
             applied: newest,
             persisted: newest,
@@ -105,10 +108,13 @@ impl State {
         sealed
     }
 
-    /// The sealed layer is durable in the log.
-    pub fn logged(&mut self, sealed: Arc<Layer>) {
+    /// The sealed layer is in the log; where `durably`, it and all before it are flushed.
+    pub fn logged(&mut self, sealed: Arc<Layer>, durably: bool) {
         self.writing = None;
-        self.durable = sealed.last;
+        self.written = sealed.last;
+        if durably {
+            self.durable = sealed.last;
+        }
         let small = sealed.len() <= MERGE_ENTRIES;
         match self.logged.back_mut().and_then(Arc::get_mut) {
             Some(last) if small && last.len() <= MERGED_ENTRIES => match Arc::try_unwrap(sealed) {
@@ -126,6 +132,7 @@ impl State {
     /// The sealed layer is durable in the engine, past the log.
     pub fn bypassed(&mut self, sealed: &Layer) {
         self.writing = None;
+        self.written = sealed.last;
         self.durable = sealed.last;
         self.applied = sealed.last;
         self.persisted = sealed.last;
@@ -133,10 +140,12 @@ impl State {
         self.removals += 1;
     }
 
-    /// Takes what is logged to be applied; it stays readable as `applying`.
+    /// Takes what is durable in the log to be applied; it stays readable as `applying`. The engine never gets what the
+    /// log could still lose.
     pub fn begin_apply(&mut self) -> Vec<Arc<Layer>> {
         debug_assert!(self.applying.is_empty());
-        self.applying = self.logged.drain(..).collect();
+        let ready = self.logged.partition_point(|layer| layer.last <= self.durable);
+        self.applying = self.logged.drain(..ready).collect();
         self.applying.clone()
     }
 

@@ -158,3 +158,72 @@ fn in_memory_everything_works_and_nothing_survives() {
     drop(store);
     assert!(all(&Store::open(dir.path(), EngineKind::Memory, options()).unwrap()).is_empty());
 }
+
+/// Whoever follows a store can bring a snapshot up to it, over whatever merges and removals there were.
+#[test]
+fn a_snapshot_and_the_tails_after_it_are_the_store() {
+    use std::sync::{Arc, Mutex, Weak};
+    use ullage_kv::{Batch, Durable, EngineKind, Follow, Kv, Options, Store, Tail};
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Durable>>);
+    impl Follow for Kept {
+        fn durable(&self, changes: Durable) {
+            self.0.lock().unwrap().push(changes);
+        }
+    }
+    fn dump(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut all = Vec::new();
+        store
+            .scan(b"", b"", &mut |key, value| {
+                all.push((key.to_vec(), value.to_vec()));
+                true
+            })
+            .unwrap();
+        all
+    }
+    let options = Options { interval: None, log_bytes: 128 << 10, ..Options::default() };
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(one.path(), EngineKind::Fjall, options).unwrap();
+    let kept = Arc::new(Kept::default());
+    let follower: Weak<dyn Follow> = Arc::downgrade(&(kept.clone() as Arc<dyn Follow>));
+    store.follow(follower);
+    let change = |round: u32| {
+        for n in 0..50u32 {
+            let mut batch = Batch::new();
+            let key = ((n * 7 + round * 13) % 90).to_be_bytes().to_vec();
+            if (n + round).is_multiple_of(3) {
+                batch.del(key);
+            } else {
+                batch.put(key, vec![n as u8; 700]);
+            }
+            let seq = store.commit(batch).unwrap();
+            if n % 9 == 0 {
+                store.sync(seq).unwrap();
+            }
+        }
+    };
+    change(0);
+    let mut bytes = Vec::new();
+    let upto = store.snapshot_to(&mut bytes).unwrap();
+    change(1);
+    change(2);
+    store.checkpoint().unwrap();
+    let mut tail = Tail::default();
+    let waiting = std::mem::take(&mut *kept.0.lock().unwrap());
+    waiting.iter().filter(|changes| changes.last() > upto).for_each(|changes| tail.absorb(changes));
+    let mut written = Vec::new();
+    tail.write_to(&mut written).unwrap();
+    let copy = Store::open(two.path(), EngineKind::Fjall, options).unwrap();
+    copy.restore_from(&mut bytes.as_slice()).unwrap();
+    copy.apply_tail(Tail::read_from(&mut written.as_slice()).unwrap()).unwrap();
+    assert_eq!(dump(&copy), dump(&store));
+    for at in 0..written.len() {
+        assert!(Tail::read_from(&mut &written[..at]).is_err(), "cut at {at}");
+        let mut bad = written.clone();
+        bad[at] ^= 0x10;
+        if let Ok(read) = Tail::read_from(&mut bad.as_slice()) {
+            assert_eq!(read, tail, "byte {at}");
+        }
+    }
+}

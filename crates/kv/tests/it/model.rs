@@ -11,6 +11,10 @@ pub enum Op {
     /// Keys and values: a length of none removes the key.
     Commit(Vec<(u8, Option<u16>)>),
     Sync,
+    /// Writes the log without a flush.
+    WriteOut,
+    /// Writes the log, and has the device flushed from outside.
+    FlushedOutside,
     Checkpoint,
     /// Closes and opens.
     Reopen,
@@ -104,6 +108,26 @@ impl Model {
         Ok(())
     }
 
+    pub fn flushed_outside(&mut self) -> Result<(), Error> {
+        let newest = self.store().newest();
+        let written = self.store().write_out(newest)?;
+        assert!(written >= newest);
+        match self.world.flush() {
+            Ok(()) => {
+                self.store().flushed(written);
+                assert!(self.store().durable() >= written);
+                self.synced = newest.0 as usize;
+                Ok(())
+            }
+            Err(error) => {
+                self.store().flush_failed(&error);
+                let refused = self.store().sync(newest);
+                assert!(refused.is_err() || self.store().durable() >= newest, "after a failed flush nothing is taken");
+                Err(Error::Engine(error.to_string()))
+            }
+        }
+    }
+
     /// Power goes, comes back, and the store is opened again.
     pub fn crash(&mut self, random: &mut Random) -> Result<(), String> {
         self.world.power_off();
@@ -174,6 +198,8 @@ pub fn run(ops: &[Op], canary: Option<Canary>) -> Result<(), String> {
         let done = match op {
             Op::Commit(changes) => model.commit(changes),
             Op::Sync => model.sync(),
+            Op::WriteOut => model.store().write_out(ullage_kv::Seq(u64::MAX)).map(|_| ()),
+            Op::FlushedOutside => model.flushed_outside(),
             Op::Checkpoint => model.store().checkpoint(),
             Op::Reopen if !model.world.armed() => {
                 model.store.take().unwrap().close().map_err(|e| e.to_string())?;

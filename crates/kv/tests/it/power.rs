@@ -11,6 +11,8 @@ fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => proptest::collection::vec(change, 0..8).prop_map(Op::Commit),
         4 => Just(Op::Sync),
+        4 => Just(Op::WriteOut),
+        4 => Just(Op::FlushedOutside),
         1 => Just(Op::Checkpoint),
         1 => Just(Op::Reopen),
         1 => any::<u64>().prop_map(Op::Cut),
@@ -42,6 +44,23 @@ fn torn_writes(seed: u64) -> Vec<Op> {
         ops.push(Op::Sync);
     }
     ops
+}
+
+/// Several records wait for one flush; of them the first may be lost and the last not.
+#[test]
+fn records_after_one_that_was_lost_unflushed_are_dropped_with_it() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let mut ops = Vec::new();
+        for _ in 0..3 {
+            for n in 0..random.below(5) as u8 {
+                ops.push(Op::Commit(vec![(n, Some(random.below(6000) as u16))]));
+                ops.push(if random.below(5) == 0 { Op::FlushedOutside } else { Op::WriteOut });
+            }
+            ops.push(Op::Cut(random.below(1 << 30) as u64));
+        }
+        assert_eq!(run(&ops, None), Ok(()), "seed {seed}");
+    }
 }
 
 #[test]

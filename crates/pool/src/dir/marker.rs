@@ -97,6 +97,25 @@ pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, 
     Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
 }
 
+/// The space and the pool that a directory says it is, without claiming it.
+pub fn identity(path: &Path) -> Result<(Uuid, Uuid), Error> {
+    let full = path.join(NAME);
+    let shown = full.display();
+    let text = match std::fs::read_to_string(&full) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::Unusable(format!(
+                "the pool {} has no {NAME}: it is none, or not mounted; mount the right disk there, or correct the path",
+                path.display()
+            )));
+        }
+        Err(source) => return Err(Error::Io { doing: "read", path: full, source }),
+    };
+    let damaged = || Error::Unusable(format!("{shown} is damaged: restore it from a backup, or write it anew by hand"));
+    let marker: Marker = toml::from_str(&text).map_err(|_| damaged())?;
+    Uuid::parse(&marker.space).zip(Uuid::parse(&marker.pool)).ok_or_else(damaged)
+}
+
 const OWNERSHIP: &str = "run as the user that owns the directory, or give it to this one with chown";
 
 /// Refuses a directory in which this user cannot create files, in the words of the reason.

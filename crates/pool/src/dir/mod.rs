@@ -18,6 +18,7 @@ mod record;
 mod retire;
 mod series;
 mod stats;
+mod survey;
 mod suspects;
 mod worker;
 
@@ -25,6 +26,7 @@ pub use config::{PoolConfig, Uuid};
 pub use probe::Abilities;
 pub use record::Annotation;
 pub use stats::Stats;
+pub use survey::{Survey, Surveyed};
 
 use self::core::Core;
 use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
@@ -73,7 +75,8 @@ impl DirPool {
                 "no user extended attributes here: the pool works, but a lost catalog can be rebuilt without owners only"
             );
         }
-        let core = Arc::new(Core::new(path, claim, config, abilities, numbers, marks));
+        let device = rustix::fs::fstat(&claim.root).map_err(Error::io("look at", &path))?.st_dev;
+        let core = Arc::new(Core::new(path, claim, config, abilities, device, numbers, marks));
         let quarantine = Quarantine::load(&core).map_err(Error::io("look through quarantine of", &core.path))?;
         let inbox = Arc::new(Inbox::default());
         let (shared, letters) = (Arc::clone(&core), Arc::clone(&inbox));
@@ -156,8 +159,15 @@ impl Pool for DirPool {
         // keeps those who create and remove faster than it from piling up work.
         if core.config.ready && core.abilities.leases {
             for _ in 0..INLINE_TRIES {
-                let Some(binding) = core.series[index].next_released() else { break };
-                if core.retire(&binding)? == retire::Fate::Held {
+                let series = &core.series[index];
+                let fate = if let Some(binding) = series.next_released() {
+                    (core.retire(&binding)?, binding)
+                } else if let Some(binding) = series.unstock() {
+                    (core.reuse(&binding)?, binding)
+                } else {
+                    break;
+                };
+                if let (retire::Fate::Held, binding) = fate {
                     self.inbox.held(name::of(binding.file, binding.generation));
                 }
                 if let Some(fresh) = core.series[index].pop() {
@@ -250,6 +260,10 @@ impl Pool for DirPool {
         }
         let record = self.core.read_record(&file).map_err(Error::io("read", &self.core.path))?;
         Ok(record.and_then(|record| record.annotation))
+    }
+
+    fn device(&self) -> Option<u64> {
+        Some(self.core.device)
     }
 
     fn describe(&self) -> Description {

@@ -19,6 +19,8 @@ pub struct Abilities {
     pub leases: bool,
     /// `O_DIRECT`.
     pub direct_io: bool,
+    /// A flush of a file makes the directories it was made in durable too: their file system's log is one sequence.
+    pub ordered: bool,
     /// User extended attributes: without them a catalog can be rebuilt from names alone.
     pub xattrs: bool,
 }
@@ -64,7 +66,8 @@ fn probe(root: &OwnedFd) -> rustix::io::Result<Abilities> {
     let reflink = filled && rustix::fs::ioctl_ficlone(&to, &from).is_ok();
     let direct_io = reopen(&from, OFlags::RDWR | OFlags::DIRECT).is_ok();
     let leases = probe_leases(from);
-    Ok(Abilities { reflink, leases, direct_io, xattrs })
+    let ordered = matches!(&*fs_type(root), "ext4" | "xfs" | "btrfs" | "tmpfs");
+    Ok(Abilities { reflink, leases, direct_io, ordered, xattrs })
 }
 
 /// Both kinds must be granted on a free file, and refused on one that is held: a file system that grants

@@ -29,6 +29,8 @@ pub enum Holders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Recycled,
+    /// Kept empty, its leaf still marked.
+    Emptied,
     Removed,
     /// It must go into quarantine.
     Held,
@@ -46,12 +48,46 @@ impl Core {
         self.retire_path(path, file_name, binding)
     }
 
+    /// Makes an emptied file ready. Call for what [`super::series::Series::unstock`] gave.
+    pub fn reuse(&self, binding: &Binding) -> Result<Fate, crate::Error> {
+        self.stocked.fetch_sub(1, Ordering::Relaxed);
+        self.retire(binding)
+    }
+
+    /// Removes emptied files.
+    pub fn part(&self, all: bool) {
+        for series in &self.series {
+            for binding in series.part(all) {
+                self.stocked.fetch_sub(1, Ordering::Relaxed);
+                let Ok((path, file_name)) = name::split_binding(&binding) else { continue };
+                let leaf = self.leaves.get(path);
+                let removed = self.leaf_dir(&leaf).and_then(|dir| self.remove(&leaf, &dir, file_name));
+                match removed {
+                    Ok(_) => leaf.leave(binding.generation),
+                    Err(error) => {
+                        tracing::warn!(%error, "an emptied backing file stays behind until its leaf is looked through");
+                        count(&self.counters.failed);
+                    }
+                }
+            }
+        }
+    }
+
     fn retire_path(&self, path: &str, file_name: &str, binding: &Binding) -> Result<Fate, crate::Error> {
         let leaf = self.leaves.get(path);
         leaf.enter(binding.generation, &*self.marks)?;
         let fate =
             self.retire_in(&leaf, file_name).map_err(crate::Error::io("take back", self.full_path(path, file_name)))?;
-        leaf.leave(binding.generation);
+        match fate {
+            Fate::Emptied => {
+                if let Some((series, _)) = leaf.place {
+                    self.series[series].stock(binding.clone());
+                    self.stocked.fetch_add(1, Ordering::Relaxed);
+                    count(&self.counters.emptied);
+                }
+            }
+            Fate::Recycled | Fate::Removed | Fate::Held | Fate::Gone => leaf.leave(binding.generation),
+        }
         Ok(fate)
     }
 
@@ -82,8 +118,15 @@ impl Core {
                 let recycled = self.recycle(leaf, &dir, file_name, file)?;
                 if recycled { Ok(Fate::Recycled) } else { self.remove(leaf, &dir, file_name) }
             }
+            (Holders::Nobody, Some(file)) if self.stocks(leaf) && empty(&file)? => Ok(Fate::Emptied),
             _ => self.remove(leaf, &dir, file_name),
         }
+    }
+
+    fn stocks(&self, leaf: &Leaf) -> bool {
+        let open = self.config.ready && !self.closing.load(Ordering::Relaxed);
+        let room = self.stocked.load(Ordering::Relaxed) < self.most_stock.load(Ordering::Relaxed);
+        open && room && leaf.place.is_some()
     }
 
     fn wants(&self, leaf: &Leaf) -> bool {
@@ -95,12 +138,8 @@ impl Core {
     /// Gives an empty file new numbers, attribute and name, in this order: a crash in between leaves a name that no
     /// catalog knows, or one whose attribute carries numbers that no catalog knows.
     fn recycle(&self, leaf: &Leaf, dir: &OwnedFd, old: &str, opened: OwnedFd) -> rustix::io::Result<bool> {
-        if !is_empty(&opened)? {
-            rustix::fs::ftruncate(&opened, 0)?;
-            // What is left may be an attribute that somebody set: not worth an exact list.
-            if !is_empty(&opened)? {
-                return Ok(false);
-            }
+        if !empty(&opened)? {
+            return Ok(false);
         }
         let Some((series, _)) = leaf.place else { return Ok(false) };
         let (file, generation) = self.numbers.next();
@@ -182,6 +221,15 @@ impl Core {
 fn is_empty(file: impl AsFd) -> rustix::io::Result<bool> {
     let stat = rustix::fs::fstat(file)?;
     Ok(stat.st_size == 0 && stat.st_blocks == 0)
+}
+
+/// Empties a file; whether nothing is left. It may be an attribute that somebody set: not worth an exact list.
+fn empty(file: impl AsFd) -> rustix::io::Result<bool> {
+    if is_empty(&file)? {
+        return Ok(true);
+    }
+    rustix::fs::ftruncate(&file, 0)?;
+    is_empty(&file)
 }
 
 /// Who has a file of a directory open; with it the file itself, open for reading and writing, when nobody has.

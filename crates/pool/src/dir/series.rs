@@ -10,9 +10,13 @@ use ullage_policy::ready::{self, Demand};
 /// Seconds without a create before a series holds half as many ready files.
 const PATIENCE: u32 = 5;
 
-/// Recycled files may exceed the target by this factor. Using a file again costs less than removing it and making
-/// another, on ext4 by far: it passes over inodes that were deleted in the last seconds, one by one.
-const STOCK: u32 = 8;
+/// Ready files may exceed the target by this factor when they are recycled ones.
+const MORE_READY: u32 = 8;
+
+/// Seconds without a create before a series parts with its stock where there is little room for others', and how many
+/// files a second then.
+const PARTING: u32 = 60;
+const PARTED: usize = 64;
 
 /// A series.
 #[derive(Default)]
@@ -20,6 +24,8 @@ pub struct Series {
     ready: Mutex<VecDeque<Fresh>>,
     /// Files given back and not looked at yet.
     released: Mutex<VecDeque<Binding>>,
+    /// Emptied files, closed, under their old names.
+    stock: Mutex<Vec<Binding>>,
     /// How full its leaves are; `None` until the first file is made. Locked while a file is made or removed.
     pub leaves: Mutex<Option<Leaves>>,
     target: AtomicU32,
@@ -69,7 +75,7 @@ impl Series {
 
     /// Whether one more file is worth recycling.
     pub fn welcomes(&self) -> bool {
-        self.ready() < self.target.load(Ordering::Relaxed).saturating_mul(STOCK)
+        self.ready() < self.target.load(Ordering::Relaxed).saturating_mul(MORE_READY)
     }
 
     /// A file was given back. Gives back how many wait.
@@ -82,6 +88,30 @@ impl Series {
     /// The file given back first of those that wait.
     pub fn next_released(&self) -> Option<Binding> {
         self.released.lock().pop_front()
+    }
+
+    /// Keeps an emptied file.
+    pub fn stock(&self, binding: Binding) {
+        self.stock.lock().push(binding);
+    }
+
+    /// The emptied file kept last.
+    pub fn unstock(&self) -> Option<Binding> {
+        self.stock.lock().pop()
+    }
+
+    /// Takes out what a series that nobody creates files in should not keep any longer. Called every second.
+    pub fn part(&self, all: bool) -> Vec<Binding> {
+        let mut stock = self.stock.lock();
+        let count = if all {
+            stock.len()
+        } else if self.idle.load(Ordering::Relaxed) >= PARTING {
+            stock.len().min(PARTED)
+        } else {
+            0
+        };
+        let kept = stock.len() - count;
+        stock.split_off(kept)
     }
 
     /// Takes out `count` ready files, to be removed.

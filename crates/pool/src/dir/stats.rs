@@ -26,6 +26,8 @@ counters! {
     misses,
     /// Files emptied and made ready again.
     recycled,
+    /// Files emptied and kept, closed, to be made ready when there is demand.
+    emptied,
     /// Files removed.
     removed,
     /// Files put into quarantine, since somebody still held them open for writing or mapped writable.

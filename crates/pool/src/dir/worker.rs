@@ -1,6 +1,6 @@
 //! The background thread of a `dir` pool: makes files ready, takes files back, clears marks.
 
-use super::core::Core;
+use super::core::{Core, MOST_STOCK};
 use super::inbox::{Inbox, Work};
 use super::name;
 use super::quarantine::Quarantine;
@@ -31,6 +31,7 @@ pub struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(core: &'a Core, quarantine: Quarantine) -> Self {
+        core.most_stock.store(stock(core), Ordering::Relaxed);
         Self { core, quarantine, back_off: BACK_OFF, resume: Instant::now() }
     }
 
@@ -79,11 +80,16 @@ impl<'a> Worker<'a> {
     }
 
     fn retire(&mut self, binding: &Binding) {
-        match self.core.retire(binding) {
+        let retired = self.core.retire(binding);
+        self.settled(retired, binding);
+    }
+
+    fn settled(&mut self, fate: Result<Fate, crate::Error>, binding: &Binding) {
+        match fate {
             Ok(Fate::Held) => {
                 self.quarantine.add(&name::of(binding.file, binding.generation), self.core);
             }
-            Ok(Fate::Recycled | Fate::Removed | Fate::Gone) => {}
+            Ok(Fate::Recycled | Fate::Emptied | Fate::Removed | Fate::Gone) => {}
             Err(error) => {
                 tracing::warn!(%error, "a backing file could not be taken back; it stays until its leaf is looked through");
                 count(&self.core.counters.failed);
@@ -102,6 +108,8 @@ impl<'a> Worker<'a> {
             // Released files come first: they become ready ones.
             if let Some(binding) = series.next_released() {
                 self.retire(&binding);
+            } else if fill && series.wanted() > 0 && self.has_room() && self.reuse(index) {
+                // One more is ready, or one less is in the way.
             } else if !fill || series.wanted() == 0 || !self.make(index) {
                 break;
             }
@@ -110,11 +118,23 @@ impl<'a> Worker<'a> {
         done > 0
     }
 
+    fn has_room(&self) -> bool {
+        let core = self.core;
+        core.config.ready && core.ready.load(Ordering::Relaxed) < core.most_ready
+    }
+
+    /// Makes an emptied file ready, if there is one.
+    fn reuse(&mut self, index: usize) -> bool {
+        let Some(binding) = self.core.series[index].unstock() else { return false };
+        let reused = self.core.reuse(&binding);
+        self.settled(reused, &binding);
+        true
+    }
+
     /// Makes one file ready, unless there are too many or the file system below is full.
     fn make(&mut self, index: usize) -> bool {
         let core = self.core;
-        let room = core.ready.load(Ordering::Relaxed) < core.most_ready;
-        if !core.config.ready || !room || Instant::now() < self.resume {
+        if !self.has_room() || Instant::now() < self.resume {
             return false;
         }
         match core.make(index) {
@@ -143,12 +163,18 @@ impl<'a> Worker<'a> {
         }
         self.quarantine.retry(self.core);
         let core = self.core;
+        core.most_stock.store(stock(core), Ordering::Relaxed);
+        if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
+            core.part(false);
+        }
         core.leaves.clear_idle(core.config.clear_after, &*core.marks, || core.sync().is_ok());
         core.leaves.trim();
     }
 
-    /// Removes all ready files, and holds none until there is demand again.
+    /// Removes all ready and all emptied files, and holds none until there is demand again.
     fn drop_ready(&self) {
+        self.core.most_stock.store(0, Ordering::Relaxed);
+        self.core.part(true);
         for series in &self.core.series {
             series.stop();
             for fresh in series.drain(u32::MAX) {
@@ -156,5 +182,15 @@ impl<'a> Worker<'a> {
                 self.core.discard_fresh(fresh);
             }
         }
+    }
+}
+
+/// How many emptied files to keep: never so many that others would miss the inodes.
+fn stock(core: &Core) -> u32 {
+    match rustix::fs::fstatvfs(core.root()) {
+        // Some file systems make inodes as they need them, and say that there are none.
+        Ok(stat) if stat.f_files == 0 => MOST_STOCK,
+        Ok(stat) => u32::try_from(stat.f_favail / 4).unwrap_or(u32::MAX).min(MOST_STOCK),
+        Err(_) => 0,
     }
 }

@@ -80,6 +80,7 @@ impl Account {
 }
 
 impl World {
+    #[expect(clippy::unnecessary_box_returns, reason = "errors are passed on boxed")]
     fn breach(&self, what: String) -> Box<Breach> {
         Box::new(Breach { seed: self.plan.seed, second: self.now as f64 / 1e6, what })
     }

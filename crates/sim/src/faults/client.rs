@@ -158,7 +158,9 @@ impl World {
                     host.wanted.remove(&op);
                     host.pending.remove(&op);
                 }
-                WalletAction::Cancel { op, store } => self.send(Message::Cancel { store, client, op }),
+                WalletAction::Cancel { op, store, pieces } => {
+                    self.send(Message::Cancel { store, client, op, pieces });
+                }
                 WalletAction::ToBank(message) => self.send(Message::ClientToBank(client, message)),
             }
         }

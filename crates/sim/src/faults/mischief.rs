@@ -47,11 +47,13 @@ impl World {
     fn copy_a_disk(&mut self) {
         let nodes: Vec<Node> = self.stores.keys().copied().collect();
         let node = nodes[self.rng.below(nodes.len() as u64) as usize];
-        if let Some(host) = self.stores.get_mut(&node) {
-            if !host.dead && !host.restored && host.copy.is_none() {
-                host.copy = Some(host.disk.clone());
-                host.copied_at = self.now;
-            }
+        if let Some(host) = self.stores.get_mut(&node)
+            && !host.dead
+            && !host.restored
+            && host.copy.is_none()
+        {
+            host.copy = Some(host.disk.clone());
+            host.copied_beat = host.beat;
         }
     }
 
@@ -87,8 +89,8 @@ impl World {
         if host.dead || host.restored || !settled {
             return;
         }
-        // The copy must be older than the last renewal that the bank has seen.
-        if host.copied_at >= host.renewed_at {
+        // The copy must be older than the last renewal that the bank has taken: nothing else betrays it.
+        if host.copied_beat >= host.taken_beat {
             return;
         }
         let Some(copy) = host.copy.take() else { return };

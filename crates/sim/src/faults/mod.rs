@@ -47,8 +47,11 @@ pub struct Outcome {
     pub epoch: Epoch,
 }
 
+/// How a seed ended.
+pub type Ran = Result<Outcome, Box<Breach>>;
+
 /// Runs one seed; the first breach of an invariant ends it.
-pub fn run(seed: u64, setup: &Setup) -> Result<Outcome, Box<Breach>> {
+pub fn run(seed: u64, setup: &Setup) -> Ran {
     let plan = Plan::from_seed(seed);
     world::World::new(plan, setup).run()
 }
@@ -60,7 +63,7 @@ pub fn campaign(
     count: u64,
     threads: usize,
     setup: &Setup,
-    each: &(dyn Fn(u64, &Result<Outcome, Box<Breach>>) + Sync),
+    each: &(dyn Fn(u64, &Ran) + Sync),
 ) -> Vec<Breach> {
     let next = std::sync::atomic::AtomicU64::new(first);
     let breaches = std::sync::Mutex::new(Vec::new());

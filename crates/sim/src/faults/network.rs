@@ -19,7 +19,7 @@ pub(super) enum Message {
     BankToClient(Client, BankToClient),
     StoreToClient(Node, Client, StoreToClient),
     Write { store: Node, client: Client, user: User, op: Op, pieces: Vec<Piece>, need: u64 },
-    Cancel { store: Node, client: Client, op: Op },
+    Cancel { store: Node, client: Client, op: Op, pieces: Vec<Piece> },
     Delete { store: Node, client: Client, op: Op, chunk: Chunk },
 }
 

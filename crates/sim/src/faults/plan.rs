@@ -17,6 +17,7 @@ pub struct Setup {
 
 /// The faults of one run. Most seeds leave some kinds out: so bugs show that other faults would hide.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one kind of fault")]
 pub struct Plan {
     /// The seed it came from.
     pub seed: u64,

@@ -4,7 +4,7 @@ use super::network::{Chunk, Event, Message};
 use super::world::{BANK, Table, World, apply, rows};
 use std::collections::BTreeMap;
 use ullage_voucher::bank::{BankAction, BankCore, BankEvent, BankOutput};
-use ullage_voucher::message::{BankToClient, StoreToClient};
+use ullage_voucher::message::{BankToClient, StoreToBank, StoreToClient};
 use ullage_voucher::store::{StoreAction, StoreCore, StoreEvent, StoreOutput};
 use ullage_voucher::{Client, Epoch, Incarnation, Node, Op, Piece, User};
 
@@ -95,6 +95,11 @@ impl World {
         if crash != Crash::BeforeWrites {
             apply(&mut host.disk.table, &mut out.writes);
             host.closed = host.core.as_ref().map_or(host.closed, StoreCore::reported);
+            for action in &out.actions {
+                if let StoreAction::ToBank(StoreToBank::Renew(renew)) = action {
+                    host.beat = renew.beat;
+                }
+            }
             if let Some((chunk, value)) = change {
                 match value {
                     Some((user, bytes)) => {
@@ -224,6 +229,8 @@ fn reincarnate(world: &mut World, node: Node, incarnation: Incarnation) {
     host.life = incarnation;
     host.closed = Epoch(0);
     host.copy = None;
+    host.beat = 0;
+    host.taken_beat = 0;
     world.say(|| format!("store {node} starts life {incarnation}"));
 }
 
@@ -258,6 +265,9 @@ pub(super) fn rebuild_bank(world: &mut World) {
         &mut out,
     );
     world.bank = Some(bank);
+    for host in world.stores.values_mut() {
+        host.taken_beat = 0;
+    }
     world.bank_table = Table::new();
     apply(&mut world.bank_table, &mut out.writes);
     world.outcome.rebuilt += 1;

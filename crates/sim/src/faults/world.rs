@@ -60,9 +60,10 @@ pub(super) struct StoreHost {
     pub(super) closed: Epoch,
     /// Bytes by user, kept with the chunks.
     pub(super) used: BTreeMap<User, u64>,
-    pub(super) copied_at: u64,
-    /// When the bank last took a renewal of it.
-    pub(super) renewed_at: u64,
+    /// The last renewal that its disk knows of, that the copy knows of, and that the bank has taken.
+    pub(super) beat: u64,
+    pub(super) copied_beat: u64,
+    pub(super) taken_beat: u64,
 }
 
 pub(super) struct World {
@@ -145,8 +146,9 @@ impl World {
                 life: Incarnation(1),
                 closed: Epoch(0),
                 used: BTreeMap::new(),
-                copied_at: 0,
-                renewed_at: 0,
+                beat: 0,
+                copied_beat: 0,
+                taken_beat: 0,
             };
             let mut out = ullage_voucher::store::StoreOutput::default();
             let config = self.store_config(node);
@@ -191,7 +193,7 @@ impl World {
         };
         config.lease = Micros::from_secs(6);
         config.lease_margin = Micros::from_secs(1);
-        config.answer = if self.plan.seed % 2 == 0 { Answer::Refuse } else { Answer::Notify };
+        config.answer = if self.plan.seed.is_multiple_of(2) { Answer::Refuse } else { Answer::Notify };
         config.policy = if self.plan.revocation {
             Policy::Revocation { timeout: Micros::from_secs(4) }
         } else {
@@ -286,12 +288,12 @@ impl World {
             Message::ClientToBank(client, message) => self.bank_event(BankEvent::FromClient(client, message)),
             Message::StoreToBank(node, message) => {
                 if !self.is_cut(node) {
-                    let renews = matches!(message, StoreToBank::Renew(_));
+                    let renewal = match &message {
+                        StoreToBank::Renew(renew) => Some((renew.incarnation, renew.beat)),
+                        _ => None,
+                    };
                     self.bank_event(BankEvent::FromStore(message));
-                    let now = self.now;
-                    if let Some(host) = self.stores.get_mut(&node).filter(|_| renews && self.bank.is_some()) {
-                        host.renewed_at = now;
-                    }
+                    self.taken(node, renewal);
                 }
             }
             Message::BankToStore(node, message) => {
@@ -306,10 +308,19 @@ impl World {
             Message::Write { store, client, user, op, pieces, need } => {
                 self.write(store, client, user, op, pieces, need);
             }
-            Message::Cancel { store, client, op } => {
-                self.store_event(store, ullage_voucher::store::StoreEvent::Cancel { client, op });
+            Message::Cancel { store, client, op, pieces } => {
+                self.store_event(store, ullage_voucher::store::StoreEvent::Cancel { client, op, pieces });
             }
             Message::Delete { store, client, op, chunk } => self.delete(store, client, op, chunk),
+        }
+    }
+
+    /// Notes the newest renewal that the bank has taken.
+    fn taken(&mut self, node: Node, renewal: Option<(Incarnation, u64)>) {
+        let (Some((life, beat)), Some(bank)) = (renewal, &self.bank) else { return };
+        let known = bank.stores().any(|(n, i, _, lost)| n == node && i == life && !lost);
+        if let Some(host) = self.stores.get_mut(&node).filter(|host| known && host.life == life) {
+            host.taken_beat = host.taken_beat.max(beat);
         }
     }
 

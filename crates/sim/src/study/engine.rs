@@ -77,6 +77,7 @@ pub(super) struct Engine {
     bank_free: Vec<Time>,
     disk_free: Vec<Time>,
     pub(super) network: Time,
+    transfer: Time,
     from: Time,
     sum: f64,
     count: u64,
@@ -87,6 +88,7 @@ pub(super) struct Engine {
     special: Vec<(f64, u64)>,
     pub(super) messages: u64,
     pub(super) withdrawals: u64,
+    pub(super) returns: u64,
     pub(super) refused: u64,
 }
 
@@ -110,6 +112,8 @@ impl Engine {
             special: vec![(0.0, 0); bins],
             messages: 0,
             withdrawals: 0,
+            returns: 0,
+            transfer: nanos(model.request as f64 / model.link_rate),
             refused: 0,
             model,
         }
@@ -153,7 +157,8 @@ impl Engine {
         if io.kind == Kind::Meta {
             self.finish(&io, done + self.network);
         } else {
-            self.at(done + 2 * self.network, Step::Store(io));
+            let data = if io.kind == Kind::Write { self.transfer } else { 0 };
+            self.at(done + 2 * self.network + data, Step::Store(io));
         }
     }
 
@@ -167,7 +172,8 @@ impl Engine {
             *free = arrival.max(*free) + access;
             *free
         };
-        let back = done + self.network;
+        let data = if io.kind == Kind::Read { self.transfer } else { 0 };
+        let back = done + self.network + data;
         self.finish(io, back);
         back
     }
@@ -294,6 +300,7 @@ fn measured(engine: &Engine) -> Measured {
         busy: engine.busy as f64 / 1e9 / measure / f64::from(engine.model.banks),
         messages: engine.messages as f64 / measure,
         withdrawals: engine.withdrawals as f64 / measure,
+        returns: engine.returns as f64 / measure,
         series_ms: engine.series.iter().map(ms).collect(),
         special_ms: engine.special.iter().map(ms).collect(),
         requests: engine.count,

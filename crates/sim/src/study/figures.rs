@@ -101,7 +101,8 @@ fn saturation(line: &Line) -> f64 {
 /// Runs every figure; `each` gets them as they are done.
 pub fn study(scale: Scale, only: Option<&str>, each: &mut dyn FnMut(Figure)) {
     let study = Study { scale };
-    let all: [(&str, fn(&Study) -> Figure); 13] = [
+    type Maker = fn(&Study) -> Figure;
+    let all: [(&str, Maker); 13] = [
         ("figure-05", Study::figure_5),
         ("figure-06", Study::figure_6),
         ("figure-07", Study::figure_7),

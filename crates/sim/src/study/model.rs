@@ -88,6 +88,8 @@ pub struct Model {
     pub quota: Option<u64>,
     /// One way through the network.
     pub network: f64,
+    /// What a client's link carries, in bytes a second: the data of a read or write take this much longer.
+    pub link_rate: f64,
     /// A metadata request at the management server.
     pub metadata_service: f64,
     /// A voucher request there.
@@ -138,6 +140,7 @@ impl Default for Model {
             revocation: false,
             quota: None,
             network: 0.000_1,
+            link_rate: 125e6,
             metadata_service: 0.000_6,
             voucher_service: 0.000_05,
             transaction_service: 0.002,
@@ -159,7 +162,8 @@ impl Model {
         Self { users, stores: size, clients: size, clients_per_user: (size / 10).max(1), ..self }
     }
 
-    /// The scientific workload at this many I/Os a second on average.
+    /// The scientific workload at this many I/Os a second on average, in requests of 1 MiB. The paper says that it
+    /// "involves large files" and gives no size; the size decides what a quota transaction of 2 ms is compared with.
     #[must_use]
     pub fn scientific(self, rate: f64) -> Self {
         let size = ((rate / 25.0) as u32).max(20);
@@ -174,7 +178,7 @@ impl Model {
             reads: 0.2,
             duty: 0.31,
             grouped: 0.1,
-            request: 64 << 10,
+            request: 1 << 20,
             ..self
         }
     }
@@ -205,8 +209,10 @@ pub struct Measured {
     pub busy: f64,
     /// Messages a second for quota that could not ride on others.
     pub messages: f64,
-    /// All withdrawals a second, those that rode on others too.
+    /// All requests for vouchers a second (of the centralised scheme: transactions), those that rode on others too.
     pub withdrawals: f64,
+    /// Returns of surplus a second.
+    pub returns: f64,
     /// Mean latency in each 30 s, all users but user 0, in milliseconds.
     pub series_ms: Vec<f64>,
     /// The same of user 0.

@@ -235,7 +235,10 @@ impl Vouchers {
                 WalletAction::ToBank(message) => {
                     let rides = riding && engine.rng.chance(engine.model.grouped);
                     let counted = u64::from(engine.measuring(time));
-                    engine.withdrawals += counted;
+                    match &message {
+                        ClientToBank::Request { .. } => engine.withdrawals += counted,
+                        ClientToBank::Return { .. } => engine.returns += counted,
+                    }
                     engine.messages += if rides { 0 } else { counted };
                     if rides {
                         extra += engine.model.voucher_service;

@@ -1,11 +1,12 @@
 //! Against a question to the bank per write, with a stated round trip to the bank.
 
 use crate::site::{Site, slow_way};
-use crate::stats::spread;
+use crate::stats::{Spread, spread};
 use bytes::Bytes;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use ullage_journal::Durability;
+use ullage_sim::study::{Chart, Line, Point};
 use ullage_voucher::Node;
 use ullage_voucher::wallet::RequestPolicy;
 
@@ -16,7 +17,8 @@ pub struct Row {
     pub scheme: &'static str,
     pub writes: usize,
     pub bank_requests_per_write: f64,
-    pub latency_us_median: f64,
+    /// Median, first and third quartile.
+    pub latency_us: Spread,
     pub latency_us_p99: f64,
 }
 
@@ -70,13 +72,42 @@ pub async fn run(seconds: f64) -> Vec<Row> {
                     scheme,
                     writes: latencies.len(),
                     bank_requests_per_write: requests as f64 / latencies.len() as f64,
-                    latency_us_median: spread(latencies).median,
+                    latency_us: spread(latencies),
                     latency_us_p99: p99,
                 });
             }
         }
     }
     rows
+}
+
+/// Latency over the bank's round trip for each chunk size, and messages.
+pub fn charts(rows: &[Row]) -> Vec<(String, Chart)> {
+    let mut charts = Vec::new();
+    let chart = |kib: usize, what: &str, unit: &str, value: &dyn Fn(&Row) -> (f64, f64)| {
+        let line = |scheme: &str| {
+            let of = |row: &&Row| row.scheme == scheme && row.chunk_bytes == kib * 1024;
+            let point = |row: &Row| {
+                let (y, ci) = value(row);
+                Point { x: row.round_trip_us as f64 / 1000.0, y, ci }
+            };
+            Line { name: scheme.to_owned(), points: rows.iter().filter(of).map(point).collect() }
+        };
+        Chart {
+            title: format!("{what}, writes of {kib} KiB"),
+            x: "extra round trip to the bank, ms".into(),
+            y: unit.into(),
+            top: None,
+            lines: ["none", "vouchers", "central"].iter().map(|scheme| line(scheme)).collect(),
+        }
+    };
+    for kib in [4, 4096] {
+        let latency = |row: &Row| (row.latency_us.median / 1e3, (row.latency_us.high - row.latency_us.low) / 2e3);
+        charts.push((format!("latency-{kib}KiB"), chart(kib, "Latency, median and quartiles", "ms", &latency)));
+    }
+    let messages = |row: &Row| (row.bank_requests_per_write, 0.0);
+    charts.push(("messages-4KiB".into(), chart(4, "Requests to the bank", "requests per write", &messages)));
+    charts
 }
 
 pub fn table(rows: &[Row]) -> String {
@@ -92,7 +123,7 @@ pub fn table(rows: &[Row]) -> String {
             row.round_trip_us as f64 / 1000.0,
             row.scheme,
             row.bank_requests_per_write,
-            row.latency_us_median,
+            row.latency_us.median,
             row.latency_us_p99,
         );
     }

@@ -1,9 +1,10 @@
 //! What vouchers cost on real servers: against the same server with checks off, against a question to the bank per
 //! write, and how many withdrawals one bank serves. Writes JSON and a table.
 //!
-//! `cargo run --release -p ullage-store --example voucher_bench -- --out docs/results [--pairs 15] [--seconds 2]`
+//! `cargo run --release -p ullage-store --example voucher_bench -- --out docs/results/vouchers [--pairs 15] [--seconds 2]`
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made should stop")]
+#![allow(clippy::format_push_string, reason = "tables are text")]
 
 mod central;
 mod checks;
@@ -24,7 +25,7 @@ fn argument(name: &str) -> Option<String> {
 async fn main() {
     let pairs: usize = argument("--pairs").and_then(|text| text.parse().ok()).unwrap_or(15);
     let seconds: f64 = argument("--seconds").and_then(|text| text.parse().ok()).unwrap_or(2.0);
-    let out = PathBuf::from(argument("--out").unwrap_or_else(|| "docs/results".into()));
+    let out = PathBuf::from(argument("--out").unwrap_or_else(|| "docs/results/vouchers".into()));
     let only = argument("--only");
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     std::fs::create_dir_all(&out).unwrap();
@@ -47,6 +48,9 @@ async fn main() {
     if wanted("central") {
         let rows = central::run(seconds * 2.0).await;
         text += &central::table(&rows);
+        for (name, chart) in central::charts(&rows) {
+            std::fs::write(out.join(format!("{name}.svg")), chart.svg().unwrap()).unwrap();
+        }
         results.insert("central".into(), json!(rows));
     }
     if wanted("withdrawals") {

@@ -30,5 +30,6 @@ pub use header::CHUNK_MAX_BYTES;
 pub use index::{Charge, ChunkInfo};
 pub use ledger::{Ledger, Posting};
 pub use name::{ChunkName, NameError};
+pub(crate) use record::fuzz_record;
 pub use recover::Recount;
 pub use store::{ChunkStore, Done, INLINE_MAX_BYTES, Options};

@@ -85,10 +85,14 @@ impl Chunks {
 
     /// Asks stores about requests that were refused or given up, since a copy may still be under way; only then does the
     /// wallet use their vouchers again. What is not answered the wallet asks for again.
-    async fn cancel(&self) {
-        for (op, node) in self.purse.take_cancels() {
+    pub(super) async fn cancel(&self) {
+        for (op, node, pieces) in self.purse.take_cancels() {
             let Ok(store) = self.store(node) else { continue };
-            let headers = [(CLIENT_HEADER, format!("{:016x}", self.purse.client().0)), (OP_HEADER, op.to_string())];
+            let headers = [
+                (CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
+                (OP_HEADER, op.to_string()),
+                (VOUCHER_HEADER, encode_header(&pieces)),
+            ];
             let reply = self.http.call(&store.address, Method::POST, "/v1/cancel", &headers, Bytes::new()).await;
             if let Ok(answer) = reply.map(|reply| serde_json::from_slice::<WriteAnswer>(&reply.body)) {
                 self.purse.answered(&answer.map(|answer| answer.outcomes).unwrap_or_default());

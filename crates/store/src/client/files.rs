@@ -1,7 +1,7 @@
 //! Whole files: put, get, rm, ls.
 
 use super::chunks::{ChunkError, Chunks};
-use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk};
+use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk, new_id};
 use super::transfer::{Progress, Transferred, in_parallel};
 use bytes::Bytes;
 use std::fs::File;
@@ -9,11 +9,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use ullage_net::{clock, keyfile};
 use ullage_voucher::Node;
 
 /// Stripes moved at a time.
 const WIDTH: usize = 4;
+
+/// How long the end of the work waits for a bank: what is not given back comes back by itself.
+const FINISH: Duration = Duration::from_secs(2);
 
 /// Why a file was not moved.
 #[derive(Debug, thiserror::Error)]
@@ -75,12 +79,18 @@ impl Files {
         Self { chunks }
     }
 
+    /// Ends the work: settles what became of requests that failed, and gives unused vouchers back to the bank.
+    pub async fn finish(&self) {
+        self.chunks.cancel().await;
+        self.chunks.purse().give_back(FINISH).await;
+    }
+
     /// The chunk operations below.
     pub fn chunks(&self) -> &Chunks {
         &self.chunks
     }
 
-    fn user(&self) -> &str {
+    pub(super) fn user(&self) -> &str {
         self.chunks.purse().user()
     }
 
@@ -101,7 +111,7 @@ impl Files {
         }
         let file = Arc::new(File::open(path).map_err(local("open", path))?);
         let size_bytes = file.metadata().map_err(local("look at", path))?.len();
-        let id = keyfile::to_hex(&keyfile::random_u64().to_be_bytes());
+        let id = new_id(clock::now_ms(), keyfile::random_u64());
         // Each file begins at another store, so that many small ones spread too.
         let stores = home_order(&id, &self.chunks.nodes());
         if stores.is_empty() {

@@ -61,10 +61,14 @@ pub(crate) fn manifest_chunk(user: &str, file: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"._-/@+".contains(&byte) {
             name.push(char::from(byte));
         } else {
-            name.push_str(&format!("={byte:02X}"));
+            name.extend(['=', hex_digit(byte >> 4), hex_digit(byte & 15)]);
         }
     }
     name
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from(b"0123456789ABCDEF"[usize::from(nibble & 15)])
 }
 
 /// Back from [`manifest_chunk`].
@@ -99,6 +103,37 @@ pub(crate) fn expected_allocation(data_bytes: u64) -> u64 {
     data_bytes.div_ceil(4096) * 4096 + 4096
 }
 
+/// An id for a new file: when it was made, so that leftovers can be told from work in progress, and randomness.
+pub(crate) fn new_id(now_ms: u64, random: u64) -> String {
+    format!("{:012x}{random:016x}", now_ms & 0xffff_ffff_ffff)
+}
+
+/// The id in a stripe's name, and when it was made in milliseconds since 1970; nothing if it is no stripe of a file.
+pub(crate) fn stripe_id<'a>(user: &str, chunk: &'a str) -> Option<(&'a str, u64)> {
+    let (id, index) = chunk.strip_prefix(user)?.strip_prefix("/d/")?.split_once('.')?;
+    let made = id.get(..12).filter(|_| id.len() == 28)?;
+    let well_formed =
+        id.bytes().all(|byte| byte.is_ascii_hexdigit()) && index.bytes().all(|byte| byte.is_ascii_digit());
+    well_formed.then(|| u64::from_str_radix(made, 16).ok()).flatten().map(|made| (id, made))
+}
+
+/// Decodes what a store may send as a manifest; see [`crate::fuzz_decode`].
+pub(crate) fn fuzz_manifest(bytes: &[u8]) {
+    let manifest = serde_json::from_slice::<Manifest>(bytes).ok().filter(Manifest::is_sound);
+    if let Some(manifest) = manifest {
+        for index in [0, manifest.stripes().saturating_sub(1)] {
+            assert!(manifest.store_of(index).is_some());
+            assert!(manifest.chunk_of("u", index).parse::<crate::chunk::ChunkName>().is_ok(), "stripes can be named");
+        }
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = stripe_id("u", text);
+        if let Some(name) = file_name("u", text) {
+            assert_eq!(file_name("u", &manifest_chunk("u", &name)), Some(name));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +144,13 @@ mod tests {
         fn file_names_come_back(name in "\\PC{1,40}") {
             let chunk = manifest_chunk("alice", &name);
             prop_assert_eq!(file_name("alice", &chunk), Some(name));
+        }
+
+        #[test]
+        fn ids_tell_when_they_were_made(now in 0u64..1 << 48, random: u64, index in 0u64..1_000_000) {
+            let id = new_id(now, random);
+            let chunk = format!("alice/d/{id}.{index:06}");
+            prop_assert_eq!(stripe_id("alice", &chunk), Some((id.as_str(), now)));
         }
     }
 }

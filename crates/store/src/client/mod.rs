@@ -8,11 +8,14 @@ mod config;
 mod files;
 mod layout;
 mod purse;
+mod sweep;
 mod transfer;
 
 pub use chunks::{ChunkError, Chunks, StoreAddress};
 pub use config::{ClientConfig, ConfigError};
 pub use files::{FileError, Files, Listed, Removed};
+pub(crate) use layout::fuzz_manifest;
 pub use layout::{Manifest, STRIPE_BYTES};
 pub use purse::{Purse, PurseSettings, Unpayable};
+pub use sweep::Swept;
 pub use transfer::{Progress, Transferred};

@@ -42,6 +42,7 @@ pub enum Unpayable {
     Silent(Duration),
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as the error's text takes it")]
 fn describe(unpaid: &Unpaid) -> String {
     use ullage_voucher::message::Denial;
     match unpaid {
@@ -58,7 +59,7 @@ struct Inner {
     wallet: Wallet,
     paying: HashMap<Op, oneshot::Sender<Result<Vec<Piece>, Unpaid>>>,
     to_bank: Vec<ClientToBank>,
-    to_cancel: Vec<(Op, Node)>,
+    to_cancel: Vec<(Op, Node, Vec<Piece>)>,
     next_op: u64,
     capabilities: HashMap<String, (String, u64)>,
     bank_requests: u64,
@@ -176,7 +177,7 @@ impl Purse {
                     inner.to_bank.push(message);
                     self.work.notify_one();
                 }
-                WalletAction::Cancel { op, store } => inner.to_cancel.push((op, store)),
+                WalletAction::Cancel { op, store, pieces } => inner.to_cancel.push((op, store, pieces)),
             }
         }
     }
@@ -213,8 +214,8 @@ impl Purse {
         }
     }
 
-    /// Requests whose stores are to be asked what became of them, each with its store; the answer goes to [`Self::answered`].
-    pub fn take_cancels(&self) -> Vec<(Op, Node)> {
+    /// Requests whose stores are to be asked what became of them, each with its store and vouchers; the answer goes to [`Self::answered`].
+    pub fn take_cancels(&self) -> Vec<(Op, Node, Vec<Piece>)> {
         std::mem::take(&mut self.inner.lock().to_cancel)
     }
 
@@ -225,16 +226,26 @@ impl Purse {
         self.step(&mut inner, WalletEvent::GiveUp { op });
     }
 
+    /// Gives back to the bank what is left, so that other clients of the user can have it at once: for the end of an
+    /// application. What cannot be delivered within `patience` is of use again when it has expired and is reconciled.
+    pub async fn give_back(&self, patience: Duration) {
+        self.step(&mut self.inner.lock(), WalletEvent::GiveBack);
+        let until = Instant::now() + patience;
+        while self.inner.lock().wallet.is_returning() && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// The capability for a prefix of the own chunks, all rights. Asked for together with whatever else goes to the bank.
     ///
     /// # Errors
     /// When no bank answers or it refuses.
     pub async fn capability(&self, prefix: &str) -> Result<String, CallError> {
         let now = clock::now_secs();
-        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix) {
-            if now + RENEW_BEFORE_SECS < *expires {
-                return Ok(capability.clone());
-            }
+        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix)
+            && now + RENEW_BEFORE_SECS < *expires
+        {
+            return Ok(capability.clone());
         }
         let wanted = CapabilityRequest { user: None, prefix: prefix.to_owned(), rights: Rights::ALL };
         let messages = std::mem::take(&mut self.inner.lock().to_bank);
@@ -286,11 +297,11 @@ impl Purse {
                 self.step(&mut inner, WalletEvent::Tick);
                 std::mem::take(&mut inner.to_bank)
             };
-            if !messages.is_empty() {
-                if let Err(error) = self.exchange(messages, Vec::new()).await {
-                    tracing::warn!(%error, "the bank gives no vouchers now");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+            if !messages.is_empty()
+                && let Err(error) = self.exchange(messages, Vec::new()).await
+            {
+                tracing::warn!(%error, "the bank gives no vouchers now");
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }

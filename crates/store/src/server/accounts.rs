@@ -2,7 +2,7 @@
 
 use super::config::StoreSettings;
 use crate::chunk::{Ledger, Posting};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use ullage_bank::identity;
@@ -198,16 +198,27 @@ impl Accounts {
     }
 
     /// Decides the fate of a request that its client gave up: what was answered, or that it never will be carried out.
-    pub(crate) fn cancel(&mut self, client: Client, op: u64) -> (Option<Vec<u8>>, Vec<StoreToClient>) {
+    pub(crate) fn cancel(
+        &mut self,
+        client: Client,
+        op: u64,
+        pieces: &[Piece],
+    ) -> (Option<Vec<u8>>, Vec<StoreToClient>) {
         if let Some(earlier) = self.earlier(client, op) {
             return (None, earlier);
         }
         let mut writes = Vec::new();
         let mut answers = Vec::new();
-        // Which user it would have charged, and so which shard, only the request itself says: in every one of them.
-        for shard in 0..self.cores.len() as u32 {
+        // A request whose vouchers are of one user can only charge that user's shard; one without, any.
+        let shards: BTreeSet<u32> = match pieces {
+            [] => (0..self.cores.len() as u32).collect(),
+            some => some.iter().map(|piece| self.shard_of(piece.voucher.terms.user)).collect(),
+        };
+        for shard in shards {
+            let of_shard = |piece: &&Piece| self.shard_of(piece.voucher.terms.user) == shard;
+            let pieces = pieces.iter().filter(of_shard).copied().collect();
             let mut out = StoreOutput::default();
-            self.step(shard, StoreEvent::Cancel { client, op: Op(op << 8) }, &mut out);
+            self.step(shard, StoreEvent::Cancel { client, op: Op(op << 8), pieces }, &mut out);
             for action in &out.actions {
                 if let StoreAction::ToClient(_, answer) = action {
                     answers = vec![with_op(answer.clone(), op)];
@@ -240,6 +251,7 @@ impl Accounts {
     }
 
     /// Messages of one shard's bank.
+    #[expect(clippy::wrong_self_convention, reason = "takes what comes from the bank")]
     pub(crate) fn from_bank(&mut self, shard: u32, messages: Vec<BankToStore>) -> (Option<Vec<u8>>, Errands) {
         let mut errands = Errands::default();
         let mut writes = Vec::new();
@@ -278,7 +290,9 @@ impl Accounts {
         }
         let mut out = StoreOutput::default();
         let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
-        let core = StoreCore::new(config, keys, self.plan.boot, incarnation, base, &mut out);
+        // What the bank still says to the life before is not for this one.
+        let boot = keyfile::random_u64();
+        let core = StoreCore::new(config, keys, boot, incarnation, base, &mut out);
         writes.extend(tagged(shard, out.writes));
         if let Some(place) = self.cores.get_mut(shard as usize) {
             *place = core;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
 use ullage_net::{Peer, Problem, clock, keyfile};
-use ullage_voucher::{ChargeBy, Client, decode_header};
+use ullage_voucher::{ChargeBy, Client, Piece, decode_header};
 
 pub(crate) fn problem(status: StatusCode, code: &str, message: impl ToString) -> Problem {
     Problem::new(status, code, message)
@@ -81,10 +81,14 @@ pub(crate) fn client_and_op(head: &Parts, peer: &Peer) -> Result<(Client, u64), 
     Ok((client, op.ok_or_else(|| bad("bad_op", format!("the op is a number below {OP_MAX}")))?))
 }
 
+pub(crate) fn pieces(head: &Parts) -> Result<Vec<Piece>, Problem> {
+    let text = header(head, VOUCHER_HEADER).unwrap_or_default();
+    decode_header(text).map_err(|error| bad("bad_voucher", error))
+}
+
 pub(crate) fn payment(head: &Parts, peer: &Peer, owner: &str, by: ChargeBy) -> Result<Payment, Problem> {
     let (client, op) = client_and_op(head, peer)?;
-    let text = header(head, VOUCHER_HEADER).unwrap_or_default();
-    let pieces = decode_header(text).map_err(|error| bad("bad_voucher", error))?;
+    let pieces = pieces(head)?;
     let payer = match by {
         ChargeBy::Owner => owner,
         ChargeBy::Writer => &peer.name,

@@ -3,7 +3,7 @@
 use super::accounts::{Accounts, Payment, Unpaid};
 use super::config::StoreSettings;
 use super::request::{
-    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, permitted, problem, query,
+    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, permitted, pieces, problem, query,
 };
 use crate::chunk::{CHUNK_MAX_BYTES, ChunkName, ChunkStore, Done, OpError};
 use crate::headers::{CHECKSUM_HEADER, checksum};
@@ -152,9 +152,11 @@ fn earlier(shared: &Shared, payment: &Payment) -> Result<Option<Vec<StoreToClien
 /// A client asks what became of a request that it will not repeat.
 async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
     let (client, op) = client_and_op(head, peer)?;
+    let pieces = pieces(head)?;
     let chunks = Arc::clone(&shared.chunks);
-    let outcomes =
-        off_loop(move || chunks.with_ledger(|accounts| accounts.cancel(client, op))).await?.map_err(explain)?;
+    let outcomes = off_loop(move || chunks.with_ledger(|accounts| accounts.cancel(client, op, &pieces)))
+        .await?
+        .map_err(explain)?;
     Ok(json(&WriteAnswer { outcomes, chunk: None }))
 }
 

@@ -55,6 +55,14 @@ impl Account {
         left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
     }
 
+    /// Takes a returned piece; parts of one voucher join again.
+    pub(super) fn pool_put(&mut self, piece: Piece) {
+        match self.pool.iter_mut().find(|other| other.voucher == piece.voucher) {
+            Some(other) => other.amount = (other.amount + piece.amount).min(piece.voucher.terms.value),
+            None => self.pool.push(piece),
+        }
+    }
+
     pub(super) fn row(&self) -> AccountRow {
         AccountRow { quota: self.quota, blocked: self.blocked, removed: self.removed }
     }

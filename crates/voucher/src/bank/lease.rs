@@ -6,15 +6,12 @@ use crate::flaw::Flaw;
 use crate::message::{BankToStore, Base, Lease, Renew};
 use crate::{Epoch, Incarnation, Micros, Node};
 
-/// How many earlier processes of a store are remembered.
-const OLD_BOOTS: usize = 16;
-
 impl BankCore {
     pub(super) fn renew(&mut self, renew: Renew, now: Micros, out: &mut BankOutput) {
         let node = renew.store;
         let newest = self.stores.keys().filter(|(n, _)| *n == node).map(|(_, incarnation)| *incarnation).max();
         let answer = match newest {
-            Some(newest) if renew.incarnation < newest => Some(BankToStore::Reincarnate { incarnation: next(newest) }),
+            Some(newest) if renew.incarnation < newest => Some(reincarnate(newest, renew.boot)),
             Some(newest) if renew.incarnation == newest => self.renew_known(&renew, now, out),
             _ => self.register(&renew, now, out),
         };
@@ -25,13 +22,10 @@ impl BankCore {
 
     fn renew_known(&mut self, renew: &Renew, now: Micros, out: &mut BankOutput) -> Option<BankToStore> {
         let key = (renew.store, renew.incarnation);
-        let again = BankToStore::Reincarnate { incarnation: next(renew.incarnation) };
+        let again = reincarnate(renew.incarnation, renew.boot);
         let store = self.stores.get_mut(&key)?;
         if store.lost.is_some() {
             return Some(again);
-        }
-        if store.old_boots.contains(&renew.boot) {
-            return None;
         }
         if renew.boot == store.boot {
             if renew.beat <= store.beat {
@@ -40,16 +34,14 @@ impl BankCore {
                 return newest.then(|| self.lease(renew, now)).flatten();
             }
         } else {
-            if renew.beat <= store.beat {
-                // A new process that does not know of a beat that was durable before it was sent: the store was
-                // set back to an old copy, and has forgotten vouchers.
+            // A new process must know of every renewal of the one before, each having been durable before it was
+            // sent. Else this is a message of an older process (nobody heeds the answer), or the store was set
+            // back to an old copy and has forgotten vouchers.
+            let known = renew.before.iter().find(|(boot, _)| *boot == store.boot);
+            if known.is_none_or(|(_, beat)| *beat < store.beat) {
                 return Some(again);
             }
-            let before = std::mem::replace(&mut store.boot, renew.boot);
-            store.old_boots.insert(before);
-            if store.old_boots.len() > OLD_BOOTS {
-                store.old_boots.pop_first();
-            }
+            store.boot = renew.boot;
         }
         store.beat = renew.beat;
         out.writes.push(load::store_key(key).put(&store.row()));
@@ -86,13 +78,14 @@ impl BankCore {
             .collect();
         for incarnation in &older {
             // Until its lease is over, the earlier life may still be acting somewhere.
+            self.believe_in_lease((renew.store, *incarnation), now);
             if self.is_leased((renew.store, *incarnation), now) {
                 return Some(BankToStore::Wait);
             }
         }
         let recovering = self.recovery.is_some();
         if !base.fresh && !recovering {
-            return Some(BankToStore::Reincarnate { incarnation: next(renew.incarnation) });
+            return Some(reincarnate(renew.incarnation, renew.boot));
         }
         if base.fresh && self.awaits_stores() {
             // It has taken no vouchers in this life and knows no epoch; those of earlier lives expire first.
@@ -141,6 +134,14 @@ impl BankCore {
         self.stores.get(&key).is_some_and(|store| store.lease_until.is_none_or(|until| now < until))
     }
 
+    /// After a restart of the bank leases are unknown: they are believed in from the first question on.
+    fn believe_in_lease(&mut self, key: (Node, Incarnation), now: Micros) {
+        let until = now + self.config.lease + self.config.lease_margin;
+        if let Some(store) = self.stores.get_mut(&key) {
+            store.lease_until.get_or_insert(until);
+        }
+    }
+
     /// The last epoch in which a store without a lease can have acted: it may be ahead by the skew.
     fn fence(&self) -> Epoch {
         self.head.epoch.plus(self.config.params.skew())
@@ -155,11 +156,7 @@ impl BankCore {
             .map(|(key, _)| *key)
             .collect();
         for key in live {
-            // After a restart of the bank leases are unknown: they are believed in from the first question on.
-            let until = now + self.config.lease + self.config.lease_margin;
-            if let Some(store) = self.stores.get_mut(&key) {
-                store.lease_until.get_or_insert(until);
-            }
+            self.believe_in_lease(key, now);
             if !self.is_leased(key, now) || self.config.flaws.has(Flaw::NoLease) {
                 self.lose(key, out);
                 if self.config.flaws.has(Flaw::ExcludeAtOnce) {
@@ -181,8 +178,9 @@ impl BankCore {
     }
 }
 
-fn next(incarnation: Incarnation) -> Incarnation {
-    Incarnation(incarnation.0.saturating_add(1))
+/// The life after this one is to be begun by this process.
+fn reincarnate(last: Incarnation, boot: u64) -> BankToStore {
+    BankToStore::Reincarnate { incarnation: Incarnation(last.0.saturating_add(1)), boot }
 }
 
 /// The account of a user who has bytes but no quota here.

@@ -155,7 +155,6 @@ impl BankCore {
         store.lost = saved.lost;
         store.beat = saved.beat;
         store.boot = saved.boot;
-        store.old_boots = saved.old_boots;
         Ok(())
     }
 

@@ -269,6 +269,7 @@ impl BankCore {
         out.writes.push(crate::rows::Key::new(load::HEAD).put(&self.head));
     }
 
+    #[expect(clippy::unused_self, reason = "reads as what the bank does")]
     fn tell(&self, client: Client, message: BankToClient, out: &mut BankOutput) {
         out.actions.push(BankAction::ToClient(client, message));
     }

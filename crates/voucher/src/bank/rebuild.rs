@@ -83,11 +83,11 @@ impl BankCore {
 
     /// A store that was given up is not waited for.
     pub(super) fn stop_awaiting(&mut self, node: Node, out: &mut BankOutput) {
-        if let Some(recovery) = &mut self.recovery {
-            if recovery.awaited.remove(&node) {
-                self.write_recovery(out);
-                self.start_if_complete(out);
-            }
+        if let Some(recovery) = &mut self.recovery
+            && recovery.awaited.remove(&node)
+        {
+            self.write_recovery(out);
+            self.start_if_complete(out);
         }
     }
 
@@ -101,7 +101,8 @@ impl BankCore {
         let until = recovery.newest.plus(1);
         recovery.until = Some(until);
         self.head.epoch = until.plus(1);
-        let horizon = self.stores.values().map(|store| store.reported).min();
+        // From what the stores held when they came: what they reported since is taken into the sum epoch by epoch.
+        let horizon = self.stores.values().filter_map(|store| store.accept_from.minus(1)).min();
         let latest = until.plus(1).minus(self.config.params.reconcile()).unwrap_or_default();
         self.head.horizon = horizon.unwrap_or(latest).min(latest);
         self.write_head(out);

@@ -23,7 +23,7 @@ impl BankCore {
                 accepted += piece.amount;
                 self.move_claim(piece, client, -(piece.amount as i64), out);
                 if let Some(account) = self.accounts.get_mut(&user) {
-                    account.pool.push(*piece);
+                    account.pool_put(*piece);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use crate::message::Report;
 use crate::{Epoch, Micros, User};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// One life of a store.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +16,6 @@ pub(super) struct StoreState {
     pub(super) lost: Option<Epoch>,
     pub(super) beat: u64,
     pub(super) boot: u64,
-    /// Processes that came before: what still arrives from them is late, not a sign of an old copy.
-    pub(super) old_boots: BTreeSet<u64>,
     /// `S_h` by user: what is in `Account::settled`.
     pub(super) settled: BTreeMap<User, i64>,
     /// `S` as of the last report, by user.
@@ -40,7 +38,6 @@ pub(super) struct StoreRow {
     pub(super) lost: Option<Epoch>,
     pub(super) beat: u64,
     pub(super) boot: u64,
-    pub(super) old_boots: BTreeSet<u64>,
 }
 
 impl StoreState {
@@ -51,7 +48,6 @@ impl StoreState {
             lost: self.lost,
             beat: self.beat,
             boot: self.boot,
-            old_boots: self.old_boots.clone(),
         }
     }
 }

@@ -54,12 +54,15 @@ pub enum StoreEvent {
     },
     /// A client does not know what became of a request and will not repeat it: if it was carried out, the
     /// answer is given again; if not, it never will be, and the client may use its pieces elsewhere
-    /// ([`crate::message::Refusal::Cancelled`]). Needs no lease.
+    /// ([`crate::message::Refusal::Cancelled`]). Needs no lease now, but that
+    /// this process once had one.
     Cancel {
         /// The authenticated client.
         client: Client,
         /// The number of the request.
         op: Op,
+        /// What it was to be paid with: the cancellation is remembered until none of these can be spent here.
+        pieces: Vec<Piece>,
     },
     /// Space of a user was freed (delete, truncate). Its writes belong into the same transaction. Ask
     /// [`super::StoreCore::replay`] first whether it is a repetition.

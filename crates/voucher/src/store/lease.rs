@@ -1,8 +1,11 @@
 //! Leases: a store acts only while the bank counts on it.
 
-use super::{StoreAction, StoreCore, StoreOutput};
+use super::{StoreAction, StoreCore, StoreOutput, load};
 use crate::Micros;
 use crate::message::{BankToStore, Base, Lease, Renew, StoreToBank};
+
+/// How many processes without a lease are remembered. With more in a row the store may have to begin a new life.
+const PROCESSES: usize = 64;
 
 impl StoreCore {
     pub(super) fn renew_if_due(&mut self, now: Micros, out: &mut StoreOutput) {
@@ -11,10 +14,18 @@ impl StoreCore {
         }
     }
 
-    /// The beat is made durable with this step, before the message leaves: a store set back to an old copy
-    /// comes with a beat that the bank has seen already.
+    /// The beat is made durable with this step, before the message leaves: so what the store knows of the last process
+    /// that the bank has heard of is as much as the bank knows, unless it was set back to an old copy.
     fn renew(&mut self, now: Micros, out: &mut StoreOutput) {
         self.next_renewal = now + self.config.renew_every;
+        if self.head.boot != self.boot {
+            self.before.push((self.head.boot, self.head.beat));
+            if self.before.len() > PROCESSES {
+                self.before.remove(1);
+            }
+            self.head.boot = self.boot;
+            out.writes.push(load::before_key().put(&self.before));
+        }
         self.head.beat += 1;
         self.write_head(out);
         if self.sent_renewals.len() >= 8 {
@@ -31,6 +42,7 @@ impl StoreCore {
             incarnation: self.head.incarnation,
             boot: self.boot,
             beat: self.head.beat,
+            before: self.before.clone(),
             epoch: self.acting_epoch(),
             free: self.space.0,
             total: self.space.1,
@@ -45,8 +57,8 @@ impl StoreCore {
                 self.send_base = true;
                 self.renew(now, out);
             }
-            BankToStore::Reincarnate { incarnation } => {
-                if incarnation > self.head.incarnation {
+            BankToStore::Reincarnate { incarnation, boot } => {
+                if incarnation > self.head.incarnation && boot == self.boot {
                     self.lease_until = None;
                     out.actions.push(StoreAction::Reincarnate(incarnation));
                 }
@@ -71,6 +83,10 @@ impl StoreCore {
         // Answers to older renewals say nothing new.
         self.sent_renewals.drain(..=position);
         self.send_base = false;
+        if !self.before.is_empty() {
+            self.before.clear();
+            out.writes.push(load::before_key().remove());
+        }
         // Counted from when it was asked for: the bank counts from later, so it ends here first.
         self.lease_until = Some(self.lease_until.unwrap_or_default().max(sent + lease.length));
         let before = self.head;

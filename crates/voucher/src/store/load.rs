@@ -14,6 +14,7 @@ const BASE: u8 = b'b';
 const SEEN: u8 = b'v';
 const REFUND: u8 = b'f';
 const ANSWER: u8 = b'o';
+const BEFORE: u8 = b'p';
 
 /// What is stored of one voucher and client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -21,6 +22,10 @@ pub(super) struct SeenRow {
     pub(super) user: User,
     pub(super) value: u64,
     pub(super) amount: u64,
+}
+
+pub(super) fn before_key() -> Key {
+    Key::new(BEFORE)
 }
 
 pub(super) fn base_key(user: User) -> Key {
@@ -58,6 +63,7 @@ impl StoreCore {
             let mut row = Row::new(key, value);
             match row.tag() {
                 HEAD => head = Some(row.value()?),
+                BEFORE => core.before = row.value()?,
                 BASE => {
                     let user = User(row.u64()?);
                     core.base.insert(user, row.value()?);
@@ -122,6 +128,7 @@ impl Head {
             reported: Epoch(0),
             folded: Epoch(0),
             accept_from: Epoch(u64::MAX),
+            boot: 0,
             beat: 0,
             serials: 0,
         }

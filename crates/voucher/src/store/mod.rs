@@ -74,6 +74,8 @@ pub(crate) struct Head {
     /// The epoch of the base: everything up to here is summed up in one number per user.
     folded: Epoch,
     accept_from: Epoch,
+    /// The process that sent the last renewal, and its number.
+    boot: u64,
     beat: u64,
     /// Serials below this may be in use.
     serials: u64,
@@ -101,6 +103,8 @@ pub struct StoreCore {
     keys: Arc<Keyring>,
     head: Head,
     boot: u64,
+    /// Earlier processes that may have sent renewals since the bank last answered: see [`crate::message::Renew`].
+    before: Vec<(u64, u64)>,
     next_serial: u64,
     /// What each user had here as of `head.folded`.
     base: BTreeMap<User, i64>,
@@ -140,6 +144,7 @@ impl StoreCore {
             reported: Epoch(0),
             folded: Epoch(0),
             accept_from: Epoch(u64::MAX),
+            boot,
             beat: 0,
             serials: 0,
         };
@@ -162,6 +167,7 @@ impl StoreCore {
             config,
             keys,
             boot,
+            before: Vec::new(),
             next_serial: head.serials,
             total: base.clone(),
             base,
@@ -189,7 +195,7 @@ impl StoreCore {
             }
             StoreEvent::Commit { client, op, used } => self.commit(client, op, used, out),
             StoreEvent::Abort { client, op } => self.abort(client, op),
-            StoreEvent::Cancel { client, op } => self.cancel(client, op, out),
+            StoreEvent::Cancel { client, op, pieces } => self.cancel(client, op, &pieces, out),
             StoreEvent::Spend { client, user, op, pieces, used } => {
                 self.spend(client, user, op, pieces, used, now, out);
             }

@@ -22,11 +22,11 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op)) {
-            if let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now) {
-                self.refuse(client, op, reason, out);
-                return;
-            }
+        if !self.holds.contains_key(&(client, op))
+            && let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now)
+        {
+            self.refuse(client, op, reason, out);
+            return;
         }
         out.actions.push(StoreAction::ToClient(client, StoreToClient::Held { op }));
     }
@@ -46,11 +46,11 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op)) {
-            if let Err(reason) = self.take_hold(client, user, op, pieces, used, now) {
-                self.refuse(client, op, reason, out);
-                return;
-            }
+        if !self.holds.contains_key(&(client, op))
+            && let Err(reason) = self.take_hold(client, user, op, pieces, used, now)
+        {
+            self.refuse(client, op, reason, out);
+            return;
         }
         self.commit(client, op, used, out);
     }
@@ -146,10 +146,10 @@ impl StoreCore {
 
     fn release(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            if let Some(book) = self.books.get_mut(&piece.voucher.terms.epoch) {
-                if let Some(seen) = book.seen.get_mut(&piece.id()) {
-                    seen.held = seen.held.saturating_sub(piece.amount);
-                }
+            if let Some(book) = self.books.get_mut(&piece.voucher.terms.epoch)
+                && let Some(seen) = book.seen.get_mut(&piece.id())
+            {
+                seen.held = seen.held.saturating_sub(piece.amount);
             }
         }
     }
@@ -160,12 +160,31 @@ impl StoreCore {
         }
     }
 
-    /// Decides the fate of a request for good: a copy of it that comes later is refused.
-    pub(super) fn cancel(&mut self, client: Client, op: Op, out: &mut StoreOutput) {
+    /// Decides the fate of a request for good: a copy of it that comes later is refused. It is filed under the newest
+    /// epoch of its vouchers, which may be ahead of this store's by more than the skew: a store that catches up would
+    /// otherwise forget the cancellation while the copy can still be accepted. Only a signature shows that
+    /// an epoch exists, so nobody can have cancellations kept for ever.
+    ///
+    /// Of vouchers older than this life, or than what was reported, the store knows nothing any more: an earlier
+    /// life may have taken them. It says so, and they are used nowhere again. And a process that never had a lease may
+    /// be an old copy that has forgotten what it took: it says nothing yet.
+    pub(super) fn cancel(&mut self, client: Client, op: Op, pieces: &[Piece], out: &mut StoreOutput) {
         if let Some(earlier) = self.replay(client, op) {
             out.actions.push(StoreAction::ToClient(client, earlier));
         } else if !self.holds.contains_key(&(client, op)) {
-            self.remember(client, op, Answer::Cancelled, out);
+            if self.lease_until.is_none() {
+                self.refuse(client, op, Refusal::NoLease, out);
+                return;
+            }
+            let genuine = pieces.iter().take(MAX_PIECES).filter(|piece| self.keys.verify(&piece.voucher).is_ok());
+            let epochs: Vec<Epoch> = genuine.map(|piece| piece.voucher.terms.epoch).collect();
+            let closed = |epoch: &Epoch| *epoch <= self.head.reported || *epoch < self.head.accept_from;
+            if epochs.iter().any(closed) {
+                self.refuse(client, op, Refusal::Reported, out);
+                return;
+            }
+            let newest = epochs.into_iter().max().unwrap_or_default();
+            self.remember_in(newest.max(self.acting_epoch()), client, op, Answer::Cancelled, out);
         }
     }
 
@@ -216,7 +235,10 @@ impl StoreCore {
 
     /// Keeps the answer for repetitions and gives it.
     pub(super) fn remember(&mut self, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
-        let epoch = self.acting_epoch();
+        self.remember_in(self.acting_epoch(), client, op, answer, out);
+    }
+
+    fn remember_in(&mut self, epoch: Epoch, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
         out.writes.push(load::answer_key(epoch, client, op).put(&answer));
         out.actions.push(StoreAction::ToClient(client, self.answer_message(op, &answer)));
         self.answers.insert((client, op), (epoch, answer));

@@ -1,9 +1,10 @@
 //! What a store must refuse, and what it must not forget.
 
 use crate::message::{Refusal, StoreToClient};
-use crate::store::StoreEvent;
+use crate::store::{StoreConfig, StoreEvent};
 use crate::testing::{Cluster, store_node};
-use crate::{Client, Incarnation, Issuer, KeyId, Keyring, Micros, Node, Op, Piece, Terms, User, Voucher};
+use crate::{Client, Incarnation, Issuer, KeyId, Keyring, Micros, Node, Op, Params, Piece, Terms, User, Voucher};
+use std::collections::BTreeMap;
 
 const U: User = User(1);
 const C: Client = Client(1);
@@ -218,7 +219,7 @@ fn a_cancelled_request_is_never_carried_out_also_after_a_crash() {
     let mut c = cluster();
     let piece = c.withdraw(C, U, 1000)[0];
     let at = store_node(1);
-    let cancel = |op| StoreEvent::Cancel { client: C, op };
+    let cancel = |op| StoreEvent::Cancel { client: C, op, pieces: vec![piece] };
     let refused = c.store_event(at, cancel(Op(5)));
     assert!(matches!(refused, Some(StoreToClient::Refused { reason: Refusal::Cancelled, .. })));
     c.reload_store(at);
@@ -228,4 +229,55 @@ fn a_cancelled_request_is_never_carried_out_also_after_a_crash() {
     c.spend_as(at, C, U, Op(6), &[piece], 600).unwrap();
     let answer = c.store_event(at, cancel(Op(6)));
     assert!(matches!(answer, Some(StoreToClient::Spent { used: 600, .. })));
+}
+
+fn cancelled(c: &mut Cluster, at: Node, op: Op, piece: Piece) -> Option<Refusal> {
+    match c.store_event(at, StoreEvent::Cancel { client: C, op, pieces: vec![piece] }) {
+        Some(StoreToClient::Refused { reason, .. }) => Some(reason),
+        _ => None,
+    }
+}
+
+/// A store that was cut off cancelled a payment with a voucher of an epoch that it had not heard of; it filed the
+/// cancellation under its own epoch, and had forgotten it when it had caught up and a late copy came.
+#[test]
+fn a_cancellation_outlives_the_vouchers_of_the_request_also_at_a_store_that_lags_behind() {
+    let mut c = cluster();
+    c.quota(U, 1000);
+    let at = store_node(1);
+    c.down.push(at);
+    c.epochs(2);
+    let piece = c.withdraw(C, U, 100)[0];
+    assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::Cancelled));
+    c.down.clear();
+    c.epochs(2);
+    assert!(c.stores[&at].reported() >= c.epoch().minus(3).unwrap(), "it has caught up");
+    assert_eq!(c.spend_as(at, C, U, Op(5), &[piece], 100), Err(Refusal::Cancelled));
+    // It is not kept for ever.
+    c.epochs(6);
+    assert!(c.stores[&at].replay(C, Op(5)).is_none());
+}
+
+/// A store that was set back, or has begun a new life, told a client that a request was never carried out which
+/// an earlier life had carried out and reported: the client used the vouchers again and was named a cheater.
+#[test]
+fn only_a_store_that_would_remember_says_what_became_of_a_request() {
+    let mut c = cluster();
+    c.quota(U, 1000);
+    let at = store_node(1);
+    let copy = c.store_tables[&at].clone();
+    let piece = c.withdraw(C, U, 100)[0];
+    c.run(Micros::from_secs(5));
+    c.spend_as(at, C, U, Op(5), &[piece], 100).unwrap();
+    // Set back to before.
+    *c.store_tables.get_mut(&at).unwrap() = copy;
+    c.reload_store(at);
+    assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::NoLease));
+    c.run(Micros::from_secs(20));
+    // A new life.
+    let config = StoreConfig::new(at, Params::default());
+    c.start_store(config, Incarnation(2), BTreeMap::new());
+    assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::NoLease));
+    c.run(Micros::from_secs(20));
+    assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::Reported));
 }

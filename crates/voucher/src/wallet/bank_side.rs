@@ -22,12 +22,12 @@ impl Wallet {
 
     pub(super) fn tick(&mut self, now: Micros, out: &mut WalletOutput) {
         let retry_after = self.config.retry_after;
-        if let Some(asked) = &mut self.asked {
-            if now >= asked.sent + retry_after {
-                asked.sent = now;
-                let asked = *asked;
-                self.send_request(asked, out);
-            }
+        if let Some(asked) = &mut self.asked
+            && now >= asked.sent + retry_after
+        {
+            asked.sent = now;
+            let asked = *asked;
+            self.send_request(asked, out);
         }
         self.cancel_again(now, out);
         let user = self.config.user;
@@ -42,10 +42,12 @@ impl Wallet {
         if self.usage.roll(&policy, now) {
             let on_hand = self.purse.anywhere();
             let surplus = self.usage.surplus(&policy, on_hand);
+            let estimate = self.usage.estimate(&policy);
             if surplus > 0 && self.due.is_empty() {
                 self.give_back(surplus, now, out);
-            } else {
-                self.ask(self.usage.estimate(&policy).saturating_sub(on_hand), now, out);
+            } else if on_hand < estimate / 2 || on_hand == 0 {
+                // With more than half of it there, the next request can wait for the next interval.
+                self.ask(estimate.saturating_sub(on_hand), now, out);
             }
         }
     }
@@ -53,6 +55,17 @@ impl Wallet {
     fn give_back(&mut self, amount: u64, now: Micros, out: &mut WalletOutput) {
         let pieces = self.purse.take_free(amount);
         self.send_return(pieces, now, out);
+    }
+
+    /// Gives back everything that nothing here waits for.
+    pub(super) fn give_back_all(&mut self, now: Micros, out: &mut WalletOutput) {
+        while self.due.is_empty() {
+            let pieces = self.purse.take_free(u64::MAX);
+            if pieces.is_empty() {
+                return;
+            }
+            self.send_return(pieces, now, out);
+        }
     }
 
     fn send_return(&mut self, pieces: Vec<Piece>, now: Micros, out: &mut WalletOutput) {
@@ -80,6 +93,10 @@ impl Wallet {
                 self.see_epoch(epoch);
                 if self.asked.take_if(|asked| asked.op == op).is_some() {
                     self.fail_due(reason, out);
+                    // What is left here is too little for what is wanted here; at another client it may be enough.
+                    if reason == Denial::OverQuota {
+                        self.give_back_all(now, out);
+                    }
                 }
             }
             BankToClient::Returned { op, .. } => {

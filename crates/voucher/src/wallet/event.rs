@@ -26,6 +26,8 @@ pub enum WalletEvent {
         /// Which.
         op: Op,
     },
+    /// The application is done for now: everything on hand goes back to the bank, for other clients of the user.
+    GiveBack,
     /// Time has passed; see [`super::Wallet::next_tick`].
     Tick,
 }
@@ -56,6 +58,8 @@ pub enum WalletAction {
         op: Op,
         /// Where it was sent.
         store: Node,
+        /// What it was sent with.
+        pieces: Vec<Piece>,
     },
     /// Send to the bank; with whatever else goes there, if that is soon.
     ToBank(ClientToBank),

@@ -94,6 +94,7 @@ impl Wallet {
             WalletEvent::FromStore(message) => self.from_store(message, now, out),
             WalletEvent::FromBank(message) => self.from_bank(message, now, out),
             WalletEvent::GiveUp { op } => self.give_up(op, now, out),
+            WalletEvent::GiveBack => self.give_back_all(now, out),
             WalletEvent::Tick => self.tick(now, out),
         }
     }
@@ -119,6 +120,11 @@ impl Wallet {
     /// bank can be reached.
     pub fn asked_since(&self) -> Option<Micros> {
         self.asked.map(|asked| asked.first_sent)
+    }
+
+    /// Whether the bank has not acknowledged yet what was given back.
+    pub fn is_returning(&self) -> bool {
+        !self.returning.is_empty()
     }
 
     /// How many payments wait for vouchers.

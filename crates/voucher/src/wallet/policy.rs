@@ -15,7 +15,7 @@ pub struct Adaptive {
     pub headroom_permille: u32,
     /// The least that is asked for, in bytes: also the first request, before there is any history.
     pub least: u64,
-    /// Give back what exceeds twice the estimate.
+    /// Give back what exceeds twice the estimate, once that is as much again.
     pub give_back: bool,
 }
 
@@ -52,7 +52,10 @@ pub enum RequestPolicy {
 #[derive(Clone, Debug)]
 pub(super) struct Usage {
     began: Micros,
+    /// Net consumption in this interval, and the most that it has been.
     current: i128,
+    peak: i128,
+    /// The peaks of past intervals, and their sum.
     past: VecDeque<i128>,
     sum: i128,
     /// A moving average of how long the bank takes to answer.
@@ -63,12 +66,15 @@ impl Usage {
     pub(super) fn new(policy: &RequestPolicy, now: Micros) -> Self {
         let window = if let RequestPolicy::Adaptive(adaptive) = policy { adaptive.window } else { 0 };
         let past = VecDeque::with_capacity(window.min(1000) as usize + 1);
-        Self { began: now, current: 0, past, sum: 0, answer_time: 1000 }
+        Self { began: now, current: 0, peak: 0, past, sum: 0, answer_time: 1000 }
     }
 
-    /// Consumption is net: what was freed counts against it.
+    /// Consumption is net: what was freed counts against it. What an interval needs on hand is the most that net
+    /// consumption came to in it: with writes alone all of it, with writes and deletes in balance the swing between
+    /// them, which a mean of net consumption (about zero) would miss, and ask for again and again.
     pub(super) fn spent(&mut self, bytes: u64) {
         self.current += i128::from(bytes);
+        self.peak = self.peak.max(self.current);
     }
 
     pub(super) fn freed(&mut self, bytes: u64) {
@@ -100,17 +106,17 @@ impl Usage {
     /// Ends the interval early, because a request is made now: the next scheduled one is an interval from here.
     /// Too short an interval says too little and goes on.
     pub(super) fn roll_early(&mut self, policy: &RequestPolicy, now: Micros) {
-        if let RequestPolicy::Adaptive(adaptive) = policy {
-            if now.since(self.began).0 >= adaptive.interval.0 / 4 {
-                self.restart(policy, now);
-            }
+        if let RequestPolicy::Adaptive(adaptive) = policy
+            && now.since(self.began).0 >= adaptive.interval.0 / 4
+        {
+            self.restart(policy, now);
         }
     }
 
     fn restart(&mut self, policy: &RequestPolicy, now: Micros) {
         if let RequestPolicy::Adaptive(adaptive) = policy {
             let elapsed = now.since(self.began).0.max(1);
-            let scaled = self.current * i128::from(adaptive.interval.0) / i128::from(elapsed);
+            let scaled = self.peak * i128::from(adaptive.interval.0) / i128::from(elapsed);
             self.past.push_back(scaled);
             self.sum += scaled;
             while self.past.len() > adaptive.window.max(1) as usize {
@@ -118,6 +124,7 @@ impl Usage {
             }
         }
         self.current = 0;
+        self.peak = 0;
         self.began = now;
     }
 
@@ -150,12 +157,12 @@ impl Usage {
         used > 0 && u128::from(on_hand) * elapsed < used * u128::from(self.answer_time) * 2
     }
 
-    /// What can be given back.
+    /// What can be given back, down to twice the estimate: only when it is worth a message, or nothing is used any more.
     pub(super) fn surplus(&self, policy: &RequestPolicy, on_hand: u64) -> u64 {
         match policy {
             RequestPolicy::Adaptive(adaptive) if adaptive.give_back && !self.past.is_empty() => {
-                let keep = self.estimate(policy).saturating_mul(2);
-                on_hand.saturating_sub(keep)
+                let keep = if self.sum == 0 { 0 } else { self.estimate(policy).saturating_mul(2) };
+                if on_hand > keep.saturating_mul(2) { on_hand - keep } else { 0 }
             }
             _ => 0,
         }

@@ -35,14 +35,16 @@ impl Purse {
             return;
         }
         let coin = Coin { piece };
-        if coin.is_free() {
-            self.anywhere += piece.amount;
-        }
-        // Balances of one voucher join again, so that splitting does not make ever more pieces.
+        // Balances of one voucher join again, so that splitting does not make ever more pieces; never to more than its value.
         let same = self.coins.iter_mut().find(|other| other.piece.voucher == piece.voucher);
         if let Some(other) = same {
-            other.piece.amount = (other.piece.amount + piece.amount).min(piece.voucher.terms.value);
+            let added = piece.amount.min(piece.voucher.terms.value.saturating_sub(other.piece.amount));
+            other.piece.amount += added;
+            self.anywhere += if coin.is_free() { added } else { 0 };
             return;
+        }
+        if coin.is_free() {
+            self.anywhere += piece.amount;
         }
         let expiry = piece.voucher.terms.expiry;
         let at = self.coins.partition_point(|other| other.piece.voucher.terms.expiry <= expiry);
@@ -106,12 +108,14 @@ impl Purse {
         let mut pieces = Vec::new();
         let mut missing = amount;
         for coin in self.coins.iter_mut().rev() {
-            if missing > 0 && coin.is_free() && pieces.len() < MAX_PIECES {
-                if let Some(part) = coin.piece.split(missing) {
-                    missing -= part.amount;
-                    self.anywhere -= part.amount;
-                    pieces.push(part);
-                }
+            if missing > 0
+                && coin.is_free()
+                && pieces.len() < MAX_PIECES
+                && let Some(part) = coin.piece.split(missing)
+            {
+                missing -= part.amount;
+                self.anywhere -= part.amount;
+                pieces.push(part);
             }
         }
         self.coins.retain(|coin| coin.piece.amount > 0);

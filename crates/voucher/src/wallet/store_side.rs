@@ -72,8 +72,10 @@ impl Wallet {
             }
             StoreToClient::Refunded { refund, epoch, .. } => {
                 self.see_epoch(epoch);
-                // The same refund twice is one refund.
-                if let Some(piece) = refund.filter(|piece| self.purse.is_new(piece)) {
+                // The same refund twice is one refund. Which have come is remembered until they expire: one that comes
+                // later is worth nothing, although a store that lags behind might still take it.
+                let live = refund.filter(|piece| piece.voucher.terms.expiry >= self.epoch);
+                if let Some(piece) = live.filter(|piece| self.purse.is_new(piece)) {
                     self.usage.freed(piece.amount);
                     self.purse.put(piece);
                     self.pay_due(now, out);
@@ -124,11 +126,12 @@ impl Wallet {
     }
 
     fn cancel(&mut self, op: Op, now: Micros, out: &mut WalletOutput) {
-        if let Some(payment) = self.paying.get_mut(&op) {
-            if payment.cancelled.is_none() {
-                payment.cancelled = Some(now);
-                out.actions.push(WalletAction::Cancel { op, store: payment.store });
-            }
+        if let Some(payment) = self.paying.get_mut(&op)
+            && payment.cancelled.is_none()
+        {
+            payment.cancelled = Some(now);
+            let pieces = payment.pieces.clone();
+            out.actions.push(WalletAction::Cancel { op, store: payment.store, pieces });
         }
     }
 
@@ -145,7 +148,8 @@ impl Wallet {
             let live = payment.pieces.iter().any(|piece| piece.voucher.terms.expiry >= epoch);
             if live && now >= sent + retry_after {
                 payment.cancelled = Some(now);
-                out.actions.push(WalletAction::Cancel { op: *op, store: payment.store });
+                let pieces = payment.pieces.clone();
+                out.actions.push(WalletAction::Cancel { op: *op, store: payment.store, pieces });
             }
             live
         });

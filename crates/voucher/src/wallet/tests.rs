@@ -90,13 +90,17 @@ fn payments_add_up_exactly_and_repetitions_are_identical() {
 #[test]
 fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
     let mut w = funded(100);
-    step(&mut w, spend(2, S, 40), 2);
-    let cancel = vec![WalletAction::Cancel { op: Op(2), store: S }];
+    let pieces = |paid: &[WalletAction]| match paid {
+        [WalletAction::Pay { pieces, .. }] => pieces.clone(),
+        other => panic!("{other:?}"),
+    };
+    let paid = step(&mut w, spend(2, S, 40), 2);
+    let cancel = vec![WalletAction::Cancel { op: Op(2), store: S, pieces: pieces(&paid) }];
     assert_eq!(step(&mut w, WalletEvent::GiveUp { op: Op(2) }, 3), cancel);
     assert_eq!(w.on_hand(), 59);
     assert_eq!(step(&mut w, WalletEvent::Tick, 5), cancel, "repeated until answered");
     // It had been carried out: there is a balance.
-    step(&mut w, spend(3, T, 1), 5);
+    let third = step(&mut w, spend(3, T, 1), 5);
     let balance = vec![Piece { amount: 10, ..piece(100, 1, 5) }];
     let spent = StoreToClient::Spent { op: Op(2), used: 30, balance, epoch: Epoch(5) };
     step(&mut w, WalletEvent::FromStore(spent), 5);
@@ -107,7 +111,7 @@ fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
     assert_eq!(
         actions,
         vec![
-            WalletAction::Cancel { op: Op(3), store: T },
+            WalletAction::Cancel { op: Op(3), store: T, pieces: pieces(&third) },
             WalletAction::CannotPay { op: Op(3), reason: Unpaid::Refused(Refusal::NoLease) }
         ]
     );
@@ -193,4 +197,51 @@ fn adaptive_learns_the_rate_refills_early_and_gives_surplus_back() {
     let sum: u64 = steady.iter().sum();
     assert!((1000..1500).contains(&sum), "about what is used, 1200: {asked:?}");
     assert!(asked.iter().any(|(s, want)| *s > 100 && *want == 0), "surplus goes back: {asked:?}");
+}
+
+/// The sum on hand was once more than the pieces when a voucher came back to more than its value.
+#[test]
+fn what_is_on_hand_is_what_the_pieces_add_up_to() {
+    let mut w = funded(100);
+    let paid = step(&mut w, spend(2, S, 60), 2);
+    let [WalletAction::Pay { pieces, .. }] = paid.as_slice() else { panic!("{paid:?}") };
+    // A store that lies about the balance.
+    let balance = vec![Piece { amount: 90, ..pieces[0] }];
+    let spent = StoreToClient::Spent { op: Op(2), used: 50, balance, epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(spent), 2);
+    assert_eq!(w.on_hand(), 100);
+    assert_eq!(w.on_hand(), w.pieces().map(|piece| piece.amount).sum::<u64>());
+    let back = step(&mut w, WalletEvent::GiveBack, 3);
+    assert!(matches!(back.as_slice(), [WalletAction::ToBank(ClientToBank::Return { .. })]), "{back:?}");
+    assert_eq!(w.on_hand(), 0);
+    assert!(w.is_returning() && step(&mut w, WalletEvent::GiveBack, 3).is_empty());
+}
+
+#[test]
+fn a_client_that_is_refused_gives_back_what_is_too_little_for_it() {
+    let mut w = funded(100);
+    let (op, _) = request(&step(&mut w, spend(2, S, 500), 2)).unwrap();
+    let denied = BankToClient::Denied { user: U, op, reason: crate::message::Denial::OverQuota, epoch: Epoch(5) };
+    let actions = step(&mut w, WalletEvent::FromBank(denied), 3);
+    let [WalletAction::CannotPay { op: Op(2), .. }, WalletAction::ToBank(ClientToBank::Return { pieces, .. })] =
+        actions.as_slice()
+    else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(pieces[0].amount, 99);
+    assert_eq!(w.on_hand(), 0);
+}
+
+/// A repeated answer that came after the refund had expired was taken for a new refund, and spent at a store that
+/// was an epoch behind: an honest client was named a cheater.
+#[test]
+fn a_refund_that_is_repeated_after_it_expired_is_worth_nothing() {
+    let mut w = funded(100);
+    let refund = |epoch| StoreToClient::Refunded { op: Op(9), refund: Some(piece(50, 2, 5)), epoch: Epoch(epoch) };
+    step(&mut w, WalletEvent::FromStore(refund(5)), 2);
+    assert_eq!(w.on_hand(), 149);
+    step(&mut w, WalletEvent::FromStore(refund(8)), 3);
+    assert_eq!(w.on_hand(), 0, "everything has expired");
+    step(&mut w, WalletEvent::FromStore(refund(8)), 4);
+    assert_eq!(w.on_hand(), 0);
 }

@@ -59,7 +59,7 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
 }
 
 /// Files that are made after the crash, while old descriptors still write: they hold what was written, and no more.
-fn newcomers(space: &Space) -> Vec<String> {
+pub(super) fn newcomers(space: &Space) -> Vec<String> {
     let mut wrong = Vec::new();
     let dir = space.path("worker-new");
     let content = vec![0; 6 * super::cell::BLOCK];

@@ -4,6 +4,13 @@
 
 mod commands;
 mod crash;
+mod errors;
+mod fixtures;
 mod hazards;
 mod input;
+mod limits;
 mod pools;
+mod power;
+mod rebuild;
+mod repair;
+mod supervised;

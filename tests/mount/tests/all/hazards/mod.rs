@@ -7,4 +7,5 @@ mod names;
 mod one_mode;
 mod operations;
 mod privileges;
+mod recycled;
 mod unlinked;

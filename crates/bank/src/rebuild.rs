@@ -1,0 +1,139 @@
+//! A bank of which everything was lost but the limits (voucher-quotas, section 3, *Failures*): writes the accounts that a
+//! bank then starts from, and learns the rest of from the stores.
+
+use crate::engine::{Embedded, Engine, EngineError};
+use crate::history::Memory;
+use crate::identity;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use ullage_journal::Durability;
+use ullage_net::clock;
+use ullage_types::Bytes;
+use ullage_voucher::bank::{BankConfig, BankCore, BankOutput};
+use ullage_voucher::{Epoch, Incarnation, Keyring, Node, Params, User};
+
+/// What is still known, as TOML.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remembered {
+    /// Each user's quota: a number of bytes, or text with a unit.
+    #[serde(deserialize_with = "limits")]
+    pub limits: BTreeMap<String, Bytes>,
+    /// Every storage server there is, by number: nothing is issued before all have said what they hold.
+    pub stores: Vec<u32>,
+    /// The newest epoch that anybody remembers. Matters only if all stores that knew of the last epochs are lost too.
+    #[serde(default)]
+    pub epoch_at_least: u64,
+    /// The share of each quota, in thousandths, that may be issued before the use is known: by so much a quota can be exceeded.
+    #[serde(default)]
+    pub issue_permille: u16,
+}
+
+/// Sizes as numbers or as text with a unit.
+fn limits<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Bytes>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Number(u64),
+        Text(String),
+    }
+    let sizes = BTreeMap::<String, Size>::deserialize(from)?;
+    let size = |(name, size)| match size {
+        Size::Number(bytes) => Ok((name, Bytes(bytes))),
+        Size::Text(text) => text.parse().map(|bytes| (name, bytes)).map_err(serde::de::Error::custom),
+    };
+    sizes.into_iter().map(size).collect()
+}
+
+/// Why accounts are not rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// What is remembered.
+    #[error("what is remembered is not readable: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// A share above the whole.
+    #[error("issue_permille is at most 1000")]
+    Share,
+    /// There are accounts already.
+    #[error("{0} has accounts already: a bank can serve them, or give an empty directory")]
+    NotEmpty(std::path::PathBuf),
+    /// They cannot be written.
+    #[error("write the accounts: {0}")]
+    Engine(#[from] EngineError),
+}
+
+impl Remembered {
+    /// From TOML.
+    ///
+    /// # Errors
+    /// When it is no TOML or has other fields.
+    pub fn parse(text: &str) -> Result<Self, RebuildError> {
+        let remembered: Self = toml::from_str(text)?;
+        if remembered.issue_permille > 1000 { Err(RebuildError::Share) } else { Ok(remembered) }
+    }
+
+    /// Writes the accounts of all shards into `directory`, which a bank then serves as usual. Its lives are numbered from
+    /// the current time on, above all that the lost bank can have had.
+    ///
+    /// # Errors
+    /// When the directory has accounts already or cannot be written.
+    pub fn rebuild(&self, directory: &Path, shards: u32, params: Params) -> Result<(), RebuildError> {
+        let shards = shards.max(1);
+        let mut engines = Vec::new();
+        for shard in 0..shards {
+            let place = directory.join(shard.to_string());
+            let (engine, rows) = Embedded::open(&place, Durability::Disk)?;
+            if !rows.is_empty() {
+                return Err(RebuildError::NotEmpty(place));
+            }
+            engines.push(engine);
+        }
+        for (shard, engine) in (0..shards).zip(engines) {
+            let users = || self.limits.iter().map(|(name, quota)| (identity::user(name), name, quota.0));
+            let users = || users().filter(|(user, ..)| identity::shard_of(*user, shards) == shard);
+            let limits: Vec<(User, u64)> = users().map(|(user, _, quota)| (user, quota)).collect();
+            let mut out = BankOutput::default();
+            BankCore::rebuild(
+                BankConfig::new(identity::bank_node(shard), params),
+                Arc::new(Keyring::new()),
+                Incarnation(clock::now_secs() as u32),
+                limits,
+                self.stores.iter().map(|node| Node(*node)),
+                self.issue_permille,
+                Epoch(self.epoch_at_least),
+                &mut out,
+            );
+            let mut memory = Memory::default();
+            for (user, name, _) in users() {
+                memory.set_name(user, name, &mut out.writes);
+            }
+            let (sender, receiver) = std::sync::mpsc::channel();
+            engine.append(&out.writes, Box::new(move |result| drop(sender.send(result))));
+            receiver.recv().unwrap_or(Err(EngineError::Deposed))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_written_once_and_never_over_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let remembered = Remembered::parse("stores = [1, 2]\n[limits]\nann = \"1MiB\"\nbob = 5\n").unwrap();
+        remembered.rebuild(directory.path(), 2, Params::default()).unwrap();
+        let again = remembered.rebuild(directory.path(), 2, Params::default());
+        assert!(matches!(again, Err(RebuildError::NotEmpty(_))), "{again:?}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Remembered::parse("stores = [1]").is_err());
+        assert!(Remembered::parse("stores = [1]\nissue_permille = 1001\n[limits]\n").is_err());
+        assert!(Remembered::parse("stores = [1]\ncolour = 1\n[limits]\n").is_err());
+    }
+}

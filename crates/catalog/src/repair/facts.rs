@@ -1,0 +1,66 @@
+//! What the pools say, handed to a repair.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use ullage_types::{Class, FileId, Generation, PoolId, Timestamp};
+
+/// A backing file that is there.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its pool.
+    pub pool: PoolId,
+    /// Where in the pool it is.
+    pub locator: Box<[u8]>,
+    /// Length in bytes.
+    pub size: u64,
+    /// Allocated 512-byte blocks.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last modification.
+    pub mtime: Timestamp,
+    /// Last change.
+    pub ctime: Timestamp,
+    /// Class, owner and group, where they were recorded on it.
+    pub owner: Option<(Class, u32, u32)>,
+}
+
+/// Why records and backing files may differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The records are of now: in marked leaves differences are expected, and the next start settles them.
+    #[default]
+    Repair,
+    /// The records are older than the pools: what is missing was removed since, what is unknown was made since.
+    Rebuild,
+}
+
+/// What is in the pools.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// How to read differences.
+    pub mode: Mode,
+    /// The pools that were looked through; the others are taken at the records' word.
+    pub pools: FxHashSet<PoolId>,
+    /// Pools that the space no longer has: files in them are dropped.
+    pub gone: FxHashSet<PoolId>,
+    /// Every backing file, by its numbers.
+    pub found: FxHashMap<(FileId, Generation), Found>,
+}
+
+impl Facts {
+    /// The newest backing file of each file.
+    pub(super) fn by_file(&self) -> FxHashMap<FileId, Generation> {
+        let mut newest: FxHashMap<FileId, Generation> = FxHashMap::default();
+        for &(file, generation) in self.found.keys() {
+            let entry = newest.entry(file).or_insert(generation);
+            *entry = (*entry).max(generation);
+        }
+        newest
+    }
+}
+
+/// The leaf in a locator: all but its last part.
+pub(super) fn leaf(locator: &[u8]) -> &[u8] {
+    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    locator.get(..end).unwrap_or_default()
+}

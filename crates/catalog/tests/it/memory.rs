@@ -1,0 +1,94 @@
+//! A store that is a map: to be damaged at will.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, Weak};
+use std::time::Duration;
+use ullage_kv::{Batch, Cut, Error, Kv, Seq, Visit};
+
+pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Default)]
+pub struct MemoryKv {
+    map: Mutex<Map>,
+    cut: Mutex<Option<Weak<dyn Cut>>>,
+}
+
+impl MemoryKv {
+    pub fn new(map: Map) -> Self {
+        Self { map: Mutex::new(map), cut: Mutex::default() }
+    }
+
+    pub fn dump(&self) -> Map {
+        self.map.lock().unwrap().clone()
+    }
+}
+
+impl Kv for MemoryKv {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.map.lock().unwrap().get(key).cloned())
+    }
+
+    fn scan(&self, prefix: &[u8], from: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
+        let map = self.map.lock().unwrap();
+        let range = map.range(from.max(prefix).to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+        let found: Vec<_> = range.map(|(key, value)| (key.clone(), value.clone())).collect();
+        drop(map);
+        for (key, value) in found {
+            if !visit(&key, &value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn commit(&self, batch: Batch) -> Result<Seq, Error> {
+        let mut map = self.map.lock().unwrap();
+        for change in batch.into_changes() {
+            match change.value {
+                Some(value) => map.insert(change.key, value),
+                None => map.remove(&change.key),
+            };
+        }
+        Ok(Seq(1))
+    }
+
+    fn sync(&self, _: Seq) -> Result<(), Error> {
+        let cut = self.cut.lock().unwrap().as_ref().and_then(Weak::upgrade);
+        if let Some(cut) = cut {
+            cut.cut(&mut |batch| drop(self.commit(batch)));
+        }
+        Ok(())
+    }
+
+    fn write_out(&self, _: Seq) -> Result<Seq, Error> {
+        Ok(Seq(1))
+    }
+
+    fn flushed(&self, _: Seq) {}
+
+    fn flush_failed(&self, _: &std::io::Error) {}
+
+    fn device(&self) -> Option<u64> {
+        None
+    }
+
+    fn newest(&self) -> Seq {
+        Seq(1)
+    }
+
+    fn durable(&self) -> Seq {
+        Seq(1)
+    }
+
+    fn wait_durable(&self, _: Seq, _: Duration) -> bool {
+        true
+    }
+
+    fn set_cut(&self, cut: Weak<dyn Cut>) {
+        *self.cut.lock().unwrap() = Some(cut);
+    }
+}

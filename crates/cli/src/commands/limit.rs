@@ -1,0 +1,138 @@
+//! `ullage limit`.
+
+use crate::output;
+use anyhow::{Context, bail};
+use clap::Args;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::str::FromStr;
+use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, find_mount};
+use ullage_types::{Bytes, ParseBytesError};
+
+/// A size, or `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most(pub Option<u64>);
+
+impl FromStr for Most {
+    type Err = ParseBytesError;
+
+    fn from_str(text: &str) -> Result<Self, ParseBytesError> {
+        if text == "none" { Ok(Self(None)) } else { text.parse::<Bytes>().map(|bytes| Self(Some(bytes.0))) }
+    }
+}
+
+/// A number, or `none`.
+fn count(text: &str) -> Result<Most, String> {
+    if text == "none" {
+        return Ok(Most(None));
+    }
+    text.parse().map(|n| Most(Some(n))).map_err(|_| format!("'{text}' is neither a number nor `none`"))
+}
+
+/// Limit what a user, a directory or the whole space may use, or show the limits.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ullage limit /srv/space                        show all limits
+  ullage limit /srv/space 100G                   the size of the whole space
+  ullage limit /srv/space/projects/x 5G          all below a directory
+  ullage limit /srv/space --user anna 2G         all files of a user, wherever they lie
+  ullage limit /srv/space --user anna --inodes 10000
+  ullage limit /srv/space --user anna none       no limit any more")]
+pub struct Limit {
+    /// A directory in a mounted space; the mount point stands for the whole space.
+    path: PathBuf,
+    /// The most bytes, or `none`.
+    #[arg(value_name = "SIZE")]
+    size: Option<Most>,
+    /// Limit this user (a name or a number) instead of a directory.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The most files of all kinds, or `none`.
+    #[arg(long, value_name = "NUMBER", value_parser = count)]
+    inodes: Option<Most>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Limit {
+    /// Asks and prints.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let (mountpoint, state) = find_mount(&self.path)?;
+        let mut client = super::connect(&state, &mountpoint)?;
+        if self.size.is_none() && self.inodes.is_none() {
+            let uid = self.user.as_deref().map(uid_of).transpose()?;
+            let Answer::Limits { mut limits } = client.ask(&Request::Limits)? else {
+                bail!("the daemon answered another question")
+            };
+            limits.retain(|limit| uid.is_none_or(|uid| limit.subject == LimitSubject::User(uid)));
+            if self.json {
+                output::json(&serde_json::json!({ "limits": limits }))?;
+            } else {
+                print(&limits);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let subject = match &self.user {
+            Some(name) => LimitSubject::User(uid_of(name)?),
+            None => {
+                let meta = self.path.metadata().with_context(|| format!("cannot look at {}", self.path.display()))?;
+                if !meta.is_dir() {
+                    bail!("{} is no directory; limits are on directories and users", self.path.display());
+                }
+                LimitSubject::Directory(meta.ino())
+            }
+        };
+        let change = |most: Option<Most>| match most {
+            None => LimitChange::Keep,
+            Some(Most(None)) => LimitChange::Lift,
+            Some(Most(Some(most))) => LimitChange::Most(most),
+        };
+        let request = Request::SetLimit { subject, bytes: change(self.size), inodes: change(self.inodes) };
+        let Answer::LimitSet { unbound } = client.ask(&request)? else { bail!("the daemon answered another question") };
+        if self.json {
+            output::json(&serde_json::json!({ "unbound": unbound }))?;
+        } else if unbound > 0 {
+            println!("{unbound} files were open for writing: the limit binds them when they are closed");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The number of a user: as the system's own tools find it, wherever users are kept.
+fn uid_of(name: &str) -> anyhow::Result<u32> {
+    if let Ok(uid) = name.parse() {
+        return Ok(uid);
+    }
+    let entry = match Command::new("getent").args(["passwd", "--", name]).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(_) => std::fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?,
+    };
+    let mut users = entry.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = users.find(|fields| fields.first() == Some(&name));
+    found
+        .and_then(|fields| fields.get(2)?.parse().ok())
+        .with_context(|| format!("there is no user '{name}'; give a name that `getent passwd` knows, or a number"))
+}
+
+fn print(limits: &[LimitReport]) {
+    let mut table = output::table(&["USED", "LIMIT", "FILES", "LIMIT", "ON"], &[0, 1, 2, 3]);
+    let none = || "none".to_owned();
+    for limit in limits {
+        let on = match (&limit.subject, &limit.path) {
+            (LimitSubject::User(uid), _) => format!("user {uid}"),
+            (LimitSubject::Directory(_), Some(path)) => path.display().to_string(),
+            (LimitSubject::Directory(ino), None) => format!("directory {ino}"),
+        };
+        table.add_row([
+            limit.used.to_string(),
+            limit.limit.map_or_else(none, |most| most.to_string()),
+            limit.inodes.to_string(),
+            limit.limit_inodes.map_or_else(none, |most| most.to_string()),
+            on,
+        ]);
+    }
+    println!("{table}");
+}

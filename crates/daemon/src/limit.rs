@@ -1,0 +1,110 @@
+//! Limits and free space, asked and set over the control socket.
+
+use crate::messages::{Answer, DfReport, LimitChange, LimitReport, LimitSubject};
+use crate::report::refuse;
+use std::path::{Path, PathBuf};
+use ullage_catalog::{Catalog, Error, Limit, Subject};
+use ullage_fs::Space;
+use ullage_types::{Bytes, Class, FileId, ROOT};
+
+fn may_set(peer: u32) -> bool {
+    peer == 0 || peer == rustix::process::geteuid().as_raw()
+}
+
+fn subject_of(subject: LimitSubject) -> Subject {
+    match subject {
+        LimitSubject::User(uid) => Subject::User(uid),
+        LimitSubject::Directory(ino) => Subject::Directory(FileId(ino)),
+    }
+}
+
+pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inodes: LimitChange, peer: u32) -> Answer {
+    if !may_set(peer) {
+        return refuse("only root and who mounted the space may set limits");
+    }
+    let subject = subject_of(subject);
+    let before = space.catalog().limit(subject).unwrap_or(Limit::NONE);
+    let changed = |change: LimitChange, before: Option<u64>| match change {
+        LimitChange::Keep => before,
+        LimitChange::Lift => None,
+        LimitChange::Most(most) => Some(most),
+    };
+    let limit = Limit { bytes: changed(bytes, before.bytes), inodes: changed(inodes, before.inodes) };
+    match space.set_limit(subject, limit) {
+        Ok(unbound) => Answer::LimitSet { unbound },
+        Err(Error::CrossDomain) => refuse(
+            "a file has names both inside and outside the directory, and a limit cannot part them; \
+             remove one of them first (`find DIRECTORY -type f -links +1` shows them)",
+        ),
+        Err(Error::Invalid) => refuse("the limit is too large; write `none` for no limit"),
+        Err(error) => refuse(error),
+    }
+}
+
+/// Root and who mounted it see all limits, others their own.
+pub(crate) fn list(space: &Space, mountpoint: &Path, peer: u32) -> Answer {
+    let all = match space.catalog().limits() {
+        Ok(all) => all,
+        Err(error) => return refuse(error),
+    };
+    let mut limits = Vec::new();
+    for now in all {
+        let (subject, path) = match now.subject {
+            Subject::User(uid) if uid == peer || may_set(peer) => (LimitSubject::User(uid), None),
+            Subject::Directory(file) if may_set(peer) => {
+                (LimitSubject::Directory(file.0), Some(path_of(space.catalog(), mountpoint, file)))
+            }
+            _ => continue,
+        };
+        limits.push(LimitReport {
+            subject,
+            path,
+            used: now.used.bytes,
+            held: Bytes(now.held),
+            inodes: now.used.inodes,
+            limit: now.limit.bytes.map(Bytes),
+            limit_inodes: now.limit.inodes,
+        });
+    }
+    Answer::Limits { limits }
+}
+
+/// The path of a directory, by the names that its ancestors say they have.
+fn path_of(catalog: &Catalog, mountpoint: &Path, directory: FileId) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let mut names: Vec<Box<[u8]>> = Vec::new();
+    let mut at = directory;
+    while at != ROOT {
+        let Ok(inode) = catalog.get(at) else { break };
+        let record = inode.record();
+        names.push(record.name);
+        at = record.parent;
+    }
+    let mut path = mountpoint.to_owned();
+    path.extend(names.iter().rev().map(|name| std::ffi::OsStr::from_bytes(name)));
+    path
+}
+
+pub(crate) fn df(space: &Space) -> Answer {
+    let (mut total, mut free, mut reserve) = (0u64, 0u64, 0u64);
+    for member in space.pools().members() {
+        let usage = member.pool.usage().unwrap_or_default();
+        total = total.saturating_add(usage.total.0);
+        free = free.saturating_add(usage.free.saturating_sub(member.reserve).0);
+        reserve = reserve.saturating_add(member.reserve.0);
+    }
+    let root = space.catalog().root().totals();
+    let now = root.now();
+    let limit = space.catalog().limit(Subject::Directory(ROOT)).unwrap_or(Limit::NONE);
+    Answer::Df(Box::new(DfReport {
+        total: Bytes(total),
+        free: Bytes(root.room().0.map_or(free, |room| room.min(free))),
+        used: now.actual.0.iter().map(|charge| charge.bytes).sum(),
+        held: Bytes(root.held()),
+        reclaimable: now.actual[Class::Elastic].bytes + now.actual[Class::Transparent].bytes,
+        reserve: Bytes(reserve),
+        size: limit.bytes.map(Bytes),
+        inodes: now.actual.0.iter().map(|charge| charge.inodes).sum(),
+        size_inodes: limit.inodes,
+    }))
+}

@@ -1,0 +1,197 @@
+//! The catalog's copy in the pools: a snapshot, and tails of what changed since, written by a thread of its own
+//! (DESIGN, invariant 6).
+//!
+//! `POOL/.ullage-mirror` holds `space.toml` and generations, each a snapshot `TIME-NONCE.snapshot` and its tails
+//! `TIME-NONCE.1.tail`, `….2.tail` in order. Each file is written under another name, flushed, and renamed, so that one
+//! that is there is whole. The newest two generations are kept. A tail costs what changed; a new snapshot is begun when
+//! the tails together have outgrown the last one, so that all writing stays within a small multiple of what changes.
+
+mod annotate;
+mod files;
+
+pub(crate) use files::{Generation, generations, read_settings};
+
+use crate::{OpenSpace, Result, SpaceSettings};
+use files::Writer;
+use parking_lot::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use ullage_fs::Space;
+use ullage_kv::{Durable, Follow, Seq, Store, Tail};
+
+/// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
+const WAITING_MAX: usize = 32 << 20;
+/// Tails smaller than this together never cause a new snapshot, in bytes.
+const TAILS_MIN: u64 = 1 << 20;
+/// So many tails always do: each is a file to be read.
+const TAILS_MAX: u64 = 512;
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Durable>,
+    bytes: usize,
+    stop: bool,
+}
+
+/// Collects what becomes durable.
+#[derive(Default)]
+struct Inbox {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+impl Follow for Inbox {
+    fn durable(&self, changes: Durable) {
+        let mut state = self.state.lock();
+        state.bytes += changes.bytes();
+        state.waiting.push(changes);
+        if state.bytes > WAITING_MAX {
+            self.bell.notify_one();
+        }
+    }
+}
+
+/// The mirror of an open space.
+pub(crate) struct Mirror {
+    inbox: Arc<Inbox>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Mirror {
+    /// Starts mirroring every so many seconds; none when the settings say 0, or there is no pool to write to.
+    pub(crate) fn start(open: &OpenSpace) -> Result<Option<Self>> {
+        let seconds = open.settings.mirror_seconds;
+        let writer = Writer::new(&open.settings);
+        if seconds == 0 || writer.is_empty() {
+            return Ok(None);
+        }
+        let inbox = Arc::new(Inbox::default());
+        let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
+        open.store.follow(follower);
+        let worker = Worker {
+            inbox: inbox.clone(),
+            store: open.store.clone(),
+            space: Arc::downgrade(&open.space),
+            settings: open.settings.clone(),
+            writer,
+            generation: None,
+            failed: false,
+        };
+        let period = Duration::from_secs(seconds);
+        let thread = std::thread::Builder::new()
+            .name("mirror".into())
+            .spawn(move || worker.run(period))
+            .map_err(crate::error::io_error("start the mirror of", &open.settings.mountpoint))?;
+        Ok(Some(Self { inbox, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Mirrors what is left and ends. Call when the store has become durable for the last time.
+    pub(crate) fn finish(&self) {
+        self.inbox.state.lock().stop = true;
+        self.inbox.bell.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that mirrors the catalog into the pools failed");
+        }
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// The snapshot that tails are being added to.
+struct Current {
+    generation: Generation,
+    /// The last commit in it.
+    upto: Seq,
+    snapshot_bytes: u64,
+    tails: u64,
+    tail_bytes: u64,
+}
+
+struct Worker {
+    inbox: Arc<Inbox>,
+    store: Arc<Store>,
+    space: Weak<Space>,
+    settings: SpaceSettings,
+    writer: Writer,
+    generation: Option<Current>,
+    failed: bool,
+}
+
+impl Worker {
+    fn run(mut self, period: Duration) {
+        let mut due = Instant::now() + period.min(Duration::from_secs(5));
+        loop {
+            let (waiting, stop) = {
+                let mut state = self.inbox.state.lock();
+                while !state.stop && state.bytes <= WAITING_MAX && Instant::now() < due {
+                    self.inbox.bell.wait_until(&mut state, due);
+                }
+                state.bytes = 0;
+                (std::mem::take(&mut state.waiting), state.stop)
+            };
+            due = Instant::now() + period;
+            self.annotate(&waiting);
+            match self.mirror(&waiting, stop) {
+                Ok(()) => self.failed = false,
+                Err(error) => {
+                    // What was waiting is in no tail: only a new snapshot makes up for it.
+                    self.generation = None;
+                    if !std::mem::replace(&mut self.failed, true) {
+                        tracing::warn!("the catalog is not mirrored into the pools: {error}; trying again");
+                    }
+                }
+            }
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Writes what is new: as a tail, or with everything else as a snapshot.
+    fn mirror(&mut self, waiting: &[Durable], last: bool) -> Result<()> {
+        let outgrown = |current: &Current| {
+            current.tails >= TAILS_MAX || current.tail_bytes > current.snapshot_bytes.max(TAILS_MIN)
+        };
+        match self.generation.take().filter(|current| !outgrown(current)) {
+            Some(mut current) => {
+                let mut tail = Tail::default();
+                waiting.iter().filter(|changes| changes.last() > current.upto).for_each(|new| tail.absorb(new));
+                if !tail.is_empty() {
+                    let number = current.tails + 1;
+                    let bytes = self.writer.write(&current.generation.tail(number), &mut |out| tail.write_to(out))?;
+                    current.tails = number;
+                    current.tail_bytes += bytes;
+                }
+                self.generation = Some(current);
+            }
+            // At the end nothing new is begun when nothing changed since the start.
+            None if last && waiting.is_empty() && !self.failed => {}
+            None => {
+                let generation = Generation::new()?;
+                self.writer.write_settings(&self.settings)?;
+                let mut upto = Seq(0);
+                let store = self.store.clone();
+                let bytes = self.writer.write_slowly(&generation.snapshot(), !last, &mut |out| {
+                    upto = store.snapshot_to(out)?;
+                    Ok(())
+                })?;
+                self.writer.keep_newest(&generation);
+                self.generation = Some(Current { generation, upto, snapshot_bytes: bytes, tails: 0, tail_bytes: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    fn annotate(&self, waiting: &[Durable]) {
+        if let Some(space) = self.space.upgrade() {
+            annotate::annotate(&space, waiting);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `ullage rebuild`: a new state from pools alone.
+//!
+//! The newest snapshot that is whole, the tails that follow it, then what the backing files themselves say: a file made since
+//! comes to `lost+found` with its owner, one removed since is dropped, and every length is measured. With no snapshot
+//! left all files come to `lost+found`.
+
+use crate::error::io_error;
+use crate::facts::{Progress, survey};
+use crate::mirror::{Generation, generations, read_settings};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use ullage_catalog::RepairMode;
+use ullage_kv::{EngineKind, Options, Store, Tail};
+use ullage_pool::{Survey, Uuid};
+use ullage_types::PoolId;
+
+/// What a rebuild did.
+#[derive(Clone, Debug, Serialize)]
+pub struct RebuildReport {
+    /// The new state directory.
+    pub state: PathBuf,
+    /// How old the snapshot is that was used, in seconds; none when there was none that is whole.
+    pub snapshot_age_seconds: Option<u64>,
+    /// Pieces of the log that follow it.
+    pub tails: u64,
+    /// Snapshots and tails that were not whole.
+    pub damaged: Vec<String>,
+    /// Files of all kinds in the rebuilt space.
+    pub files: u64,
+    /// Files that are only in `lost+found`.
+    pub adopted: u64,
+    /// Files that were in the snapshot and are in no pool any more.
+    pub dropped: u64,
+    /// What was set right.
+    pub done: Vec<String>,
+    /// What could not be restored.
+    pub lost: Vec<String>,
+}
+
+/// Makes the space that `pools` belong to again in `state`, which must be new, to be mounted at `mountpoint`. Pools that
+/// are gone for good are named in `without`: their files are dropped. Nothing in the pools is changed.
+pub fn rebuild(
+    mountpoint: &Path,
+    state: &State,
+    pools: Vec<PoolSettings>,
+    without: &[String],
+    progress: &mut Progress<'_>,
+) -> Result<RebuildReport> {
+    if state.settings_path().exists() || state.catalog_path().exists() {
+        return Err(Error::Refused(format!(
+            "{} holds a space already; give a directory that does not exist yet with --state",
+            state.dir().display()
+        )));
+    }
+    let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
+    let dir = state.dir().join("catalog.rebuilding");
+    let paths: Vec<&Path> =
+        settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(|pool| pool.path.as_path()).collect();
+    let mut damaged = Vec::new();
+    let (store, generation, tails) = restore(&dir, &paths, &mut damaged, progress)?;
+    let (mut facts, _locked) = survey(&settings.pools, uuid, progress)?;
+    facts.mode = RepairMode::Rebuild;
+    facts.gone = gone;
+    progress("records", 0);
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let repaired = ullage_catalog::repair(&store, &facts, owner, ullage_fs::now())?;
+    let report = ullage_catalog::verify(&store)?;
+    store.close()?;
+    if let Some(finding) = report.findings.first() {
+        return Err(Error::Refused(format!("the rebuilt catalog would not be clean: {}", finding.0)));
+    }
+    fs::rename(&dir, state.catalog_path()).map_err(io_error("rename", &dir))?;
+    let open = fs::Permissions::from_mode(0o711);
+    fs::set_permissions(state.dir(), open).map_err(io_error("open up", state.dir()))?;
+    // Last: with it the space is there.
+    state.store(&settings)?;
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    Ok(RebuildReport {
+        state: state.dir().to_owned(),
+        snapshot_age_seconds: generation.map(|generation| now.saturating_sub(generation.seconds())),
+        tails,
+        damaged,
+        files: report.files,
+        adopted: repaired.adopted,
+        dropped: repaired.dropped,
+        done: repaired.done,
+        lost: repaired.lost,
+    })
+}
+
+type Settled = (SpaceSettings, rustc_hash::FxHashSet<PoolId>, Uuid);
+
+/// The settings of the space from what the pools say: their numbers as before, their names and paths as given.
+fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String]) -> Result<Settled> {
+    let mut given = Vec::new();
+    let mut space: Option<Uuid> = None;
+    for pool in pools {
+        // Not kept: this is only who they are.
+        let survey =
+            Survey::open(&pool.path, space, None).map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
+        space = Some(survey.space());
+        given.push((pool, survey.pool().to_string()));
+    }
+    let space = space.ok_or_else(|| Error::Refused("name every pool of the space with --pool NAME=PATH".into()))?;
+    let mut newest: Option<(Option<Generation>, SpaceSettings)> = None;
+    for (pool, _) in &given {
+        let Some(settings) = read_settings(&pool.path).filter(|settings| settings.uuid == space.to_string()) else {
+            continue;
+        };
+        let begun = generations(&pool.path).1.into_iter().next();
+        if newest.as_ref().is_none_or(|(other, _)| *other < begun) {
+            newest = Some((begun, settings));
+        }
+    }
+    let fresh: Vec<PoolSettings> = given.iter().map(|(pool, _)| pool.clone()).collect();
+    let spread = newest.as_ref().map_or_else(|| "most-free".to_owned(), |(_, settings)| settings.spread.clone());
+    // Refuses what collides; gives numbers in order, which stand where nobody knows better.
+    let mut settings = SpaceSettings::new(mountpoint, fresh, spread)?;
+    settings.uuid = space.to_string();
+    let mut gone = rustc_hash::FxHashSet::default();
+    let known = newest.map(|(_, settings)| settings);
+    for (pool, (_, uuid)) in settings.pools.iter_mut().zip(&given) {
+        pool.uuid = Some(uuid.clone());
+        if let Some(before) = known.iter().flat_map(|known| &known.pools).find(|p| p.uuid.as_deref() == Some(uuid)) {
+            pool.id = before.id;
+            pool.layout = before.layout;
+            if pool.reserve_bytes.0 == 0 {
+                pool.reserve_bytes = before.reserve_bytes;
+            }
+        }
+    }
+    if let Some(known) = known {
+        settings.mirror_seconds = known.mirror_seconds;
+        let here = |uuid: &Option<String>| given.iter().any(|(_, own)| Some(own) == uuid.as_ref());
+        for missing in known.pools.iter().filter(|pool| pool.kind == Kind::Dir && !here(&pool.uuid)) {
+            if !without.contains(&missing.name) {
+                return Err(Error::Refused(format!(
+                    "the space has a pool '{0}' too, last at {1}: name it with --pool {0}=PATH, or give up the files in it \
+                     with --without {0}",
+                    missing.name,
+                    missing.path.display()
+                )));
+            }
+            gone.insert(PoolId(missing.id));
+        }
+    }
+    let mut ids: Vec<u16> = settings.pools.iter().map(|pool| pool.id).collect();
+    ids.sort_unstable();
+    if ids.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Error::Refused("one of the pools was named twice, or is no pool that the space knew".into()));
+    }
+    Ok((settings, gone, space))
+}
+
+/// A store with the newest whole snapshot and what follows it, or an empty one.
+fn restore(
+    dir: &Path,
+    pools: &[&Path],
+    damaged: &mut Vec<String>,
+    progress: &mut Progress<'_>,
+) -> Result<(Store, Option<Generation>, u64)> {
+    let mut all: Vec<Generation> = pools.iter().flat_map(|pool| generations(pool).1).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all.dedup();
+    for generation in all {
+        for pool in pools {
+            let path = generations(pool).0.join(generation.snapshot());
+            let Ok(file) = File::open(&path) else { continue };
+            progress("snapshot", 0);
+            let store = empty_store(dir)?;
+            match store.restore_from(&mut BufReader::new(file)) {
+                Ok(_) => {
+                    let tails = follow(&store, &generation, pools, damaged)?;
+                    return Ok((store, Some(generation), tails));
+                }
+                Err(error) => damaged.push(format!("{}: {error}", path.display())),
+            }
+        }
+    }
+    Ok((empty_store(dir)?, None, 0))
+}
+
+/// Applies the tails of a generation in order, each from the first pool that has it whole; gives how many.
+fn follow(store: &Store, generation: &Generation, pools: &[&Path], damaged: &mut Vec<String>) -> Result<u64> {
+    for number in 1.. {
+        let whole = pools.iter().find_map(|pool| {
+            let path = generations(pool).0.join(generation.tail(number));
+            let file = File::open(&path).ok()?;
+            Tail::read_from(&mut BufReader::new(file))
+                .map_err(|error| damaged.push(format!("{}: {error}", path.display())))
+                .ok()
+        });
+        match whole {
+            Some(tail) => store.apply_tail(tail)?,
+            None => return Ok(number - 1),
+        }
+    }
+    Ok(0)
+}
+
+fn empty_store(dir: &Path) -> Result<Store> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).map_err(io_error("remove what an earlier rebuild left in", dir))?;
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))?;
+    let options = Options { interval: None, ..Options::default() };
+    Ok(Store::open(dir, EngineKind::Fjall, options)?)
+}

@@ -1,0 +1,398 @@
+//! Headroom: what a write may take is held in the ledger before it is made, so that no limit is ever passed; what it did
+//! not take is given back when the file is measured (DESIGN, "Exact limits on a data path we don't see").
+//!
+//! Files that a limit bounds are opened so that every write comes here. Each holds some room in advance, so that a write
+//! costs no more than two additions while there is plenty. Who finds no room waits until no write is under way, takes
+//! back all that is held in advance, and counts the holes it would fill.
+
+use crate::holes::Holes;
+use crate::node::Node;
+use crate::open_file::OpenFile;
+use crate::{Errno, Outcome, Space};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::sync::Arc;
+use ullage_catalog::{Error, Inode, Limit, Subject};
+use ullage_policy::headroom::{Counting, ask};
+use ullage_types::{FileId, Kind, PoolId};
+
+/// The most that one write asks for near a limit.
+const PIECE: u64 = 64 << 20;
+
+/// What is held for an open file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Grant {
+    /// In the ledger.
+    pub held: u64,
+    /// Of it, what no write since the last measurement may have taken.
+    unspent: u64,
+    /// Of it, what writes under way may still take.
+    under_way: u64,
+}
+
+impl Grant {
+    /// What a measurement lets go of.
+    pub(crate) fn excess(&self) -> u64 {
+        self.held - self.under_way
+    }
+}
+
+/// State of the headroom of a space.
+#[derive(Default)]
+pub(crate) struct Headroom {
+    /// Held shared while a file is opened in the mode that suits its limits, exclusively while limits, or the place of open
+    /// files under them, change.
+    pub modes: RwLock<()>,
+    /// Held shared by every write, exclusively by who found no room.
+    flow: RwLock<()>,
+    /// Files that hold something.
+    holders: Mutex<FxHashMap<FileId, Arc<Node>>>,
+    /// What is held in pools that have a reserve.
+    in_pools: Mutex<FxHashMap<PoolId, u64>>,
+}
+
+/// What a pool's file system does with blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Below {
+    /// Blocks are counted only when they are written to the disk, or more of them than were asked for: they are allocated
+    /// before the write, so that what is measured afterwards is all.
+    pub late: bool,
+}
+
+impl Below {
+    pub(crate) fn new(fs_type: Option<&str>) -> Self {
+        Self { late: !matches!(fs_type, Some("tmpfs" | "btrfs")) }
+    }
+}
+
+/// A range of a backing file that is about to be written.
+pub(crate) struct Range<'a> {
+    pub node: &'a Arc<Node>,
+    pub file: &'a File,
+    pub offset: u64,
+    pub length: u64,
+    /// All of it or nothing.
+    pub whole: bool,
+}
+
+impl Space {
+    /// Whether some limit bounds a file: every write to it must come to the server.
+    pub(crate) fn is_bounded(&self, inode: &Inode) -> Outcome<bool> {
+        let (uid, parent, pool) = {
+            let state = inode.lock();
+            let pool = state.record.backing.as_ref().map(|place| place.pool);
+            (state.record.uid, state.record.parent, pool)
+        };
+        if pool.is_some_and(|pool| self.pools.reserve(pool) > 0) {
+            return Ok(true);
+        }
+        Ok(self.catalog.has_limits() && self.catalog.is_bounded(uid, &self.catalog.get(parent)?))
+    }
+
+    /// Writes to a range with `write(offset, length)`, which gives back how much it wrote, as far as the limits let it.
+    /// EDQUOT, or ENOSPC for the limit of a directory or the reserve of a pool, when that is nothing.
+    pub(crate) fn write_within(&self, range: &Range<'_>, write: impl Fn(u64, u64) -> Outcome<u64>) -> Outcome<u64> {
+        let pool = range.node.open.lock().backing.as_ref().map(|backing| backing.pool).ok_or(Errno::EBADF)?;
+        let flow = self.headroom.flow.read();
+        if !self.catalog.has_limits() && self.pools.reserve(pool) == 0 {
+            return write(range.offset, range.length);
+        }
+        let below = self.pools.below(pool);
+        let counting = Counting { block: block_of(range.file)?, map: below.late };
+        let need = counting.worst(range.offset, range.length);
+        match self.take(range.node, pool, need, true) {
+            Ok(()) => {
+                if below.late {
+                    allocate(range.file, range.offset, range.length, counting.block);
+                }
+                let outcome = write(range.offset, range.length);
+                range.node.open.lock().grant.under_way -= need;
+                outcome
+            }
+            Err(Errno::EDQUOT | Errno::ENOSPC) => {
+                drop(flow);
+                let _alone = self.headroom.flow.write();
+                self.return_held();
+                self.write_alone(range, pool, counting, write)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// As [`Space::write_within`] while nobody else writes and nothing is held: hole by hole, to the last block.
+    fn write_alone(
+        &self,
+        range: &Range<'_>,
+        pool: PoolId,
+        counting: Counting,
+        write: impl Fn(u64, u64) -> Outcome<u64>,
+    ) -> Outcome<u64> {
+        let (end, mut at) = (range.offset.saturating_add(range.length), range.offset);
+        let refused = |at: u64, error: Errno| if at > range.offset { Ok(at - range.offset) } else { Err(error) };
+        while at < end {
+            let most = if range.whole { end } else { end.min(at.saturating_add(PIECE)) };
+            let holes = Holes::of(range.file, at..most, counting.block)?;
+            let room = self.room_of(range.node, pool)?;
+            let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
+            if let Err(error) = self.take(range.node, pool, need, false) {
+                return refused(at, error);
+            }
+            if counting.map && need > 0 {
+                allocate(range.file, at, upto - at, counting.block);
+            }
+            let outcome = write(at, upto - at);
+            let mut open = range.node.open.lock();
+            open.grant.under_way -= need;
+            self.record_measure(range.node, &mut open)?;
+            match outcome {
+                Ok(count) => {
+                    at += count;
+                    if at < upto {
+                        return Ok(at - range.offset);
+                    }
+                }
+                Err(error) => return refused(at, error),
+            }
+        }
+        Ok(at - range.offset)
+    }
+
+    /// Sets `need` aside for a write: of what the file holds, or else of what is asked for now, some more than that with
+    /// `ahead`.
+    fn take(&self, node: &Arc<Node>, pool: PoolId, need: u64, ahead: bool) -> Outcome<()> {
+        let mut open = node.open.lock();
+        if open.grant.unspent < need {
+            // What the writes so far did not take is let go of first.
+            self.record_measure(node, &mut open)?;
+            let more = if ahead { ask(need, self.room_of_locked(&node.inode, pool)?) } else { need };
+            let held = match self.hold(&node.inode, pool, more) {
+                Err(Errno::EDQUOT | Errno::ENOSPC) if more > need => self.hold(&node.inode, pool, need).map(|()| need),
+                outcome => outcome.map(|()| more),
+            }?;
+            open.grant.held += held;
+            open.grant.unspent = held;
+            if held > 0 {
+                self.headroom.holders.lock().insert(node.inode.id, node.clone());
+            }
+        }
+        open.grant.unspent -= need;
+        open.grant.under_way += need;
+        Ok(())
+    }
+
+    fn hold(&self, inode: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let reserve = self.pools.reserve(pool);
+        if reserve > 0 {
+            let mut in_pools = self.headroom.in_pools.lock();
+            // Asked under the lock: what was let go of before is in use by now.
+            let free = self.pools.get(pool)?.usage()?.free.0;
+            let held = in_pools.entry(pool).or_default();
+            if free < reserve.saturating_add(*held).saturating_add(bytes) {
+                return Err(Errno::ENOSPC);
+            }
+            *held += bytes;
+        }
+        self.catalog.hold(inode, bytes).map_err(|error| {
+            self.let_go_in_pool(pool, bytes);
+            error.into()
+        })
+    }
+
+    fn let_go_in_pool(&self, pool: PoolId, bytes: u64) {
+        if let Some(held) = self.headroom.in_pools.lock().get_mut(&pool) {
+            *held = held.saturating_sub(bytes);
+        }
+    }
+
+    /// A file was measured, and what it held beyond writes under way was let go of in the ledger.
+    pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, released: u64) {
+        if released > 0
+            && let Some(backing) = &open.backing
+        {
+            self.let_go_in_pool(backing.pool, released);
+        }
+        open.grant.held -= released;
+        open.grant.unspent = 0;
+        if open.grant.held == 0 && released > 0 {
+            self.headroom.holders.lock().remove(&file);
+        }
+    }
+
+    /// Bytes that a file may still grow by; none without a limit.
+    fn room_of(&self, node: &Arc<Node>, pool: PoolId) -> Outcome<Option<u64>> {
+        self.room_of_locked(&node.inode, pool)
+    }
+
+    fn room_of_locked(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
+        let (uid, parent) = {
+            let state = inode.lock();
+            (state.record.uid, state.record.parent)
+        };
+        let limits =
+            if self.catalog.has_limits() { self.catalog.room(Some(uid), &self.catalog.get(parent)?).0 } else { None };
+        let reserve = self.pools.reserve(pool);
+        if reserve == 0 {
+            return Ok(limits);
+        }
+        let held = self.headroom.in_pools.lock().get(&pool).copied().unwrap_or(0);
+        let left = self.pools.get(pool)?.usage()?.free.0.saturating_sub(reserve.saturating_add(held));
+        Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
+    }
+
+    /// Measures every file that holds something, and gives back what no write needs.
+    fn return_held(&self) {
+        let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
+        for node in holders {
+            let mut open = node.open.lock();
+            if let Err(error) = self.record_measure(&node, &mut open) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+        }
+    }
+
+    /// Runs an operation that asks the limits; when they refuse it, once more after all that is only held was given back.
+    pub(crate) fn asked<T>(&self, work: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        match work() {
+            Err(Error::OverUserLimit | Error::OverDirectoryLimit) if !self.headroom.holders.lock().is_empty() => {
+                let _alone = self.headroom.flow.write();
+                self.return_held();
+                work()
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether something may write to a file without being seen here: it was opened before a limit bounded it.
+    fn is_unseen(&self, node: &Arc<Node>) -> bool {
+        let mut open = node.open.lock();
+        let (handles, writers) = (open.handles, open.writers);
+        match &open.backing {
+            Some(backing) if backing.registered.is_some() && backing.written => {}
+            _ => return false,
+        }
+        // Without handles, a mapping may be left.
+        writers > 0 || handles > 0 || !self.is_settled(&mut open)
+    }
+
+    /// The same for a file or all below a directory, looked at again for a moment: the end of a handle may be on its way.
+    pub(crate) fn stays_unseen(&self, inode: &Arc<Inode>) -> bool {
+        const TRIES: u32 = 20;
+        (0..TRIES).all(|_| {
+            let unseen = self.holds_unseen(inode);
+            if unseen {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            unseen
+        })
+    }
+
+    /// Whether a file, or one below a directory, may be written to without being seen here.
+    fn holds_unseen(&self, inode: &Arc<Inode>) -> bool {
+        if inode.kind == Kind::Regular {
+            return self.nodes.find(inode.id).is_some_and(|node| self.is_unseen(&node));
+        }
+        inode.is_directory() && self.nodes.all().iter().any(|node| self.lies_below(node, inode) && self.is_unseen(node))
+    }
+
+    fn lies_below(&self, node: &Arc<Node>, directory: &Arc<Inode>) -> bool {
+        if node.inode.kind != Kind::Regular {
+            return false;
+        }
+        let parent = node.inode.lock().record.parent;
+        self.catalog.get(parent).is_ok_and(|parent| self.catalog.is_below(&parent, directory))
+    }
+
+    /// EXDEV when a move would bring a file under a limit that something still writes to unseen; programs then copy it.
+    pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
+        if self.catalog.differ_in_limits(from, to) && self.stays_unseen(file) { Err(Errno::EXDEV) } else { Ok(()) }
+    }
+
+    /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many
+    /// open files it bounds only once they are closed: what was written to in the kernel goes on being so.
+    pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, Error> {
+        let _modes = self.headroom.modes.write();
+        let _alone = self.headroom.flow.write();
+        let open = self.nodes.all();
+        for node in &open {
+            let mut open = node.open.lock();
+            if let Err(error) = self.record_measure(node, &mut open) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+        }
+        self.catalog.set_limit(subject, limit)?;
+        self.catalog.sync()?;
+        let bound = |node: &&Arc<Node>| match subject {
+            Subject::User(uid) => node.inode.lock().record.uid == uid,
+            Subject::Directory(file) => self.catalog.get(file).is_ok_and(|directory| self.lies_below(node, &directory)),
+        };
+        Ok(open.iter().filter(bound).filter(|node| self.is_unseen(node)).count() as u64)
+    }
+}
+
+/// How far a write goes and what it needs for that: to the end of the range where all of it fits into `room`.
+fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: Option<u64>, whole: bool) -> (u64, u64) {
+    let cost = |bytes: u64| bytes + counting.map_growth(bytes / counting.block, holes.extents);
+    let all = cost(holes.bytes());
+    if whole || all == 0 || room.is_none_or(|room| all <= room) {
+        return (range.end, all);
+    }
+    let first = &holes.holes[0];
+    if first.start > range.start {
+        return (first.start.min(range.end), 0);
+    }
+    let blocks = (first.end - first.start) / counting.block;
+    // Where nothing fits a block is asked for all the same, so that the limit says which one it is.
+    let fits = counting.fitting(blocks, holes.extents, room.unwrap_or(u64::MAX)).max(1) * counting.block;
+    ((first.start + fits).min(range.end), cost(fits))
+}
+
+/// Gives a range its blocks, where the file system can. A failure shows in the write itself.
+fn allocate(file: &File, offset: u64, length: u64, block: u64) {
+    let start = offset / block * block;
+    let end = offset.saturating_add(length).div_ceil(block).saturating_mul(block);
+    if let Err(error) = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start) {
+        tracing::debug!("blocks are not allocated ahead: {error}");
+    }
+}
+
+/// The size of a file's blocks.
+pub(crate) fn block_of(file: &File) -> Outcome<u64> {
+    Ok((rustix::fs::fstat(file)?.st_blksize as u64).clamp(512, 1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Counting = Counting { block: 4096, map: false };
+
+    fn holes(holes: &[std::ops::Range<u64>]) -> Holes {
+        Holes { holes: holes.to_vec(), extents: 0, guessed: false }
+    }
+
+    #[test]
+    fn a_write_goes_as_far_as_there_is_room() {
+        let two = holes(&[4096..8192, 12288..20480]);
+        assert_eq!(piece(&two, 0..20480, PLAIN, None, false), (20480, 12288));
+        assert_eq!(piece(&two, 0..20480, PLAIN, Some(12288), false), (20480, 12288));
+        // First what needs nothing, then what fits.
+        assert_eq!(piece(&two, 0..20480, PLAIN, Some(4096), false), (4096, 0));
+        assert_eq!(piece(&two, 4096..20480, PLAIN, Some(4096), false), (8192, 4096));
+        let last = holes(&[12288..20480]);
+        assert_eq!(piece(&last, 12288..20480, PLAIN, Some(4096), false), (16384, 4096));
+        assert_eq!(piece(&last, 12288..20480, PLAIN, Some(0), false), (16384, 4096));
+        assert_eq!(piece(&last, 12288..20480, PLAIN, Some(4096), true), (20480, 8192));
+        assert_eq!(piece(&holes(&[]), 5..9, PLAIN, Some(0), false), (9, 0));
+    }
+
+    #[test]
+    fn a_piece_inside_a_block_goes_on() {
+        let one = holes(&[0..4096]);
+        assert_eq!(piece(&one, 100..200, PLAIN, Some(4096), false), (200, 4096));
+    }
+}

@@ -1,0 +1,106 @@
+//! Which parts of a backing file's range have no blocks yet.
+
+use crate::{Outcome, sys};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::ops::Range;
+
+/// The holes of a range, and what the file is made of.
+#[derive(Debug, Default)]
+pub(crate) struct Holes {
+    /// In order, whole blocks.
+    pub holes: Vec<Range<u64>>,
+    /// How many extents the whole file has; many where that is not known.
+    pub extents: u64,
+    /// Allocated space that was never written counts as hole, since the file system does not tell it apart.
+    pub guessed: bool,
+}
+
+impl Holes {
+    /// Looks for holes in the blocks that `range` touches.
+    pub(crate) fn of(file: &File, range: Range<u64>, block: u64) -> Outcome<Self> {
+        let whole = range.start / block * block..range.end.div_ceil(block).saturating_mul(block);
+        match sys::extents(file, 0..u64::MAX >> 1) {
+            Ok(extents) => {
+                let allocated = extents.iter().map(|&(at, length)| at..at + length);
+                Ok(Self { holes: between(whole, allocated, block), extents: extents.len() as u64, guessed: false })
+            }
+            Err(_) => {
+                let data = data_in(file, whole.clone())?;
+                Ok(Self { holes: between(whole, data.into_iter(), block), extents: u64::MAX, guessed: true })
+            }
+        }
+    }
+
+    /// Bytes without blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.holes.iter().map(|hole| hole.end - hole.start).sum()
+    }
+}
+
+/// What of `whole` lies in none of the pieces, which are in order.
+fn between(whole: Range<u64>, pieces: impl Iterator<Item = Range<u64>>, block: u64) -> Vec<Range<u64>> {
+    let mut holes = Vec::new();
+    let mut at = whole.start;
+    for piece in pieces {
+        // An extent may end within a block, which then is allocated.
+        let piece = piece.start / block * block..piece.end.div_ceil(block) * block;
+        if piece.end <= at {
+            continue;
+        }
+        if piece.start >= whole.end {
+            break;
+        }
+        if piece.start > at {
+            holes.push(at..piece.start);
+        }
+        at = piece.end;
+    }
+    if at < whole.end {
+        holes.push(at..whole.end);
+    }
+    holes
+}
+
+fn data_in(file: &File, whole: Range<u64>) -> Outcome<Vec<Range<u64>>> {
+    let mut pieces = Vec::new();
+    let mut at = whole.start;
+    while at < whole.end {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        let end = seek(file, SeekFrom::Hole(start))?;
+        pieces.push(start..end);
+        at = end;
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_lie_between_the_pieces() {
+        let pieces = [0..10, 4096..4097, 16384..20480];
+        assert_eq!(between(0..32768, pieces.into_iter(), 4096), [8192..16384, 20480..32768]);
+        assert_eq!(between(4096..8192, std::iter::once(0..10_000), 4096), []);
+        assert_eq!(between(0..4096, std::iter::empty(), 4096), vec![0..4096]);
+    }
+
+    #[test]
+    fn a_sparse_file_has_its_holes_and_a_full_one_none() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.write_all_at(&[1; 4096], 8192).unwrap();
+        file.set_len(40960).unwrap();
+        let holes = Holes::of(&file, 1..40000, 4096).unwrap();
+        assert_eq!(holes.holes, [0..8192, 12288..40960]);
+        assert_eq!(holes.bytes(), 8192 + 28672);
+        file.write_all_at(&[1; 40960], 0).unwrap();
+        assert_eq!(Holes::of(&file, 0..40960, 4096).unwrap().bytes(), 0);
+    }
+}

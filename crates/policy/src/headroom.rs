@@ -1,0 +1,110 @@
+//! How much room a write may need at worst, and how much to hold for a file in advance (DESIGN, "Headroom").
+
+/// The most that is held for a file beyond what its next write needs, in bytes.
+pub const CHUNK: u64 = 4 << 20;
+
+/// A file holds at most this part of the room that is left, so that the others find some too.
+const SHARE: u64 = 16;
+
+/// Extents that every file system keeps in the inode itself.
+const IN_INODE: u64 = 4;
+
+/// What the file system below counts among a file's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// Size of a block.
+    pub block: u64,
+    /// Whether the blocks of the map of extents are counted too (ext4, xfs).
+    pub map: bool,
+}
+
+impl Counting {
+    /// Bytes of the blocks that a range touches.
+    pub fn span(&self, offset: u64, length: u64) -> u64 {
+        if length == 0 {
+            return 0;
+        }
+        let first = offset / self.block;
+        let last = offset.saturating_add(length - 1) / self.block;
+        (last - first + 1).saturating_mul(self.block)
+    }
+
+    /// Bytes that the map may grow by when so many blocks are added to a file of so many extents: each block may be an
+    /// extent of its own, written in parts, and a map's block may be no fuller than a tenth.
+    pub fn map_growth(&self, blocks: u64, extents: u64) -> u64 {
+        if !self.map || blocks == 0 || extents.saturating_add(blocks.saturating_mul(2)) <= IN_INODE {
+            return 0;
+        }
+        (blocks / 32 + 8).saturating_mul(self.block)
+    }
+
+    /// What a write to this range takes at most, whatever the file looks like.
+    pub fn worst(&self, offset: u64, length: u64) -> u64 {
+        let span = self.span(offset, length);
+        span.saturating_add(self.map_growth(span / self.block, u64::MAX))
+    }
+
+    /// How many of `blocks` fit into so much room, in a file of so many extents.
+    pub fn fitting(&self, blocks: u64, extents: u64, room: u64) -> u64 {
+        let fits = |n: u64| n.saturating_mul(self.block).saturating_add(self.map_growth(n, extents)) <= room;
+        if fits(blocks) {
+            return blocks;
+        }
+        let (mut low, mut high) = (0, blocks);
+        // Growth by one block more is never less: the boundary is found by halving.
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+/// How much to ask for when `need` is needed and so much is left (none: no limit).
+pub fn ask(need: u64, room: Option<u64>) -> u64 {
+    need.max(room.map_or(CHUNK, |room| CHUNK.min(room / SHARE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN: Counting = Counting { block: 4096, map: false };
+    const MAPPED: Counting = Counting { block: 4096, map: true };
+
+    #[test]
+    fn a_range_touches_every_block_it_begins_or_ends_in() {
+        assert_eq!(PLAIN.span(0, 0), 0);
+        assert_eq!(PLAIN.span(0, 1), 4096);
+        assert_eq!(PLAIN.span(4095, 2), 8192);
+        assert_eq!(PLAIN.span(4096, 4096), 4096);
+        assert_eq!(PLAIN.worst(1, 4096), 8192);
+        assert!(MAPPED.worst(0, 1) > PLAIN.worst(0, 1));
+    }
+
+    #[test]
+    fn the_last_block_of_a_plain_file_is_not_refused() {
+        assert_eq!(PLAIN.fitting(100, 1000, 4096), 1);
+        assert_eq!(MAPPED.fitting(100, 0, 4096), 1);
+        assert_eq!(MAPPED.fitting(100, 2, 4096), 1);
+        assert_eq!(MAPPED.fitting(100, 1000, 4096), 0);
+        assert_eq!(PLAIN.fitting(100, 0, 4095), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_fits_and_one_more_does_not(blocks in 1u64..100_000, extents in 0u64..2000, room in 0u64..1 << 28, map: bool) {
+            let counting = Counting { block: 4096, map };
+            let n = counting.fitting(blocks, extents, room);
+            let cost = |n: u64| n * 4096 + counting.map_growth(n, extents);
+            prop_assert!(n <= blocks && cost(n) <= room);
+            prop_assert!(n == blocks || cost(n + 1) > room);
+        }
+
+        #[test]
+        fn at_least_the_need_is_asked_for(need in 0u64..1 << 40, room in proptest::option::of(0u64..1 << 40)) {
+            prop_assert!(ask(need, room) >= need);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A pool as it lies there, without using it: for checking a space that is down and for rebuilding its catalog.
+
+use super::config::Uuid;
+use super::marker::{self, Claim};
+use super::record::{self, Annotation, Record};
+use super::{leaf, name};
+use crate::{Error, Locator};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use ullage_types::{FileId, Generation, Timestamp};
+
+/// One backing file.
+#[derive(Clone, Debug)]
+pub struct Surveyed {
+    /// Where it is.
+    pub locator: Locator,
+    /// The binding that its name and its attribute agree on; none while it was being used again when a crash came.
+    pub numbers: Option<(FileId, Generation)>,
+    /// Class and owner, where they were recorded.
+    pub annotation: Option<Annotation>,
+    /// Length in bytes.
+    pub size: u64,
+    /// Allocated 512-byte blocks.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last modification.
+    pub mtime: Timestamp,
+    /// Last change.
+    pub ctime: Timestamp,
+}
+
+/// A pool's directory, locked so that nobody uses it meanwhile.
+pub struct Survey {
+    claim: Claim,
+    path: PathBuf,
+    space: Uuid,
+}
+
+impl Survey {
+    /// Locks the pool in this directory: that of `space` and called `pool`, where they are given. A directory that is no
+    /// pool is refused.
+    pub fn open(path: &Path, space: Option<Uuid>, pool: Option<Uuid>) -> Result<Self, Error> {
+        let (own_space, own_pool) = marker::identity(path)?;
+        let space = space.unwrap_or(own_space);
+        let claim = marker::claim(path, space, Some(pool.unwrap_or(own_pool)))?;
+        Ok(Self { claim, path: path.to_owned(), space })
+    }
+
+    /// The space that the pool belongs to.
+    pub fn space(&self) -> Uuid {
+        self.space
+    }
+
+    /// Which pool it is.
+    pub fn pool(&self) -> Uuid {
+        self.claim.pool
+    }
+
+    /// Visits every backing file, those in quarantine excepted: they belong to nobody any more.
+    pub fn visit(&self, visit: &mut dyn FnMut(Surveyed)) -> Result<(), Error> {
+        let mut todo = vec![String::new()];
+        while let Some(path) = todo.pop() {
+            let fail = |errno| Error::io("look through", self.path.join(&path))(errno);
+            let dir = if path.is_empty() {
+                self.claim.root.try_clone().map_err(Error::io("open", &self.path))?
+            } else {
+                leaf::open_directory(&self.claim.root, &path).map_err(fail)?
+            };
+            for entry in Dir::read_from(&dir).map_err(fail)? {
+                let entry = entry.map_err(fail)?;
+                let Ok(name) = entry.file_name().to_str() else { continue };
+                let reserved = path.is_empty() && matches!(name, "quarantine" | "lost+found");
+                if name.starts_with('.') || reserved {
+                    continue;
+                }
+                match entry.file_type() {
+                    FileType::Directory => {
+                        todo.push(if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") });
+                    }
+                    FileType::RegularFile | FileType::Unknown if !path.is_empty() => {
+                        if let Some(found) = self.look(&dir, &path, name).map_err(fail)? {
+                            visit(found);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<Option<Surveyed>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::LOOP) => return Ok(None),
+            other => other?,
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let named = name::parse(name);
+        let mut bytes = [0u8; record::LENGTH + 1];
+        let (numbers, annotation) = match rustix::fs::fgetxattr(&file, record::NAME, &mut bytes[..]) {
+            Ok(length) => {
+                let record = bytes.get(..length).and_then(Record::decode);
+                let record = record.filter(|record| self.space.0.starts_with(&record.space));
+                let agree = record.filter(|record| named == Some((record.file, record.generation)));
+                (agree.and(named), agree.and_then(|record| record.annotation))
+            }
+            // No attributes here: the name is all there is.
+            Err(Errno::NOTSUP) => (named, None),
+            Err(Errno::NODATA | Errno::RANGE) => (None, None),
+            Err(errno) => return Err(errno),
+        };
+        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        Ok(Some(Surveyed {
+            locator: name::locator(leaf, name),
+            numbers,
+            annotation,
+            size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        }))
+    }
+}

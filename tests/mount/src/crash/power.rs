@@ -1,0 +1,168 @@
+//! One power cut: images of the disks, frozen at one moment under load, mounted as copies.
+//!
+//! The images lie on a file system that can copy a file in an instant (reflink), so that a copy is what a disk held at one
+//! moment, with the order of all writes kept. Catalog and pool may be on two disks that lose power one after the other.
+//! Promises are held still while the images are frozen: whatever was promised before must be there.
+
+use super::round::newcomers;
+use super::verify::verify_cut;
+use super::workload::{Load, Worker, directories};
+use crate::ground::Ground;
+use crate::run::program;
+use crate::space::Space;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use ullage_posix_tests::random::Random;
+
+/// File system of the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// With a journal.
+    Ext4,
+    /// Always has one.
+    Xfs,
+}
+
+/// One disk: its image, and where that is mounted.
+#[derive(Debug)]
+struct Disk {
+    image: PathBuf,
+    mounted: PathBuf,
+}
+
+/// A space on one or two disks that can be frozen.
+#[derive(Debug)]
+pub struct Machine {
+    /// The space, up.
+    pub space: Space,
+    disks: Vec<Disk>,
+    kind: Kind,
+}
+
+impl Machine {
+    /// A new machine with catalog and pool on one disk, or on two.
+    pub fn new(kind: Kind, two: bool, flags: &[&str]) -> Self {
+        let mut ground = Ground::new();
+        let outer = ground.image("outer", 4096, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop");
+        let mut disks = Vec::new();
+        for name in if two { &["one", "two"][..] } else { &["one"] } {
+            let image = outer.join(name);
+            File::create(&image).and_then(|file| file.set_len(512 << 20)).expect("an image can be made");
+            match kind {
+                Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", image.to_str().expect("it is text")]).ok(),
+                Kind::Xfs => program("mkfs.xfs", ["-q", image.to_str().expect("it is text")]).ok(),
+            };
+            let mounted = ground.mount_image(name, &image);
+            disks.push(Disk { image, mounted });
+        }
+        let mut space = Space::on(ground, &disks[disks.len() - 1].mounted);
+        space.state = disks[0].mounted.join("state");
+        space.flags = ["--linger-ms", "100"].iter().chain(flags).map(Into::into).collect();
+        space.up();
+        Self { space, disks, kind }
+    }
+
+    /// Works, freezes the disks at a moment that the seed chooses (`between` them, the second loses power later, or
+    /// earlier), and brings a copy up. Gives what was found wrong and how many files were promised. With `lying` the copy is
+    /// of a moment before the last promises, as of a disk that calls durable what is not: that must be noticed.
+    #[track_caller]
+    pub fn cut(&mut self, seed: u64, between: Duration, lying: bool) -> (Vec<String>, usize) {
+        self.space.limit(Duration::from_secs(90));
+        let mut random = Random::new(seed);
+        let load = Load::new(!self.space.flags.iter().any(|flag| flag == "--no-passthrough"));
+        let directories = directories(&self.space.mount);
+        for (dir, _) in &directories {
+            fs::create_dir(dir).expect("the space is up");
+        }
+        self.space.sync();
+        let backwards = random.below(2) == 0;
+        let promises = std::thread::scope(|scope| {
+            for (dir, kind) in &directories {
+                let worker = Worker::new(&load, dir.clone(), random.bits());
+                scope.spawn(move || worker.run(*kind));
+            }
+            std::thread::sleep(Duration::from_millis(150 + random.below(700)));
+            if lying {
+                self.freeze(backwards, between);
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            let promises = load.promises.lock();
+            if !lying {
+                self.freeze(backwards, between);
+            }
+            let promised = promises.clone();
+            drop(promises);
+            load.stop.store(true, Ordering::Relaxed);
+            load.end.store(true, Ordering::Relaxed);
+            promised
+        });
+        let mut wrong = Vec::new();
+        {
+            let copy = self.copy();
+            let outcome = copy.try_up();
+            if outcome.code == Some(0) {
+                wrong.extend(verify_cut(&copy.mount, &promises));
+                if !lying {
+                    wrong.extend(newcomers(&copy));
+                    copy.compare_du(&copy.mount);
+                    copy.down_and_check();
+                }
+            } else {
+                wrong.push(format!("it does not come up by itself: {}", outcome.err));
+            }
+            if !wrong.is_empty() && !lying {
+                wrong.push(format!("the copy's log:\n{}", copy.log()));
+            }
+        }
+        for disk in &self.disks {
+            fs::remove_file(frozen(&disk.image)).expect("the copy was made");
+        }
+        for (dir, _) in &directories {
+            fs::remove_dir_all(dir).expect("the space is up");
+        }
+        (wrong, promises.values().filter(|promise| !promise.names.is_empty()).count())
+    }
+
+    /// Copies every image in an instant, one after the other.
+    fn freeze(&self, backwards: bool, between: Duration) {
+        let mut disks: Vec<&Disk> = self.disks.iter().collect();
+        if backwards {
+            disks.reverse();
+        }
+        for (at, disk) in disks.into_iter().enumerate() {
+            if at > 0 {
+                std::thread::sleep(between);
+            }
+            let from = File::open(&disk.image).expect("it is there");
+            let to = File::create_new(frozen(&disk.image)).expect("a copy can be made");
+            rustix::fs::ioctl_ficlone(&to, &from).expect("the file system below has reflinks");
+        }
+    }
+
+    /// The space on the frozen images, not yet up.
+    fn copy(&self) -> Space {
+        let mut ground = Ground::new();
+        let options = if self.kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
+        let mut mounted = Vec::new();
+        for (at, disk) in self.disks.iter().enumerate() {
+            mounted.push(ground.mount_image_with(&format!("copy-{at}"), &frozen(&disk.image), options));
+        }
+        let state = mounted[0].join("state");
+        let settings = state.join("space.toml");
+        let mut text = fs::read_to_string(&settings).expect("it was there before the load");
+        for (disk, copy) in self.disks.iter().zip(&mounted) {
+            text = text.replace(&*disk.mounted.to_string_lossy(), &copy.to_string_lossy());
+        }
+        fs::write(&settings, text).expect("the copy is ours");
+        let mut space = Space::on(ground, &mounted[mounted.len() - 1]);
+        space.state = state;
+        space.flags = self.space.flags.clone();
+        space
+    }
+}
+
+fn frozen(image: &Path) -> PathBuf {
+    image.with_extension("frozen")
+}

@@ -1,0 +1,81 @@
+//! Disks that fail below a space: nothing that fails is called done, and nothing more is accepted than can be kept.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{eventually, program, ullage};
+use ullage_mount_tests::space::Space;
+
+/// A disk that can be broken: an image on a memory disk of its own.
+struct Disk {
+    below: PathBuf,
+    mounted: PathBuf,
+}
+
+impl Disk {
+    fn new(ground: &mut Ground) -> Self {
+        let below = ground.tmpfs("below", 320 << 10);
+        let image = below.join("image");
+        File::create(&image).and_then(|file| file.set_len(256 << 20)).unwrap();
+        program("mkfs.ext4", ["-q", "-F", image.to_str().unwrap()]).ok();
+        let mounted = ground.mount_image("failing", &image);
+        Self { below, mounted }
+    }
+
+    /// From now on there is nothing behind it, and nothing can be put there.
+    fn fail(&self) {
+        File::options().write(true).open(self.below.join("image")).and_then(|image| image.set_len(0)).unwrap();
+        let mut rest = File::create(self.below.join("rest")).unwrap();
+        while rest.write_all(&[1; 1 << 20]).is_ok() {}
+        while rest.write_all(&[1; 4096]).is_ok() {}
+    }
+}
+
+fn durable(path: &Path) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&[7; 100_000])?;
+    file.sync_all()
+}
+
+#[test]
+fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let pool = ground.directory("good");
+    let mut space = Space::on(ground, &pool);
+    space.state = disk.mounted.join("state");
+    space.up();
+    durable(&space.path("kept")).unwrap();
+    disk.fail();
+    assert!(durable(&space.path("lost")).is_err(), "an fsync is said to have worked on a disk that has failed");
+    eventually("nothing more is accepted", Duration::from_secs(20), || {
+        fs::create_dir(space.path("more")).is_err_and(|error| error.raw_os_error() == Some(libc::EROFS))
+    });
+    let errno = |outcome: std::io::Result<()>| outcome.unwrap_err().raw_os_error();
+    assert_eq!(errno(fs::rename(space.path("kept"), space.path("moved"))), Some(libc::EROFS));
+    assert_eq!(errno(fs::remove_file(space.path("kept"))), Some(libc::EROFS));
+    assert_eq!(fs::read(space.path("kept")).unwrap(), [7; 100_000]);
+    // It still says how it is.
+    let status = ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert!(status["used"]["inodes"].is_u64(), "{status}");
+    space.kill();
+}
+
+#[test]
+fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let state = ground.directory("good").join("state");
+    let mut space = Space::on(ground, &disk.mounted);
+    space.state = state;
+    space.up();
+    durable(&space.path("kept")).unwrap();
+    disk.fail();
+    assert!(durable(&space.path("lost")).is_err(), "an fsync is said to have worked on a disk that has failed");
+    assert!(space.path("kept").exists());
+    fs::create_dir(space.path("directory")).unwrap();
+    File::open(&space.mount).unwrap().sync_all().unwrap();
+    space.kill();
+}

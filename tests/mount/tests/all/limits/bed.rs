@@ -1,0 +1,108 @@
+//! Spaces on each file system, and what is counted in them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::run::ullage;
+use ullage_mount_tests::space::Space;
+
+/// A file system below a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    Tmpfs,
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Below {
+    pub fn space(self) -> Space {
+        let mut ground = Ground::new();
+        let pool = match self {
+            Self::Tmpfs => ground.tmpfs("disk", 128 << 10),
+            Self::Ext4 => ground.ext4("disk", 256),
+            Self::Xfs => ground.xfs("disk", 320),
+            Self::Btrfs => ground.btrfs("disk", 256),
+        };
+        let state = ground.directory("plain");
+        let mut space = Space::on(ground, &pool);
+        space.state = state.join("state");
+        space.up();
+        space
+    }
+
+    /// How near to its limit a write may be refused: where the file system counts the blocks of a file's map, these are
+    /// kept for it.
+    pub fn slack(self) -> u64 {
+        match self {
+            Self::Tmpfs | Self::Btrfs => 0,
+            Self::Ext4 | Self::Xfs => 9 * 4096,
+        }
+    }
+}
+
+pub fn limit(words: &[&str], path: &Path) {
+    set(words, path).ok();
+}
+
+pub fn set(words: &[&str], path: &Path) -> ullage_mount_tests::run::Outcome {
+    let words = words.iter().map(|word| std::ffi::OsString::from(*word));
+    ullage(["limit".into(), path.into()].into_iter().chain(words))
+}
+
+/// A directory limited to so many bytes beside its own block.
+pub fn limited(space: &Space, name: &str, bytes: u64) -> PathBuf {
+    let dir = space.path(name);
+    fs::create_dir(&dir).unwrap();
+    limit(&[&format!("{}B", bytes + 4096)], &dir);
+    dir
+}
+
+pub fn is_full<T: std::fmt::Debug>(outcome: &io::Result<T>) -> bool {
+    matches!(outcome, Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+}
+
+/// Runs a step until a limit refuses it; any other error fails the test.
+#[track_caller]
+pub fn until_full(mut step: impl FnMut(u64) -> io::Result<()>) -> u64 {
+    for n in 0..100_000 {
+        let outcome = step(n);
+        if is_full(&outcome) {
+            return n;
+        }
+        outcome.unwrap_or_else(|error| panic!("step {n}: {error}"));
+    }
+    panic!("no limit was met");
+}
+
+/// Blocks of all backing files, in bytes.
+pub fn in_pool(space: &Space) -> u64 {
+    let mut files = listing(&space.pool());
+    // The pool's own marker is no backing file.
+    files.retain(|(path, _)| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
+    files
+        .iter()
+        .filter_map(|(path, _)| path.symlink_metadata().ok())
+        .filter(fs::Metadata::is_file)
+        .map(|m| m.blocks() * 512)
+        .sum()
+}
+
+/// What lies in a limited directory is no more than `limit` beside its own block, and no less than that without `slack`.
+#[track_caller]
+pub fn assert_filled(dir: &Path, limit: u64, slack: u64, how: &str) {
+    let used = counted(dir).bytes - 4096;
+    assert!(used <= limit, "{how}: {} bytes past the limit", used - limit);
+    assert!(used + slack >= limit, "{how}: refused with {} bytes left", limit - used);
+}
+
+/// What stat(2) says of all regular files of a space, each counted once.
+pub fn in_files(space: &Space) -> u64 {
+    let mut seen = std::collections::HashSet::new();
+    let files = listing(&space.mount);
+    let files = files.iter().filter_map(|(path, _)| path.symlink_metadata().ok());
+    files.filter(|meta| meta.is_file() && seen.insert(meta.ino())).map(|meta| meta.blocks() * 512).sum()
+}

@@ -1,0 +1,101 @@
+//! `limit`, `df`, `up --size` and `--reserve`, and statfs(2) below a limit.
+
+use super::bed::{Below, is_full, limit, set};
+use std::fs;
+use ullage_mount_tests::run::ullage;
+use ullage_mount_tests::space::Space;
+
+#[test]
+fn the_size_of_a_space_is_set_shown_and_kept() {
+    let mut space = Space::new();
+    space.down();
+    space.flags = vec!["--size".into(), "2M".into()];
+    space.up();
+    space.flags.clear();
+    let statfs = rustix::fs::statvfs(&space.mount).unwrap();
+    assert_eq!(statfs.f_blocks * statfs.f_frsize, 2 << 20);
+    assert_eq!(statfs.f_bavail * statfs.f_frsize, (2 << 20) - 4096);
+    fs::write(space.path("file"), vec![1; 1 << 20]).unwrap();
+    space.compare_du(&space.mount);
+    let df = ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!((&df["size"], &df["used"]), (&(2u64 << 20).into(), &((1u64 << 20) + 4096).into()), "{df}");
+    assert_eq!(df["free"], (1u64 << 20) - 4096);
+    assert!(!ullage(["df".as_ref(), space.mount.as_os_str()]).ok().is_empty());
+    assert!(is_full(&fs::write(space.path("more"), vec![1; 2 << 20])));
+    fs::remove_file(space.path("more")).unwrap();
+    space.down();
+    space.up();
+    assert!(is_full(&fs::write(space.path("more"), vec![1; 2 << 20])));
+    limit(&["none"], &space.mount);
+    fs::write(space.path("more"), vec![1; 2 << 20]).unwrap();
+    space.down_and_check();
+}
+
+#[test]
+fn a_limited_directory_looks_like_a_small_file_system() {
+    let space = Below::Tmpfs.space();
+    let dir = space.path("a");
+    fs::create_dir_all(dir.join("b/c")).unwrap();
+    limit(&["1M", "--inodes", "10"], &dir);
+    limit(&["512K"], &dir.join("b"));
+    let shown = |path: &std::path::Path| {
+        let now = rustix::fs::statvfs(path).unwrap();
+        (now.f_blocks * now.f_frsize, now.f_bavail * now.f_frsize, now.f_files, now.f_ffree)
+    };
+    assert_eq!(shown(&dir), (1 << 20, (1 << 20) - 3 * 4096, 10, 7));
+    assert_eq!(shown(&dir.join("b/c")), (512 << 10, (512 << 10) - 2 * 4096, 10, 7));
+    assert!(shown(&space.mount).0 > 64 << 20);
+    for n in 0..7 {
+        fs::write(dir.join(format!("file-{n}")), "").unwrap();
+    }
+    assert!(is_full(&fs::write(dir.join("one-more"), "")));
+    space.down_and_check();
+}
+
+#[test]
+fn limits_are_listed_with_what_they_bound() {
+    let space = Below::Tmpfs.space();
+    fs::create_dir(space.path("dir")).unwrap();
+    limit(&["10M"], &space.path("dir"));
+    limit(&["--user", "root", "1G", "--inodes", "5000"], &space.mount);
+    limit(&["--user", "4711", "1M"], &space.mount);
+    let all = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    let all = all["limits"].as_array().unwrap();
+    assert_eq!(all.len(), 3);
+    assert_eq!((&all[0]["subject"]["user"], &all[0]["inodes"]), (&0.into(), &2.into()));
+    assert_eq!((&all[0]["limit"], &all[0]["limit_inodes"]), (&(1u64 << 30).into(), &5000.into()));
+    assert_eq!(all[2]["path"], space.path("dir").to_str().unwrap());
+    let table = ullage(["limit".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(table.contains("10 MiB") && table.contains("user 4711"), "{table}");
+    let pools = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(pools.contains("limits: exact"), "{pools}");
+    limit(&["--user", "4711", "none"], &space.mount);
+    let one =
+        ullage(["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), "4711".as_ref(), "--json".as_ref()]);
+    assert_eq!(one.json()["limits"].as_array().map(Vec::len), Some(0));
+    space.down_and_check();
+}
+
+#[test]
+fn wrong_limits_are_refused_and_change_nothing() {
+    let space = Below::Tmpfs.space();
+    fs::create_dir(space.path("dir")).unwrap();
+    fs::write(space.path("dir/file"), "data").unwrap();
+    fs::hard_link(space.path("dir/file"), space.path("link")).unwrap();
+    set(&["much"], &space.mount).misused();
+    set(&["--inodes", "-1"], &space.mount).misused();
+    set(&["1G", "--inodes", "few"], &space.mount).misused();
+    set(&["--user", "no such user", "1G"], &space.mount).refused("there is no user 'no such user'");
+    set(&["1G"], &space.path("dir/file")).refused("is no directory");
+    set(&["1G"], &space.path("missing")).refused("missing");
+    set(&["1G"], std::path::Path::new("/")).refused("not in a mounted space");
+    set(&["15E"], &space.mount).refused("too large");
+    set(&["1G"], &space.path("dir")).refused("names both inside and outside");
+    let all = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!(all["limits"].as_array().map(Vec::len), Some(0));
+    fs::remove_file(space.path("link")).unwrap();
+    limit(&["1G"], &space.path("dir"));
+    space.down();
+    set(&["1G"], &space.mount).refused("not in a mounted space");
+    space.check();
+}

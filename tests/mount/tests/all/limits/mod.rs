@@ -1,0 +1,7 @@
+//! Limits: no way in which files grow passes them, and nothing is refused while there is room.
+
+mod bed;
+mod commands;
+mod growth;
+mod lasting;
+mod writers;

@@ -1,0 +1,281 @@
+//! `ullage rebuild`: what comes back from pools alone, and what does not.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use ullage_mount_tests::run::{Outcome, program, ullage};
+use ullage_mount_tests::space::Space;
+
+/// Two pools, taken in turns.
+fn two() -> Space {
+    let mut space = Space::new();
+    space.down();
+    fs::remove_dir_all(&space.state).unwrap();
+    let disk = space.pool().parent().unwrap().to_owned();
+    space.pools = ["a", "b"]
+        .map(|name| {
+            fs::create_dir(disk.join(name)).unwrap();
+            format!("{name}={}", disk.join(name).display())
+        })
+        .to_vec();
+    space.flags = ["--spread", "round-robin"].iter().map(Into::into).collect();
+    space.up();
+    space.flags.clear();
+    space
+}
+
+fn pools(space: &Space) -> Vec<PathBuf> {
+    space.pools.iter().map(|pool| pool.split_once('=').unwrap().1.into()).collect()
+}
+
+fn fill(space: &Space, from: u32, count: u32) {
+    fs::create_dir_all(space.path("dir")).unwrap();
+    for n in from..from + count {
+        let name = space.path(format!("dir/file-{n}"));
+        fs::write(&name, format!("content {n}")).unwrap();
+        chown(&name, Some(2000 + n), Some(7)).unwrap();
+    }
+}
+
+fn run(space: &mut Space, name: &str, given: &[String], flags: &[&str]) -> Outcome {
+    let new = space.ground.join(name);
+    let mut words = vec!["rebuild".into(), space.mount.clone(), "--state".into(), new.clone(), "--json".into()];
+    for pool in given {
+        words.extend(["--pool".into(), pool.into()]);
+    }
+    words.extend(flags.iter().map(PathBuf::from));
+    let outcome = ullage(words);
+    if outcome.code == Some(0) {
+        space.state = new;
+    }
+    outcome
+}
+
+/// The state is lost; rebuilds it and brings the space up.
+#[track_caller]
+fn rebuild(space: &mut Space, flags: &[&str]) -> serde_json::Value {
+    fs::remove_dir_all(&space.state).unwrap();
+    let all = space.pools.clone();
+    let report = run(space, "state-new", &all, flags).json();
+    space.check();
+    space.up();
+    report
+}
+
+fn generations(pool: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir(pool.join(".ullage-mirror"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .collect();
+    found.sort();
+    found
+}
+
+fn expect(space: &Space, n: u32) {
+    let name = space.path(format!("dir/file-{n}"));
+    assert_eq!(fs::read_to_string(&name).unwrap(), format!("content {n}"), "{}", name.display());
+    assert_eq!((name.metadata().unwrap().uid(), name.metadata().unwrap().gid()), (2000 + n, 7));
+}
+
+#[test]
+fn after_a_clean_end_everything_comes_back() {
+    let mut space = two();
+    fill(&space, 0, 10);
+    fs::hard_link(space.path("dir/file-1"), space.path("link")).unwrap();
+    std::os::unix::fs::symlink("dir/file-2", space.path("symlink")).unwrap();
+    fs::set_permissions(space.path("dir/file-3"), fs::Permissions::from_mode(0o4711)).unwrap();
+    space.down_and_check();
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
+    for n in 0..10 {
+        expect(&space, n);
+    }
+    assert_eq!(space.path("link").metadata().unwrap().nlink(), 2);
+    assert_eq!(fs::read_to_string(space.path("symlink")).unwrap(), "content 2");
+    assert_eq!(space.path("dir/file-3").metadata().unwrap().mode() & 0o7777, 0o4711);
+    space.compare_du(&space.mount);
+    // It goes on: new files get new numbers, and the space is its own again.
+    fill(&space, 10, 5);
+    space.down_and_check();
+    let all = space.pools.clone();
+    let again = run(&mut space, "state-new", &all, &[]);
+    again.refused("holds a space already");
+}
+
+#[test]
+fn what_changed_after_the_snapshot_is_read_from_the_files_themselves() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down();
+    let mirrors: Vec<PathBuf> = pools(&space).iter().map(|pool| pool.join(".ullage-mirror")).collect();
+    let keep = space.ground.directory("keep");
+    for (n, mirror) in mirrors.iter().enumerate() {
+        program("cp", ["-a".as_ref(), mirror.as_os_str(), keep.join(n.to_string()).as_os_str()]).ok();
+    }
+    space.up();
+    fill(&space, 4, 2);
+    fs::remove_file(space.path("dir/file-0")).unwrap();
+    fs::write(space.path("dir/file-1"), "content 1, and more").unwrap();
+    space.down_and_check();
+    for (n, mirror) in mirrors.iter().enumerate() {
+        fs::remove_dir_all(mirror).unwrap();
+        fs::rename(keep.join(n.to_string()), mirror).unwrap_or_else(|_| {
+            program("cp", ["-a".as_ref(), keep.join(n.to_string()).as_os_str(), mirror.as_os_str()]).ok();
+        });
+    }
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&2.into(), &1.into()), "{report}");
+    assert!(!space.path("dir/file-0").exists());
+    assert_eq!(fs::read_to_string(space.path("dir/file-1")).unwrap(), "content 1, and more");
+    for n in 2..4 {
+        expect(&space, n);
+    }
+    let mut adopted: Vec<(u32, String)> = fs::read_dir(space.path("lost+found"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.metadata().unwrap().uid(), fs::read_to_string(&path).unwrap()))
+        .collect();
+    adopted.sort();
+    assert_eq!(adopted, [(2004, "content 4".to_owned()), (2005, "content 5".to_owned())]);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn after_a_kill_names_come_from_the_mirror_and_newer_files_to_lost_and_found() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down();
+    space.up();
+    fill(&space, 4, 4);
+    space.sync();
+    space.kill();
+    let report = rebuild(&mut space, &[]);
+    for n in 0..4 {
+        expect(&space, n);
+    }
+    let there = (4..8).filter(|n| space.path(format!("dir/file-{n}")).exists()).count();
+    assert_eq!(report["adopted"].as_u64().unwrap() as usize + there, 4, "{report}");
+    let adopted = fs::read_dir(space.path("lost+found")).into_iter().flatten().map(|entry| entry.unwrap().path());
+    assert!(adopted.into_iter().all(|path| fs::read_to_string(path).unwrap().starts_with("content ")));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn a_pool_from_last_week_brings_its_old_files_and_the_other_pool_the_names() {
+    let mut space = two();
+    fill(&space, 0, 6);
+    space.down();
+    let old = pools(&space)[0].clone();
+    let kept = old.with_extension("kept");
+    program("cp", ["-a".as_ref(), old.as_os_str(), kept.as_os_str()]).ok();
+    space.up();
+    fill(&space, 6, 6);
+    let in_old: Vec<u32> =
+        (6..12).filter(|n| space.backing(&space.path(format!("dir/file-{n}"))).starts_with(&old)).collect();
+    assert_eq!(in_old.len(), 3);
+    space.down();
+    fs::remove_dir_all(&old).unwrap();
+    fs::rename(&kept, &old).unwrap();
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &3.into()), "{report}");
+    for n in 0..6 {
+        expect(&space, n);
+    }
+    for n in 6..12 {
+        if in_old.contains(&n) {
+            assert!(!space.path(format!("dir/file-{n}")).exists());
+        } else {
+            expect(&space, n);
+        }
+    }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn a_missing_pool_is_named_and_given_up_only_when_asked() {
+    let mut space = two();
+    fill(&space, 0, 6);
+    let a = pools(&space)[0].clone();
+    let in_a: Vec<u32> =
+        (0..6).filter(|n| space.backing(&space.path(format!("dir/file-{n}"))).starts_with(&a)).collect();
+    space.down();
+    fs::remove_dir_all(&space.state).unwrap();
+    let given = vec![space.pools[0].clone()];
+    run(&mut space, "one", &given, &[]).refused("has a pool 'b' too");
+    assert!(!space.ground.join("one").join("space.toml").exists());
+    run(&mut space, "none", &["a=/nonexistent".to_owned()], &[]).refused("is none, or not mounted");
+    let report = run(&mut space, "two", &given, &["--without", "b"]).json();
+    assert_eq!(report["dropped"], 3, "{report}");
+    space.check();
+    space.up();
+    for n in 0..6 {
+        if in_a.contains(&n) {
+            expect(&space, n);
+        } else {
+            assert!(!space.path(format!("dir/file-{n}")).exists());
+        }
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn damaged_snapshots_are_passed_over_and_without_any_all_files_are_kept() {
+    let mut space = two();
+    fill(&space, 0, 6);
+    space.down();
+    space.up();
+    fill(&space, 6, 2);
+    space.down();
+    let (both, all) = (pools(&space), space.pools.clone());
+    let newest = generations(&both[0], ".snapshot").pop().unwrap();
+    let spoil = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    // Whole in the other pool.
+    spoil(&newest);
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((report["damaged"].as_array().unwrap().len(), &report["adopted"]), (1, &0.into()), "{report}");
+    for n in 0..8 {
+        expect(&space, n);
+    }
+    space.down();
+    // In none: the one before.
+    for pool in &both {
+        spoil(&generations(pool, ".snapshot").pop().unwrap());
+    }
+    fs::remove_dir_all(&space.state).unwrap();
+    let report = run(&mut space, "third", &all, &[]).json();
+    assert!(report["damaged"].as_array().unwrap().len() >= 2, "{report}");
+    assert!(report["snapshot_age_seconds"].is_u64());
+    space.check();
+    // Nothing at all: only what the files say.
+    fs::remove_dir_all(&space.state).unwrap();
+    for pool in &both {
+        fs::remove_dir_all(pool.join(".ullage-mirror")).unwrap();
+    }
+    let report = run(&mut space, "fourth", &all, &[]).json();
+    assert_eq!(
+        (&report["adopted"], &report["snapshot_age_seconds"]),
+        (&8.into(), &serde_json::Value::Null),
+        "{report}"
+    );
+    space.check();
+    space.up();
+    let mut owners: Vec<u32> = fs::read_dir(space.path("lost+found"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| {
+            let uid = path.metadata().unwrap().uid();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("content {}", uid - 2000));
+            uid
+        })
+        .collect();
+    owners.sort_unstable();
+    assert_eq!(owners, (2000..2008).collect::<Vec<_>>());
+    space.down_and_check();
+}

@@ -1,0 +1,134 @@
+//! `ullage check --repair` on real spaces with damage made on purpose. Every record of every kind, every byte: in the
+//! catalog's own tests; here, what a user sees.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use ullage_mount_tests::edit;
+use ullage_mount_tests::run::{Outcome, ullage};
+use ullage_mount_tests::space::Space;
+
+/// Some files, all closed and on disk, and the space down.
+fn filled() -> Space {
+    let mut space = Space::new();
+    space.flags = vec!["--linger-ms".into(), "20".into()];
+    fs::create_dir_all(space.path("a/b")).unwrap();
+    for n in 0..4 {
+        fs::write(space.path(format!("a/file-{n}")), format!("content {n}")).unwrap();
+        chown(space.path(format!("a/file-{n}")), Some(1000 + n), Some(1000)).unwrap();
+    }
+    fs::hard_link(space.path("a/file-3"), space.path("a/b/link")).unwrap();
+    space.down_and_check();
+    space
+}
+
+fn look(space: &Space) {
+    for n in 0..4 {
+        let name = space.path(format!("a/file-{n}"));
+        assert_eq!(fs::read_to_string(&name).unwrap(), format!("content {n}"));
+        assert_eq!(name.metadata().unwrap().uid(), 1000 + n);
+    }
+    assert_eq!(space.path("a/b/link").metadata().unwrap().ino(), space.path("a/file-3").metadata().unwrap().ino());
+    assert_eq!(space.path("a/file-3").metadata().unwrap().nlink(), 2);
+}
+
+#[track_caller]
+fn findings(outcome: Outcome) -> Vec<String> {
+    assert_eq!(outcome.code, Some(1), "{}{}", outcome.out, outcome.err);
+    let report: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+    let found = report["findings"].as_array().unwrap();
+    found.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_record_of_each_kind_deleted_is_found_and_comes_back() {
+    let space = filled();
+    for kind in *b"SNditun" {
+        let (key, _) = edit::records(&space.state).into_iter().rfind(|(key, _)| key[0] == kind).unwrap();
+        edit::set(&space.state, &key, None);
+        let found = findings(space.try_check(&[]));
+        assert!(!found.is_empty(), "kind {}", kind as char);
+        let report = space.try_check(&["--repair"]).json();
+        let repair = &report["repair"];
+        assert_eq!(repair["lost"].as_array().unwrap().len(), 0, "kind {}: {repair}", kind as char);
+        assert!(!repair["done"].as_array().unwrap().is_empty());
+        assert!(std::path::Path::new(repair["saved"].as_str().unwrap()).join("format").exists());
+        let again = space.try_check(&["--repair"]).json();
+        assert!(again["repair"].is_null(), "a second repair finds something: {again}");
+    }
+    space.up();
+    look(&space);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn a_file_without_record_and_name_comes_to_lost_and_found_with_its_owner() {
+    let space = filled();
+    let records = edit::records(&space.state);
+    let (entry, value) = records.iter().find(|(key, _)| key.ends_with(b"file-2") && key[0] == b'd').unwrap();
+    let id: Vec<u8> = value[..8].iter().rev().copied().collect();
+    edit::set(&space.state, entry, None);
+    edit::set(&space.state, &[b"i".as_slice(), &id[..]].concat(), None);
+    assert!(findings(space.try_check(&[])).iter().any(|text| text.contains("no file is bound to")));
+    space.try_check(&["--repair"]).ok();
+    space.up();
+    let names: Vec<_> = fs::read_dir(space.path("lost+found")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names.len(), 1);
+    assert_eq!(fs::read_to_string(&names[0]).unwrap(), "content 2");
+    let meta = names[0].metadata().unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (1002, 1000, 0o600));
+    assert!(!space.path("a/file-2").exists());
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn lost_data_is_said_and_the_rest_stays() {
+    let space = filled();
+    space.up();
+    let backing = space.backing(&space.path("a/file-1"));
+    space.down();
+    fs::remove_file(&backing).unwrap();
+    assert!(findings(space.try_check(&[])).iter().any(|text| text.contains("is missing")));
+    // The catalog as it was is kept, and can be put back.
+    let before = edit::records(&space.state);
+    let outcome = space.try_check(&["--repair"]);
+    assert_eq!(outcome.code, Some(1), "a loss is no success");
+    let report: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+    let lost = report["repair"]["lost"].to_string();
+    assert!(lost.contains("file-1") && lost.contains("its data with it"), "{lost}");
+    space.check();
+    space.up();
+    assert!(!space.path("a/file-1").exists());
+    assert_eq!(fs::read_to_string(space.path("a/file-0")).unwrap(), "content 0");
+    space.down_and_check();
+    let catalog = space.state.join("catalog");
+    fs::remove_dir_all(&catalog).unwrap();
+    fs::rename(report["repair"]["saved"].as_str().unwrap(), &catalog).unwrap();
+    assert_eq!(edit::records(&space.state), before);
+}
+
+#[test]
+fn a_space_that_is_up_is_not_repaired() {
+    let space = Space::plain();
+    ullage(["check".as_ref(), "--repair".as_ref(), space.mount.as_os_str()]).refused("is up");
+}
+
+/// A power cut may leave a file in the catalog whose backing file was never flushed: opening it failed for good.
+#[test]
+fn a_file_that_was_never_flushed_is_there_and_empty_after_the_power_went() {
+    let space = Space::new();
+    fs::write(space.path("flushed"), "kept").unwrap();
+    fs::write(space.path("unflushed"), "gone").unwrap();
+    let backing = space.backing(&space.path("unflushed"));
+    space.sync();
+    space.kill();
+    fs::remove_file(backing).unwrap();
+    space.up();
+    assert_eq!(fs::read_to_string(space.path("unflushed")).unwrap(), "");
+    assert_eq!(fs::read_to_string(space.path("flushed")).unwrap(), "kept");
+    fs::write(space.path("unflushed"), "again").unwrap();
+    assert_eq!(fs::read_to_string(space.path("unflushed")).unwrap(), "again");
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}

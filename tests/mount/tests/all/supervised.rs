@@ -1,0 +1,71 @@
+//! A daemon in the foreground that a supervisor starts again when it dies: what happens to its clients.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use ullage_mount_tests::binary;
+use ullage_mount_tests::run::{LIMIT, eventually, ullage};
+use ullage_mount_tests::space::Space;
+
+/// As a supervisor starts it.
+fn start(space: &Space) -> Child {
+    let mut command = Command::new(binary::path());
+    command.arg("up").arg(&space.mount).arg("--state").arg(&space.state).arg("--foreground");
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("it is up", LIMIT, || {
+        let status = ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]);
+        status.code == Some(0) && status.json()["pid"] == child.id()
+    });
+    child
+}
+
+#[test]
+fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
+    let space = Space::new();
+    space.down();
+    let mut daemon = start(&space);
+    let name = space.path("file");
+    let old = OpenOptions::new().read(true).write(true).create_new(true).open(&name).unwrap();
+    old.write_all_at(&[1; 4096], 0).unwrap();
+    old.sync_all().unwrap();
+    File::open(&space.mount).unwrap().sync_all().unwrap();
+    let passthrough = space.uses_passthrough();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let mut daemon = start(&space);
+    // By path everything is as before.
+    assert_eq!(fs::read(&name).unwrap(), [1; 4096]);
+    fs::write(space.path("other"), "new").unwrap();
+    // What the server must answer fails on a descriptor of before; what the kernel does alone goes on, in this file.
+    assert!(old.sync_all().is_err());
+    assert!(old.set_len(10).is_err());
+    let written = old.write_all_at(&[2; 4096], 4096);
+    assert_eq!(written.is_ok(), passthrough, "{written:?}");
+    if passthrough {
+        eventually("it is seen in the file", Duration::from_secs(20), || {
+            fs::read(&name).is_ok_and(|bytes| bytes == [[1; 4096], [2; 4096]].concat())
+        });
+    }
+    drop(old);
+    let again = OpenOptions::new().write(true).open(&name).unwrap();
+    again.write_all_at(&[3; 10], 0).unwrap();
+    again.sync_all().unwrap();
+    drop(again);
+    space.compare_du(&space.mount);
+    // Without a moment in between: the one that ends is waited for.
+    daemon.kill().unwrap();
+    let mut last = start_beside(&space, &mut daemon);
+    assert_eq!(fs::read_to_string(space.path("other")).unwrap(), "new");
+    // A supervisor waits for its child.
+    let ended = std::thread::spawn(move || last.wait().unwrap());
+    space.down_and_check();
+    assert!(ended.join().unwrap().success());
+}
+
+/// Starts the next one while the killed one may still be ending.
+fn start_beside(space: &Space, dying: &mut Child) -> Child {
+    let next = start(space);
+    dying.wait().unwrap();
+    next
+}
