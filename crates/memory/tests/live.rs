@@ -3,6 +3,8 @@
 //! Needs root and a cgroup v1 or v2 memory hierarchy; says so and passes where they are missing.
 //! Each test has a box of its own and removes it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

@@ -79,8 +79,6 @@ pub struct Controller {
     latest: Option<Sample>,
     /// The goal was violated: the next sample ages the histogram at once.
     agile: bool,
-    /// The window has lasted its period: begin a new one as soon as that is harmless.
-    stale: bool,
     /// What of the window has aged the histogram already: accesses beyond the noise, and time.
     folded_beyond: u64,
     folded_window: Duration,
@@ -111,7 +109,6 @@ impl Controller {
             paging: PagingRate::default(),
             latest: None,
             agile: false,
-            stale: false,
             folded_beyond: 0,
             folded_window: Duration::ZERO,
             window_active: false,
@@ -251,13 +248,11 @@ impl Controller {
             self.report.boost = if self.report.boost > self.config.minimum_pages { self.report.boost / 2 } else { 0 };
             self.aging.begin_period(now);
             self.worked = false;
-            self.stale |= self.aging.window_complete();
         }
         // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
         // an eviction under way does.
         let idle = sample.busy.is_some_and(|cpus| cpus < self.config.idle_cpus);
-        if self.stale && !idle && self.report.donation.evict == 0 {
-            self.stale = false;
+        if self.aging.window_complete() && !idle && self.report.donation.evict == 0 {
             (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
             self.window_active = false;
             self.aging.begin_window(&self.config, now);
