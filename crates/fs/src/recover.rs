@@ -37,6 +37,7 @@ impl Space {
         }
         let mut stray = Vec::new();
         let mut there = HashSet::new();
+        let mut written = Vec::new();
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
             for leaf in marks.marked() {
@@ -46,7 +47,7 @@ impl Space {
                 for suspect in suspects {
                     done.files += 1;
                     there.insert((id, suspect.locator.clone()));
-                    if let Some(suspect) = self.compare(id, suspect, &mut done)? {
+                    if let Some(suspect) = self.compare(id, suspect, &mut done, &mut written)? {
                         done.discarded += 1;
                         stray.push((id, suspect));
                     }
@@ -55,11 +56,18 @@ impl Space {
         }
         let missing = self.missing(marks, &there)?;
         for &(id, marks) in marks {
-            // Where a file is made again the mark stays until it is flushed.
-            let stays = |leaf: &[u8]| missing.iter().any(|(pool, binding)| *pool == id && leaf_of(binding) == leaf);
+            // Where a file is made again the mark stays until it is flushed; where one is written to still, to the next start.
+            let open = missing.iter().chain(&written);
+            let kept: HashSet<&[u8]> =
+                open.filter(|(pool, _)| *pool == id).map(|(_, binding)| leaf_of(binding)).collect();
+            let stays = |leaf: &[u8]| kept.contains(leaf);
             for leaf in marks.marked().iter().filter(|leaf| !stays(leaf)) {
                 marks.clear(leaf).map_err(Errno::from)?;
             }
+        }
+        // By descriptors and mappings of before: what they write is measured at the next start, so the mark outlives this one.
+        for (id, binding) in &written {
+            self.pools.get(*id)?.doom(binding)?;
         }
         for (id, binding) in missing {
             self.make_empty(id, &binding)?;
@@ -122,7 +130,13 @@ impl Space {
     }
 
     /// Measures a backing file that belongs to a file, and gives back one that does not.
-    fn compare(&self, id: PoolId, suspect: Suspect, done: &mut Recovered) -> Outcome<Option<Suspect>> {
+    fn compare(
+        &self,
+        id: PoolId,
+        suspect: Suspect,
+        done: &mut Recovered,
+        written: &mut Vec<(PoolId, Binding)>,
+    ) -> Outcome<Option<Suspect>> {
         let pool = self.pools.get(id)?;
         let Some(binding) = &suspect.binding else { return Ok(Some(suspect)) };
         let inode = match self.catalog.get(binding.file) {
@@ -137,6 +151,9 @@ impl Space {
             return Ok(Some(suspect));
         }
         let file = pool.open(binding, Access::Read)?;
+        if !crate::settle::nobody_writes(&file) {
+            written.push((id, binding.clone()));
+        }
         let now = Measure::of(&file)?;
         let changed = self.catalog.update(&inode, |record| {
             let changed = (record.size, record.blocks) != (now.size, now.blocks);
