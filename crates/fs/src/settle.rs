@@ -238,7 +238,7 @@ impl Space {
 
 /// Whether no descriptor and no mapping can write to a file: only then the kernel grants a read lease on it.
 /// `file` must itself be open for reading only. Where the file system has no leases, we cannot know: true.
-fn nobody_writes(file: &File) -> bool {
+pub(crate) fn nobody_writes(file: &File) -> bool {
     ullage_pool::probe_lease(file, ullage_pool::Lease::Read) != Err(rustix::io::Errno::AGAIN)
 }
 
