@@ -6,7 +6,7 @@ use crate::{Errno, Outcome, Space};
 use std::collections::HashSet;
 use std::sync::Arc;
 use ullage_catalog::{CatalogMarks, Error, Inode};
-use ullage_pool::{Access, Annotation, Binding, Lease, Locator, Suspect};
+use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
 use ullage_types::PoolId;
 
 /// What recovery did.
@@ -173,7 +173,7 @@ impl Space {
         }
         let file = pool.open(binding, Access::Read)?;
         // Asked first: what was written before nobody wrote any more is measured.
-        if ullage_pool::probe_lease(&file, Lease::Read) == Err(rustix::io::Errno::AGAIN) {
+        if !crate::settle::nobody_writes(&file) {
             busy.push(inode.clone());
         }
         let now = Measure::of(&file)?;

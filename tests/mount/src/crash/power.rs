@@ -72,7 +72,8 @@ impl Machine {
         self.space.limit(Duration::from_secs(90));
         let mut random = Random::new(seed);
         let maps = !self.space.flags.iter().any(|flag| flag == "--no-passthrough");
-        let load = Load { apart: self.disks.len() > 1, ..Load::new(maps) };
+        let mut load = Load::new(maps);
+        load.apart = self.disks.len() > 1;
         let directories = directories(&self.space.mount);
         for (dir, _) in &directories {
             fs::create_dir(dir).expect("the space is up");
