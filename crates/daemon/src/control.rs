@@ -20,7 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A path to the socket that fits the kernel's 108 bytes however long the state's path is.
 pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
-    let dir = std::fs::File::open(state.dir()).map_err(io_error("open", state.dir()))?;
+    use rustix::fs::{Mode, OFlags, open};
+    // As a place only: others may pass through the state directory, not read it.
+    let dir = open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| io_error("open", state.dir())(errno.into()))?;
+    let dir = std::fs::File::from(dir);
     let path = format!("/proc/self/fd/{}/control.sock", std::os::fd::AsRawFd::as_raw_fd(&dir)).into();
     Ok((dir, path))
 }

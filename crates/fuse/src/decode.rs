@@ -77,13 +77,13 @@ pub fn decode<'a>(message: &Message<'a>, dialect: Dialect) -> Result<Request<'a>
             Request::Readdir { handle: fh, offset, size, plus: code == opcode::READDIRPLUS }
         }
         opcode::WRITE => {
-            let WriteIn { fh, offset, size, write_flags, .. } = message.argument()?;
+            let WriteIn { fh, offset, size, write_flags, flags, .. } = message.argument()?;
             if message.rest.len() != size as usize {
                 return Err(INVALID);
             }
             let kill_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
-            let written_back = write_flags & WRITE_CACHE != 0;
-            Request::Write { handle: fh, offset, data: message.rest, kill_privileges, written_back }
+            let whole = write_flags & WRITE_CACHE != 0 || flags & libc::O_DIRECT as u32 != 0;
+            Request::Write { handle: fh, offset, data: message.rest, kill_privileges, whole }
         }
         opcode::RELEASE => Request::Release { handle: message.argument::<ReleaseIn>()?.fh },
         opcode::RELEASEDIR => Request::Releasedir { handle: message.argument::<ReleaseIn>()?.fh },

@@ -101,9 +101,9 @@ impl Dispatcher {
                 scratch.truncate(size);
                 Ok(Answer::Scratch)
             }
-            Request::Write { handle, offset, data, kill_privileges, written_back } => {
+            Request::Write { handle, offset, data, kill_privileges, whole } => {
                 let written = fs.write(node, handle, offset, data, kill_privileges)?;
-                if written_back && (written as usize) < data.len() {
+                if whole && (written as usize) < data.len() {
                     return Err(Errno(libc::ENOSPC));
                 }
                 reply(Reply::Written(written))

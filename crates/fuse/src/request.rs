@@ -85,8 +85,8 @@ pub enum Request<'a> {
         offset: u64,
         data: &'a [u8],
         kill_privileges: bool,
-        /// Pages of a mapping: the kernel takes a short count for all of it.
-        written_back: bool,
+        /// A short count would be taken for all of it (pages of a mapping) or for EIO (O_DIRECT).
+        whole: bool,
     },
     Release {
         handle: u64,

@@ -80,9 +80,13 @@ pub fn until_full(mut step: impl FnMut(u64) -> io::Result<()>) -> u64 {
 
 /// Blocks of all backing files, in bytes.
 pub fn in_pool(space: &Space) -> u64 {
-    let mut files = listing(&space.pool());
-    // The pool's own marker is no backing file.
-    files.retain(|(path, _)| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
+    let pool = space.pool();
+    let mut files = listing(&pool);
+    // The pool's own marker and the catalog's mirror are no backing files.
+    files.retain(|(path, _)| {
+        let own = path.strip_prefix(&pool).unwrap();
+        !own.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
+    });
     files
         .iter()
         .filter_map(|(path, _)| path.symlink_metadata().ok())

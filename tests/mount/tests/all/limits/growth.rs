@@ -132,6 +132,7 @@ fn every_way(below: Below) {
     mapped(below, &space);
     moved(below, &space);
     owned(below, &space);
+    drop(source);
     space.compare_du(&space.mount);
     rustix::fs::sync();
     space.sync();
@@ -194,7 +195,7 @@ fn owned(below: Below, space: &Space) {
     let wrote = until_full(|n| file.write_all_at(&[1; 4096], n * 4096)) * 4096;
     assert!(wrote <= ROOM && wrote + below.slack() >= ROOM, "{wrote}");
     assert_eq!(file.write_all_at(&[1; 4096], 64 << 20).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
-    fs::write(dir.join("gift"), vec![1; 20_000]).unwrap();
+    fs::write(dir.join("gift"), vec![1; 60_000]).unwrap();
     assert_eq!(give(&dir.join("gift")).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
     file.set_len(0).unwrap();
     give(&dir.join("gift")).unwrap();
