@@ -18,7 +18,11 @@ modules=/lib/modules/${kernel#/boot/vmlinuz-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
-mkdir -p "$root"/{bin,proc,sys,dev,tmp,run,modules,lib64}
+mkdir -p "$root"/{bin,proc,sys,dev,tmp,run,modules,lib64,etc}
+echo 'root:x:0:0::/:/bin/sh
+ann:x:1000:1000::/tmp:/bin/sh' > "$root/etc/passwd"
+echo 'root:x:0:
+ann:x:1000:' > "$root/etc/group"
 cp "$busybox" "$root/bin/busybox"
 cp "$ullage" "$root/bin/ullage"
 # The binary's shared libraries, at the paths it looks for them.
@@ -35,8 +39,8 @@ cat > "$root/init" <<'INIT'
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
-mount -t debugfs debug /sys/kernel/debug
-mkdir -p /tmp/cg; mount -t cgroup2 cg /sys/fs/cgroup
+chmod 1777 /tmp; mount -t debugfs debug /sys/kernel/debug
+mount -t cgroup2 cg /sys/fs/cgroup
 echo y > /sys/kernel/mm/lru_gen/enabled
 insmod /modules/zsmalloc.ko; insmod /modules/zram.ko && echo 256M > /sys/block/zram0/disksize && mkswap /dev/zram0 && swapon /dev/zram0
 echo +memory > /sys/fs/cgroup/cgroup.subtree_control
@@ -67,6 +71,27 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do [ -e /tmp/rt ] || break; sleep 
 [ -e $box/ullage.contributed/memory.high ] && echo "LEFT $(cat $box/ullage.contributed/memory.high) $(cat $box/ullage.contributed/cgroup.freeze)"
 kill -9 $hog; exec 7>&-; sleep 1
 [ -e /tmp/rt ] && echo "LEFT /tmp/rt"
+
+# An ordinary user with a delegated part of the hierarchy, as systemd gives: all in a group below it.
+hers=/sys/fs/cgroup/ann
+mkdir $hers $hers/session
+chown ann:ann $hers $hers/cgroup.procs $hers/cgroup.subtree_control $hers/cgroup.threads
+chown ann:ann $hers/session $hers/session/cgroup.procs
+cat > /tmp/ann.sh <<'ANN'
+ullage memory --runtime-dir /tmp/ann-rt run -- sleep 6 &
+run=$!
+sleep 4
+ullage memory --runtime-dir /tmp/ann-rt status | sed 's/^/ANN /'
+echo "ANN GROUP $(cat /sys/fs/cgroup/ann/ullage.contributed/cgroup.procs | wc -l) $(cat /sys/fs/cgroup/ann/ullage.contributed/memory.high)"
+ullage memory --runtime-dir /tmp/ann-rt mark 1 2>&1 | sed 's/^/ANN /'
+wait $run; echo "ANN EXIT $?"
+ANN
+sh -c "echo 0 > $hers/session/cgroup.procs; exec su -s /bin/sh ann /tmp/ann.sh"
+for i in 1 2 3 4 5 6 7 8 9 10; do [ -e /tmp/ann-rt ] || break; sleep 1; done
+[ -e /tmp/ann-rt ] && echo "LEFT /tmp/ann-rt"
+[ -e $hers/ullage.contributed ] && echo "LEFT /tmp: $hers/ullage.contributed"
+# The same without anything delegated: told what is missing.
+su -s /bin/sh ann -c "ullage memory --runtime-dir /tmp/ann-rt daemon" 2>&1 | sed 's/^/BARE /'
 echo "END"
 poweroff -f
 INIT
@@ -78,7 +103,7 @@ timeout "${VM_SECONDS:-240}" qemu-system-x86_64 -M q35 -m 384 -smp 1 -nographic 
     < /dev/null > "$work/console" 2>&1
 tr -d '\r' < "$work/console" > "${VM_LOG:-$work/log}"
 log=${VM_LOG:-$work/log}
-grep -aE 'memory|opaque|contributed|working set|sampler|back end|HIGH|BACK|JSON|LEFT|END|cost' "$log"
+grep -aE 'memory|opaque|contributed|working set|sampler|back end|HIGH|BACK|JSON|LEFT|END|cost|ANN|BARE' "$log"
 
 passed=0 failed=0
 check() { if grep -qaE "$2" "$log"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "memory-vm: FAILED: $1"; fi; }
@@ -86,6 +111,11 @@ check "it ran to its end" '^END'
 check "the back end is cgroup v2" '^back end +cgroup v2'
 check "the sampler is MGLRU" '"sampler":"MGLRU'
 check "the contributed group is bounded by memory.high" '^HIGH [0-9]+'
+check "an ordinary user lends in her delegated part" '^ANN back end +cgroup v2 \(/sys/fs/cgroup/ann/ullage.contributed\)'
+check "her command is in the group, bounded" '^ANN GROUP 1 [0-9]+'
+check "another user's process is refused" '^ANN .*process 1 is not yours'
+check "her command ends as it would alone" '^ANN EXIT 0'
+check "without delegation it is said what is missing" '^BARE .*no part of the hierarchy is delegated to you'
 if grep -qaE '^LEFT ([0-9]|.* 1$|/tmp)' "$log"; then
     failed=$((failed + 1)); echo "memory-vm: FAILED: something was left behind after kill -9"
 else

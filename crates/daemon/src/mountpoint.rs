@@ -67,10 +67,13 @@ fn has_ended(pid: u32) -> bool {
     threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(ended)
 }
 
-/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted.
+/// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted, or cancelled
+/// while it was being handed over.
 fn is_dead(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Takes away a mount that nobody serves.

@@ -4,7 +4,8 @@
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space};
 use std::collections::HashSet;
-use ullage_catalog::{CatalogMarks, Error};
+use std::sync::Arc;
+use ullage_catalog::{CatalogMarks, Error, Inode};
 use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
 use ullage_types::PoolId;
 
@@ -37,6 +38,7 @@ impl Space {
         }
         let mut stray = Vec::new();
         let mut there = HashSet::new();
+        let mut busy = Vec::new();
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
             for leaf in marks.marked() {
@@ -46,7 +48,7 @@ impl Space {
                 for suspect in suspects {
                     done.files += 1;
                     there.insert((id, suspect.locator.clone()));
-                    if let Some(suspect) = self.compare(id, suspect, &mut done)? {
+                    if let Some(suspect) = self.compare(id, suspect, &mut done, &mut busy)? {
                         done.discarded += 1;
                         stray.push((id, suspect));
                     }
@@ -54,12 +56,22 @@ impl Space {
             }
         }
         let missing = self.missing(marks, &there)?;
+        let kept = |id: PoolId, leaf: &[u8]| {
+            let of_busy = |inode: &Arc<Inode>| {
+                inode.record().backing.is_some_and(|place| place.pool == id && leaf_of(&place.locator) == leaf)
+            };
+            missing.iter().any(|(pool, binding)| *pool == id && leaf_of(&binding.locator.0) == leaf)
+                || busy.iter().any(of_busy)
+        };
         for &(id, marks) in marks {
-            // Where a file is made again the mark stays until it is flushed.
-            let stays = |leaf: &[u8]| missing.iter().any(|(pool, binding)| *pool == id && leaf_of(binding) == leaf);
-            for leaf in marks.marked().iter().filter(|leaf| !stays(leaf)) {
+            // Where a file is made again the mark stays until it is flushed, and where one is still written to until it no
+            // longer is.
+            for leaf in marks.marked().iter().filter(|leaf| !kept(id, leaf)) {
                 marks.clear(leaf).map_err(Errno::from)?;
             }
+        }
+        for inode in busy {
+            self.watch(inode)?;
         }
         for (id, binding) in missing {
             self.make_empty(id, &binding)?;
@@ -99,11 +111,28 @@ impl Space {
         self.catalog.each_backing(&mut |file, backing| {
             let binding = Binding { file, generation: backing.generation, locator: Locator(backing.locator.clone()) };
             let place = (backing.pool, binding.locator.clone());
-            if marked.contains(&(backing.pool, leaf_of(&binding).into())) && !there.contains(&place) {
+            if marked.contains(&(backing.pool, leaf_of(&backing.locator).into())) && !there.contains(&place) {
                 missing.push((backing.pool, binding));
             }
         })?;
         Ok(missing)
+    }
+
+    /// Descriptors and mappings outlive the daemon that gave them out and still write: the file is measured until they are
+    /// gone.
+    fn watch(&self, inode: Arc<Inode>) -> Outcome<()> {
+        let node = self.nodes.enter(inode);
+        let mut open = node.open.lock();
+        let opened = self.back(&node, &mut open, true);
+        if let (Ok(()), Some(backing)) = (&opened, &mut open.backing) {
+            backing.written = true;
+            // The record may already be behind.
+            backing.baseline = Measure::default();
+        }
+        drop(open);
+        // It goes to the settler, as any other that is no longer known.
+        self.forget_node(node.id, 1);
+        opened
     }
 
     fn make_empty(&self, id: PoolId, binding: &Binding) -> Outcome<()> {
@@ -122,7 +151,13 @@ impl Space {
     }
 
     /// Measures a backing file that belongs to a file, and gives back one that does not.
-    fn compare(&self, id: PoolId, suspect: Suspect, done: &mut Recovered) -> Outcome<Option<Suspect>> {
+    fn compare(
+        &self,
+        id: PoolId,
+        suspect: Suspect,
+        done: &mut Recovered,
+        busy: &mut Vec<Arc<Inode>>,
+    ) -> Outcome<Option<Suspect>> {
         let pool = self.pools.get(id)?;
         let Some(binding) = &suspect.binding else { return Ok(Some(suspect)) };
         let inode = match self.catalog.get(binding.file) {
@@ -137,6 +172,10 @@ impl Space {
             return Ok(Some(suspect));
         }
         let file = pool.open(binding, Access::Read)?;
+        // Asked first: what was written before nobody wrote any more is measured.
+        if !crate::settle::nobody_writes(&file) {
+            busy.push(inode.clone());
+        }
         let now = Measure::of(&file)?;
         let changed = self.catalog.update(&inode, |record| {
             let changed = (record.size, record.blocks) != (now.size, now.blocks);
@@ -162,9 +201,8 @@ impl Space {
     }
 }
 
-/// The leaf directory that a binding's backing file lies in, as marks name it.
-fn leaf_of(binding: &Binding) -> &[u8] {
-    let locator = &binding.locator.0;
+/// The leaf directory that a backing file lies in, as marks name it.
+fn leaf_of(locator: &[u8]) -> &[u8] {
     let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     locator.get(..end).unwrap_or_default()
 }

@@ -146,7 +146,8 @@ impl Space {
             return;
         }
         if open.backing.is_some() {
-            let free = last || self.is_settled(&mut open);
+            let settled = self.is_settled(&mut open);
+            let free = last || settled;
             let measured = self.record_measure(node, &mut open);
             if let Err(error) = &measured {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
@@ -158,7 +159,7 @@ impl Space {
                 }
                 return;
             }
-            self.close_backing(&mut open);
+            self.close_backing(&mut open, settled);
         }
         drop(open);
         if !node.is_known() {
@@ -191,10 +192,13 @@ impl Space {
     }
 
     /// Unregisters and closes the backing file.
-    pub(crate) fn close_backing(&self, open: &mut OpenFile) {
+    ///
+    /// Where it is not `settled`, somebody may go on writing: its leaf stays marked, and the next start measures it.
+    pub(crate) fn close_backing(&self, open: &mut OpenFile, settled: bool) {
         if let Some(mut backing) = open.backing.take() {
             self.unregister(&mut backing);
             if backing.claimed
+                && settled
                 && let Ok(pool) = self.pools.get(backing.pool)
             {
                 drop(backing.file);
@@ -234,7 +238,7 @@ impl Space {
 
 /// Whether no descriptor and no mapping can write to a file: only then the kernel grants a read lease on it.
 /// `file` must itself be open for reading only. Where the file system has no leases, we cannot know: true.
-fn nobody_writes(file: &File) -> bool {
+pub(crate) fn nobody_writes(file: &File) -> bool {
     ullage_pool::probe_lease(file, ullage_pool::Lease::Read) != Err(rustix::io::Errno::AGAIN)
 }
 

@@ -30,7 +30,9 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Adds a reading, `at` seconds after the clearing; readings come in order of time.
+    /// Adds a reading, `at` seconds after the clearing; readings come in order of time. `referenced`
+    /// leaves out pages allocated since the clearing: what is started and fills its memory in a window
+    /// does not push what was there before down the queue for good. The next window counts them.
     pub fn push(&mut self, at: f64, referenced: u64, hits: u64) {
         self.points.push(Point { at, referenced, hits });
     }
@@ -87,12 +89,15 @@ impl Footprint {
     }
 
     /// Pages with a period longer than the window: what was still growing in the last quarter is
-    /// taken to go on for another window at that rate.
+    /// taken to go on for another window at that rate. Where readings came late the quarter begins at
+    /// the reading before it: fewer readings extrapolate more, never less.
     fn extrapolated(&self) -> Option<(u64, f64)> {
         let last = self.points.last()?;
-        let cut = self.points.iter().find(|point| point.at >= last.at * 0.75)?;
-        let hits: u64 = self.points.iter().filter(|point| point.at > cut.at).map(|point| point.hits).sum();
-        let rate = hits as f64 / (last.at - cut.at).max(1e-6);
+        let quarter = self.points.iter().position(|point| point.at >= last.at * 0.75)?;
+        let from = if quarter + 1 < self.points.len() { Some(quarter) } else { quarter.checked_sub(1) };
+        let cut = from.and_then(|index| self.points.get(index)).map_or(0.0, |point| point.at);
+        let hits: u64 = self.points.iter().filter(|point| point.at > cut).map(|point| point.hits).sum();
+        let rate = hits as f64 / (last.at - cut).max(1e-6);
         (hits > 0).then_some((last.referenced + (rate * last.at) as u64, rate))
     }
 }
@@ -153,6 +158,16 @@ mod tests {
             (footprint.hits_beyond(0), footprint.hits_beyond(900), footprint.hits_beyond(1_200)),
             (1_500, 600, 300)
         );
+    }
+
+    /// Regression: with no reading between two late ones nothing was extrapolated, as if nothing grew.
+    #[test]
+    fn late_readings_do_not_look_like_idleness() {
+        let mut footprint = Footprint::default();
+        footprint.push(10.0, 10_000, 10_000);
+        footprint.push(60.0, 60_000, 50_000);
+        let histogram = footprint.histogram(&Histogram::for_memory(200_000));
+        assert!(histogram.memory_for_misses(0.0) >= 119_000, "{}", histogram.memory_for_misses(0.0));
     }
 
     /// Regression: a loop that ended within the window was extrapolated as if it went on.

@@ -5,19 +5,52 @@ use crate::error::{Error, Result};
 use crate::runtime::{RuntimeDir, Undo, record_origin};
 use crate::system::processes;
 
-/// Puts a process into the group of the controller that runs in `runtime`.
-pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<()> {
+/// How often children that appear while their parents are being moved are looked for.
+const ROUNDS: usize = 5;
+
+/// Puts a process and all its descendants into the group of the controller that runs in `runtime`: a
+/// job started by cron is a shell and what it runs. Children born later follow by themselves. Gives
+/// the processes moved.
+pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<Vec<i32>> {
     processes::check(pid)?;
+    let (undo, members) = group(runtime, pid)?;
+    let mut moved = Vec::new();
+    admit(runtime, &members, pid)?;
+    moved.push(pid);
+    for _ in 0..ROUNDS {
+        let children = processes::descendants(pid)?;
+        let new: Vec<i32> = children.into_iter().filter(|child| *child != undo.pid && !moved.contains(child)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for child in new {
+            match admit(runtime, &members, child) {
+                Ok(()) | Err(Error::NoSuchProcess(_)) => moved.push(child),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(moved)
+}
+
+/// Puts this process in, to `exec` the contributed command.
+pub fn enter(runtime: &RuntimeDir) -> Result<()> {
+    let pid = std::process::id() as i32;
+    let (_, members) = group(runtime, pid)?;
+    admit(runtime, &members, pid)
+}
+
+fn group(runtime: &RuntimeDir, pid: i32) -> Result<(Undo, Members)> {
     let undo = runtime.running().and_then(|_| Undo::read(&runtime.undo()));
     let undo = undo.ok_or_else(|| Error::NotRunning(runtime.path().to_owned()))?;
     if pid == undo.pid {
         return Err(Error::Invalid(format!("process {pid} is the controller itself")));
     }
-    record_origin(&runtime.origins(), pid)?;
-    Members { directories: undo.directories }.admit(pid)
+    let members = Members { directories: undo.directories.clone() };
+    Ok((undo, members))
 }
 
-/// Puts this process in, to `exec` the contributed command.
-pub fn enter(runtime: &RuntimeDir) -> Result<()> {
-    mark(runtime, std::process::id() as i32)
+fn admit(runtime: &RuntimeDir, members: &Members, pid: i32) -> Result<()> {
+    record_origin(&runtime.origins(), pid)?;
+    members.admit(pid)
 }

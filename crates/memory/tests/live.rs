@@ -3,6 +3,8 @@
 //! Needs root and a cgroup v1 or v2 memory hierarchy; says so and passes where they are missing.
 //! Each test has a box of its own and removes it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use ullage_memory::control::Config;
 use ullage_memory::daemon::{Options, run};
 use ullage_memory::runtime::{RuntimeDir, Status, Undo, lift};
-use ullage_memory::system::mounts::Mounts;
+use ullage_memory::system::{mounts::Mounts, processes};
 use ullage_memory::{Error, Result, join};
 
 /// A box with a limit of 96 MiB, removed at the end.
@@ -141,6 +143,23 @@ fn marked_processes_are_bounded_and_nothing_is_left_at_the_end() {
     assert!(!sandbox.group().exists() && !sandbox.runtime.path().exists());
     assert!(sandbox.freezer().is_none_or(|path| !path.exists()));
     assert!(Path::new(&format!("/proc/{pid}")).exists(), "the process itself goes on");
+}
+
+#[test]
+fn a_job_of_cron_is_marked_with_what_it_started() {
+    let Some(mut sandbox) = Box96::new("cron") else { return };
+    let shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+    let pid = shell.id() as i32;
+    sandbox.children.push(shell);
+    wait("the job's child", || !processes::descendants(pid).unwrap().is_empty());
+    let controller = sandbox.start();
+    let moved = join::mark(&sandbox.runtime, pid).unwrap();
+    assert_eq!(moved.len(), 2, "{moved:?}");
+    assert!(moved.iter().all(|pid| in_group(&sandbox.group(), *pid)));
+    controller.end().unwrap();
+    assert!(!sandbox.group().exists());
+    let child = moved[1].to_string();
+    assert!(Command::new("kill").arg(child).status().unwrap().success(), "it goes on");
 }
 
 #[test]

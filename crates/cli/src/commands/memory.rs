@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
-use ullage_memory::control::Config;
+use ullage_memory::control::{Config, Mode};
 use ullage_memory::daemon;
 use ullage_memory::runtime::{RuntimeDir, Status};
 use ullage_memory::{PAGE, bench, chart, guard, join, simulate, timeline};
@@ -18,6 +18,7 @@ use ullage_types::Bytes;
 #[command(after_help = "Examples:
   ullage memory run -- povray scene.pov     render with idle memory only
   ullage memory mark 4711                   lend idle memory to a process that runs
+  0 3 * * * ullage memory run -- updatedb   (crontab) nightly jobs that push nobody out
   ullage memory daemon --box /sys/fs/cgroup/work
   ullage memory status; ullage memory histogram
   ullage memory timeline > figure9.svg
@@ -37,7 +38,7 @@ pub struct Memory {
 enum What {
     /// Run a command as contributed work, starting a controller if none runs
     Run(Run),
-    /// Make processes that run contributed work
+    /// Make processes that run contributed work, with all their descendants (jobs of cron, say)
     #[command(visible_alias = "maketransparent")]
     Mark {
         /// Process numbers
@@ -178,6 +179,12 @@ struct Bench {
     /// Trials of each; 0 only reports
     #[arg(long, default_value_t = 3)]
     repeats: u32,
+    /// How many systems are tried at the same time
+    #[arg(long, default_value_t = 1)]
+    lanes: usize,
+    /// Keep ullage's timelines here
+    #[arg(long, value_name = "DIR")]
+    timelines: Option<PathBuf>,
     /// Systems to compare, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = bench::SYSTEMS.map(str::to_owned))]
     systems: Vec<String>,
@@ -190,9 +197,9 @@ struct Simulate {
     /// Memory of the machine
     #[arg(long, default_value = "1G")]
     total: Bytes,
-    /// Length of a window in seconds
+    /// Length of an ageing period in seconds
     #[arg(long, default_value_t = 60.0)]
-    window: f64,
+    period: f64,
 }
 
 /// Runs one of the sub-commands.
@@ -205,8 +212,11 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             let mut failed = false;
             for pid in pids {
                 match join::mark(&runtime, pid) {
-                    Ok(()) if json => println!("{}", serde_json::json!({ "version": 1, "marked": pid })),
-                    Ok(()) => println!("{pid} is contributed work now"),
+                    Ok(moved) if json => println!("{}", serde_json::json!({ "version": 1, "marked": moved })),
+                    Ok(moved) if moved.len() > 1 => {
+                        println!("{pid} and its {} descendants are contributed work now", moved.len() - 1);
+                    }
+                    Ok(_) => println!("{pid} is contributed work now"),
                     Err(error) => {
                         failed = true;
                         eprintln!("ullage: {error}");
@@ -313,7 +323,8 @@ fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {
         ),
     );
     line("working set", report.need.map_or("not known yet: only free memory is lent".into(), pages));
-    line("ageing", format!("{:?}, {} periods aged, {} filtered as noise", report.mode, report.aged, report.filtered));
+    let mode = if report.mode == Some(Mode::Slow) { "slow" } else { "fast" };
+    line("ageing", format!("{mode}, {} periods aged, {} filtered as noise", report.aged, report.filtered));
     line("misses", format!("{:.1}/s, goal violated {} times", report.misses_per_s, report.violations));
     line("evicted to make room", pages(status.evicted));
     line("back end", format!("{} ({})", status.backend, status.group.display()));
@@ -351,6 +362,8 @@ fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
         repeats: options.repeats,
         systems: options.systems.clone(),
         records: options.records.clone(),
+        lanes: options.lanes,
+        timelines: options.timelines.clone(),
     };
     bench::run(&plan, |record| {
         if json {
@@ -372,16 +385,17 @@ fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
 }
 
 fn show_simulation(options: &Simulate, json: bool) -> anyhow::Result<()> {
-    if !(options.window.is_finite() && options.window > 0.0) {
-        bail!("--window must be a time above 0");
-    }
+    let period = Duration::try_from_secs_f64(options.period).ok().filter(|period| !period.is_zero());
+    let period = period.context("--period must be a time above 0")?;
     let text = if options.trace.as_os_str() == "-" {
         std::io::read_to_string(std::io::stdin()).context("reading standard input")?
     } else {
         std::fs::read_to_string(&options.trace).with_context(|| format!("reading {}", options.trace.display()))?
     };
     let trace = simulate::parse(&text)?;
-    let outcome = simulate::run(&trace, &Config::default(), (options.total.0 / PAGE).max(1), options.window);
+    let config = Config { fast_period: period, slow_period: period, ..Config::default() };
+    let total = (options.total.0 / PAGE).max(1);
+    let outcome = simulate::run(&trace, &config, total);
     if json {
         println!("{}", serde_json::json!({ "version": 1, "outcome": outcome }));
         return Ok(());
@@ -391,10 +405,15 @@ fn show_simulation(options: &Simulate, json: bool) -> anyhow::Result<()> {
     for (pages, exact, estimated) in outcome.curve.iter().step_by(2) {
         println!("{:>10}  {:>10.3} %  {:>10.3} %", Bytes(pages * PAGE).to_string(), 100.0 * exact, 100.0 * estimated);
     }
+    let size = |pages: u64| Bytes(pages * PAGE).to_string();
+    let estimated = outcome.estimated_need_pages.map_or("nothing (no period with activity)".into(), size);
+    println!("needed: {} exact, {estimated} estimated", size(outcome.exact_need_pages));
     println!(
-        "needed: {} exact, {} estimated",
-        Bytes(outcome.exact_need_pages * PAGE),
-        Bytes(outcome.estimated_need_pages * PAGE)
+        "beside a process that wants all of {}: {} lent on average, {} misses; alone: {} misses",
+        size(total),
+        size(outcome.lent_pages),
+        outcome.misses_beside,
+        outcome.misses_alone
     );
     Ok(())
 }

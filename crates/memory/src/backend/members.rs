@@ -47,6 +47,13 @@ pub fn signal_all(directory: &Path, signal: i32) -> Result<()> {
     Ok(())
 }
 
+/// The groups directly below `base`, without one.
+pub fn children(base: &Path, without: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path());
+    groups.filter(|path| path != without).collect()
+}
+
 /// Creates a group's directory, or takes the existing one.
 pub fn create(directory: &Path) -> Result<()> {
     match std::fs::create_dir(directory) {

@@ -1,6 +1,6 @@
 //! cgroup v1: `memory.limit_in_bytes` and the freezer hierarchy.
 
-use super::members::{create, signal_all, vanished};
+use super::members::{children, create, signal_all, vanished};
 use super::{Backend, SHRINK_STEP};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
@@ -71,15 +71,22 @@ impl Backend for V1 {
         Ok(place::boxed(machine, limit, usage, contributed, cold))
     }
 
+    /// Opaque refaults are summed over the opaque groups. Not "all less contributed": the kernel brings
+    /// each group's counters up to date at different times, and the difference would jump by thousands.
     fn feedback(&mut self) -> Result<Feedback> {
-        let (all, own) = self.stats()?;
-        let contributed = stat::refaults(&own, "total_");
-        let everything = stat::refaults(&all, "total_");
-        let (all_before, own_before) =
-            self.refaults.replace((everything, contributed)).unwrap_or((everything, contributed));
-        let contributed = contributed.saturating_sub(own_before);
-        let opaque = everything.saturating_sub(all_before).saturating_sub(contributed);
-        Ok(Feedback { opaque_refaults: opaque, opaque_stall_us: 0, contributed_refaults: contributed })
+        let own = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
+        let mut opaque = stat::refaults(&read(self.base.join("memory.stat")).map_err(vanished(&self.base))?, "");
+        for group in children(&self.base, &self.group) {
+            // One that has just been removed misses nothing any more.
+            opaque += read(group.join("memory.stat")).map_or(0, |text| stat::refaults(&text, "total_"));
+        }
+        let now = (opaque, stat::refaults(&own, "total_"));
+        let before = self.refaults.replace(now).unwrap_or(now);
+        Ok(Feedback {
+            opaque_refaults: now.0.saturating_sub(before.0),
+            opaque_stall_us: 0,
+            contributed_refaults: now.1.saturating_sub(before.1),
+        })
     }
 
     fn contributed(&self) -> Result<Vec<i32>> {
@@ -117,12 +124,10 @@ impl Backend for V1 {
             return Ok(0);
         }
         let mut left = pages * PAGE;
-        for entry in std::fs::read_dir(&self.base).map_err(Error::io("listing", &self.base))?.flatten() {
-            let (path, is_group) = (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            if left == 0 || !is_group || path == self.group {
-                continue;
+        for group in children(&self.base, &self.group) {
+            if left > 0 {
+                left -= dip(&group, left, self.journal.as_deref())?;
             }
-            left -= dip(&path, left, self.journal.as_deref())?;
         }
         Ok(pages - left / PAGE)
     }

@@ -1,6 +1,6 @@
 //! cgroup v2: `memory.high`, `memory.reclaim`, `cgroup.freeze`, `cgroup.kill`.
 
-use super::members::{create, vanished};
+use super::members::{children, create, vanished};
 use super::{Backend, SHRINK_STEP};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
@@ -21,7 +21,7 @@ pub struct V2 {
 
 #[derive(Clone, Copy, Debug)]
 struct Counters {
-    all: u64,
+    opaque: u64,
     own: u64,
     stall: u64,
 }
@@ -45,12 +45,7 @@ impl V2 {
 
     /// Groups beside the contributed one.
     fn siblings(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(&self.base).into_iter().flatten().flatten();
-        entries
-            .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
-            .map(|e| e.path())
-            .filter(|path| *path != self.group)
-            .collect()
+        children(&self.base, &self.group)
     }
 }
 
@@ -77,19 +72,19 @@ impl Backend for V2 {
 
     fn feedback(&mut self) -> Result<Feedback> {
         let own_stat = read(self.own("memory.stat")).map_err(vanished(&self.group))?;
-        let all_stat = read(self.base.join("memory.stat")).or_else(|_| read("/proc/vmstat"))?;
+        // Summed over the opaque groups: see the v1 back end for why.
+        let refaults = |group: &PathBuf| read(group.join("memory.stat")).map_or(0, |text| stat::refaults(&text, ""));
         let stall = self.siblings().iter().filter_map(|group| stat::stall_us(&group.join("memory.pressure"))).max();
         let now = Counters {
-            all: stat::refaults(&all_stat, ""),
+            opaque: self.siblings().iter().map(refaults).sum(),
             own: stat::refaults(&own_stat, ""),
             stall: stall.unwrap_or(0),
         };
         let before = self.before.replace(now).unwrap_or(now);
-        let contributed = now.own.saturating_sub(before.own);
         Ok(Feedback {
-            opaque_refaults: now.all.saturating_sub(before.all).saturating_sub(contributed),
+            opaque_refaults: now.opaque.saturating_sub(before.opaque),
             opaque_stall_us: now.stall.saturating_sub(before.stall),
-            contributed_refaults: contributed,
+            contributed_refaults: now.own.saturating_sub(before.own),
         })
     }
 

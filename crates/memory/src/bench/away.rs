@@ -1,10 +1,11 @@
 //! One trial: work, go away while a hog runs, come back.
 
-use super::load::Second;
+use super::load::{Line, Second};
 use super::sandbox::Sandbox;
 use crate::error::{Error, Result};
 use crate::runtime::{Cost, RuntimeDir, Status};
 use crate::sys;
+use crate::system::read;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -36,10 +37,14 @@ pub struct Plan {
     pub speed_up: f64,
     /// Trials of each.
     pub repeats: u32,
+    /// How many systems are tried at the same time.
+    pub lanes: usize,
     /// Systems, of [`SYSTEMS`].
     pub systems: Vec<String>,
     /// Where records are appended, one line of JSON each.
     pub records: PathBuf,
+    /// Where ullage's timelines (figure 9) are kept, one file per set, of the last trial.
+    pub timelines: Option<PathBuf>,
 }
 
 /// What one trial gave.
@@ -61,22 +66,31 @@ pub struct Record {
     pub oracle_bytes: u64,
     /// What the controller cost; zero for the other systems.
     pub cost: Cost,
+    /// The user's pages evicted by the end of the break, by twentieth of their LRU queue, most
+    /// recently used first (figure 3).
+    #[serde(default)]
+    pub evicted: Vec<u64>,
+    /// Load of the machine (one minute) at the end of the break.
+    #[serde(default)]
+    pub load: f64,
 }
 
-/// Runs the plan, systems interleaved, the sets of one system at the same time in boxes of their own.
+/// Runs the plan: systems interleaved, `lanes` of them and all sets of each at the same time, every
+/// trial in a box of its own.
 pub fn run(plan: &Plan, mut tell: impl FnMut(&Record)) -> Result<()> {
-    for _ in 0..plan.repeats {
-        for system in &plan.systems {
-            let records: Vec<Result<Record>> = std::thread::scope(|scope| {
-                let trials: Vec<_> = SETS.iter().map(|set| scope.spawn(move || trial(plan, system, *set))).collect();
-                let died = || Err(Error::Invalid("a trial panicked".into()));
-                trials.into_iter().map(|trial| trial.join().unwrap_or_else(|_| died())).collect()
-            });
-            for record in records {
-                let record = record?;
-                append(&plan.records, &record)?;
-                tell(&record);
-            }
+    let order: Vec<&String> = (0..plan.repeats).flat_map(|_| &plan.systems).collect();
+    for systems in order.chunks(plan.lanes.max(1)) {
+        let records: Vec<Result<Record>> = std::thread::scope(|scope| {
+            let pairs = systems.iter().enumerate().flat_map(|(lane, system)| SETS.map(|set| (lane, system, set)));
+            let trials: Vec<_> =
+                pairs.map(|(lane, system, set)| scope.spawn(move || trial(plan, lane, system, set))).collect();
+            let died = || Err(Error::Invalid("a trial panicked".into()));
+            trials.into_iter().map(|trial| trial.join().unwrap_or_else(|_| died())).collect()
+        });
+        for record in records {
+            let record = record?;
+            append(&plan.records, &record)?;
+            tell(&record);
         }
     }
     Ok(())
@@ -88,21 +102,23 @@ fn append(path: &Path, record: &Record) -> Result<()> {
     writeln!(open.map_err(Error::io("opening", path))?, "{line}").map_err(Error::io("writing", path))
 }
 
-fn trial(plan: &Plan, system: &str, (set, working, cold): (&str, f64, f64)) -> Result<Record> {
+fn trial(plan: &Plan, lane: usize, system: &str, (set, working, cold): (&str, f64, f64)) -> Result<Record> {
     let share = |part: f64| (plan.box_bytes as f64 * part) as u64;
     let load = |words: &[String]| -> Vec<OsString> {
         let words = ["memory", "load"].map(str::to_owned).into_iter().chain(words.iter().cloned());
         std::iter::once(plan.program.clone().into_os_string()).chain(words.map(OsString::from)).collect()
     };
-    let mut sandbox = Sandbox::new(set, plan.box_bytes)?;
+    let mut sandbox = Sandbox::new(&format!("{lane}-{set}"), plan.box_bytes)?;
     let user = load(&[share(working).to_string(), "--cold".into(), share(cold).to_string()]);
-    let (mut orders, seconds) = talk(sandbox.start("user", &user, 0)?)?;
+    let (mut orders, lines) = talk(sandbox.start("user", &user, 0)?)?;
+    // Its memory is there when it prints its first second.
+    let _started = lines.recv_timeout(Duration::from_secs(60));
     let runtime = RuntimeDir::new(Some(sandbox_dir(&sandbox.path)));
-    let daemon = (system == "ullage").then(|| start_daemon(plan, &mut sandbox, &runtime)).transpose()?;
+    let daemon = (system == "ullage").then(|| start_daemon(plan, set, &mut sandbox, &runtime)).transpose()?;
     order(&mut orders, "work")?;
     std::thread::sleep(plan.prime);
     order(&mut orders, "rest")?;
-    let before: Vec<Second> = seconds.try_iter().collect();
+    let before: Vec<Second> = lines.try_iter().filter_map(second).collect();
 
     let scene = share(1.4).to_string();
     let hog = load(&[scene, "--hog".into()]);
@@ -125,9 +141,11 @@ fn trial(plan: &Plan, system: &str, (set, working, cold): (&str, f64, f64)) -> R
     }
     std::thread::sleep(plan.away);
     let donated_bytes = sandbox.usage(if system == "ullage" { "ullage.contributed" } else { "hog" });
-    let _while_away = seconds.try_iter().count();
+    let _while_away = lines.try_iter().count();
+    order(&mut orders, "where")?;
+    let evicted = evicted(&lines)?;
     order(&mut orders, "work")?;
-    let back = collect(&seconds, plan.back);
+    let back = collect(&lines, plan.back);
     let cost = Status::read(&runtime).map(|status| status.cost).unwrap_or_default();
     if let Some(pid) = daemon {
         sys::signal(pid, libc::SIGTERM).map_err(Error::io("stopping", "the daemon"))?;
@@ -142,6 +160,8 @@ fn trial(plan: &Plan, system: &str, (set, working, cold): (&str, f64, f64)) -> R
         donated_bytes,
         oracle_bytes: plan.box_bytes - share(working),
         cost,
+        evicted,
+        load: load_average(),
     })
 }
 
@@ -149,10 +169,19 @@ fn sandbox_dir(path: &Path) -> PathBuf {
     std::env::temp_dir().join(path.file_name().unwrap_or_default())
 }
 
-fn start_daemon(plan: &Plan, sandbox: &mut Sandbox, runtime: &RuntimeDir) -> Result<i32> {
+fn load_average() -> f64 {
+    let text = read("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+fn start_daemon(plan: &Plan, set: &str, sandbox: &mut Sandbox, runtime: &RuntimeDir) -> Result<i32> {
     let mut command: Vec<OsString> = vec![plan.program.clone().into(), "memory".into(), "--runtime-dir".into()];
     command.extend([runtime.path().into(), "daemon".into(), "--box".into(), sandbox.path.clone().into()]);
     command.push(format!("--speed-up={}", plan.speed_up).into());
+    if let Some(directory) = &plan.timelines {
+        std::fs::create_dir_all(directory).map_err(Error::io("creating", directory))?;
+        command.extend(["--log".into(), directory.join(format!("timeline-{set}.jsonl")).into()]);
+    }
     let pid = sandbox.beside(&command)?.id() as i32;
     let until = Instant::now() + Duration::from_secs(10);
     while Status::read(runtime).is_err() {
@@ -166,14 +195,14 @@ fn start_daemon(plan: &Plan, sandbox: &mut Sandbox, runtime: &RuntimeDir) -> Res
 
 type Orders = std::process::ChildStdin;
 
-fn talk(child: &mut Child) -> Result<(Orders, Receiver<Second>)> {
+fn talk(child: &mut Child) -> Result<(Orders, Receiver<Line>)> {
     let missing = || Error::Invalid("the load has no pipes".into());
     let (input, output) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
-            if let Ok(second) = serde_json::from_str(&line)
-                && sender.send(second).is_err()
+            if let Ok(line) = serde_json::from_str(&line)
+                && sender.send(line).is_err()
             {
                 break;
             }
@@ -186,12 +215,30 @@ fn order(orders: &mut Orders, word: &str) -> Result<()> {
     writeln!(orders, "{word}").map_err(Error::io("writing to", "the load"))
 }
 
+fn second(line: Line) -> Option<Second> {
+    match line {
+        Line::Second(second) => Some(second),
+        Line::Evicted { .. } => None,
+    }
+}
+
+/// The answer to `where`; a user whose memory is gone takes its time.
+fn evicted(lines: &Receiver<Line>) -> Result<Vec<u64>> {
+    let until = Instant::now() + Duration::from_secs(60);
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        if let Ok(Line::Evicted { evicted }) = lines.recv_timeout(left) {
+            return Ok(evicted);
+        }
+    }
+    Err(Error::Invalid("the user's application does not answer".into()))
+}
+
 /// Seconds as they come; one that takes longer than a second counts for as long as it took.
-fn collect(seconds: &Receiver<Second>, time: Duration) -> Vec<Second> {
+fn collect(lines: &Receiver<Line>, time: Duration) -> Vec<Second> {
     let until = Instant::now() + time;
     let mut found = Vec::new();
     while let Some(left) = until.checked_duration_since(Instant::now()) {
-        found.extend(seconds.recv_timeout(left));
+        found.extend(lines.recv_timeout(left).ok().and_then(second));
     }
     found
 }

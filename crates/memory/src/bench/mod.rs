@@ -1,6 +1,7 @@
 //! Measuring: a user goes away and comes back, beside a hog, under several systems (figures 6 to 8).
 
 mod away;
+mod figure3;
 pub mod load;
 mod report;
 mod sandbox;

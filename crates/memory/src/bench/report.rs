@@ -45,11 +45,31 @@ fn donated_mib(record: &Record) -> f64 {
     record.donated_bytes as f64 / f64::from(1 << 20)
 }
 
+fn cpu_percent(record: &Record) -> f64 {
+    record.cost.fast_cpu_percent
+}
+
+fn rss_mb(record: &Record) -> f64 {
+    record.cost.rss_bytes as f64 / 1e6
+}
+
+fn evicted_mib(record: &Record) -> f64 {
+    record.evicted.iter().sum::<u64>() as f64 * crate::PAGE as f64 / f64::from(1 << 20)
+}
+
+/// Pages evicted although the working set has them: those in front of the position it ends at.
+fn evicted_needed_percent(record: &Record) -> f64 {
+    let Some((_, working, cold)) = SETS.iter().find(|set| set.0 == record.set) else { return 0.0 };
+    let needed = (working / (working + cold) * record.evicted.len() as f64) as usize;
+    let wrong: u64 = record.evicted.iter().take(needed).sum();
+    100.0 * wrong as f64 / (record.evicted.iter().sum::<u64>() as f64).max(1.0)
+}
+
 fn of_oracle(record: &Record) -> f64 {
     record.donated_bytes as f64 / record.oracle_bytes.max(1) as f64
 }
 
-const TABLES: [(&str, &str, Measure); 7] = [
+const TABLES: [(&str, &str, Measure); 11] = [
     ("Average faults/s after coming back (figure 6)", "figure6.svg", average_faults),
     ("Maximum faults in one second (figure 7)", "figure7.svg", most_faults),
     ("Slow-down by misses in percent: average faults/s × 2.5 ms, the paper's reckoning", "", slow_down),
@@ -57,6 +77,10 @@ const TABLES: [(&str, &str, Measure); 7] = [
     ("Slowest operation in ms", "", slowest_ms),
     ("Memory donated in MiB (figure 8)", "figure8.svg", donated_mib),
     ("Donated, as a share of what an oracle gives", "", of_oracle),
+    ("Opaque memory evicted by the end of the break in MiB", "", evicted_mib),
+    ("Of it from the working set, in percent", "", evicted_needed_percent),
+    ("Cost of the controller in percent of a CPU", "", cpu_percent),
+    ("Memory of the controller in MB", "", rss_mb),
 ];
 
 /// Writes `tables.md` and the charts into a directory.
@@ -66,14 +90,52 @@ pub fn write(records: &[Record], directory: &Path) -> Result<()> {
     for (title, chart, measure) in TABLES {
         text.push_str(&table(records, title, measure));
         if !chart.is_empty() {
-            let path = directory.join(chart);
             let svg =
                 bars(records, title, measure).map_err(|error| Error::Invalid(format!("drawing {chart}: {error}")))?;
-            std::fs::write(&path, svg).map_err(Error::io("writing", &path))?;
+            keep(directory, chart, &svg)?;
         }
     }
-    let path = directory.join("tables.md");
+    keep(directory, "tables.md", &text)?;
+    keep(directory, "summary.json", &summary(records))?;
+    if let Some(svg) = super::figure3::svg(records)? {
+        keep(directory, "figure3.svg", &svg)?;
+    }
+    let timeline = directory.join("timeline-medium.jsonl");
+    if timeline.exists() {
+        keep(directory, "figure9.svg", &crate::timeline::svg(&crate::timeline::read(&timeline)?)?)?;
+    }
+    Ok(())
+}
+
+fn keep(directory: &Path, name: &str, text: &str) -> Result<()> {
+    let path = directory.join(name);
     std::fs::write(&path, text).map_err(Error::io("writing", path))
+}
+
+/// The tables as JSON: `measure -> system -> set -> [least, median, most]`, and the number of trials.
+fn summary(records: &[Record]) -> String {
+    let mut measures = serde_json::Map::new();
+    for (title, _, measure) in TABLES {
+        let mut systems = serde_json::Map::new();
+        for system in SYSTEMS {
+            let sets: serde_json::Map<_, _> = SETS
+                .iter()
+                .filter_map(|(set, ..)| Some((*set, spread(records, system, set, measure)?)))
+                .map(|(set, (least, median, most))| (set.to_owned(), serde_json::json!([least, median, most])))
+                .collect();
+            if !sets.is_empty() {
+                systems.insert(system.to_owned(), sets.into());
+            }
+        }
+        measures.insert(title.to_owned(), systems.into());
+    }
+    let trials: serde_json::Map<_, _> = SYSTEMS
+        .iter()
+        .map(|system| {
+            ((*system).to_owned(), (records.iter().filter(|r| r.system == *system).count() / SETS.len()).into())
+        })
+        .collect();
+    format!("{:#}\n", serde_json::json!({ "version": 1, "trials": trials, "measures": measures }))
 }
 
 /// Least, median and most; `None` without trials.

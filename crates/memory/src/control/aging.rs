@@ -1,4 +1,9 @@
-//! When to sample and when to age: fast, slow, and at once after a violation (section 2.3.5).
+//! When to sample, when to age, when to begin a new window: fast, slow, and at once after a
+//! violation (section 2.3.5).
+//!
+//! A *period* ends with ageing. A *window* is the time since the reference bits were cleared; it
+//! spans one period at first, then two, then four, so that pages used less than once a period are
+//! seen too, and so that what a window leaves unreferenced has been idle for long.
 
 use super::config::Config;
 use serde::{Deserialize, Serialize};
@@ -18,17 +23,35 @@ pub enum Mode {
 /// thirty samples cover 0.1 s to 1 min, and the cost of a window does not depend on its length.
 const SPACING: f64 = 1.25;
 
+/// Periods in the longest window.
+const LONGEST_WINDOW: u32 = 4;
+
+/// A period in which fewer samples than this were really taken tells nothing about idleness.
+const ENOUGH_SAMPLES: u32 = 3;
+
 /// The schedule. Times are since the controller's start.
 #[derive(Clone, Debug)]
 pub struct Aging {
     period_began: Duration,
+    window_began: Duration,
     next_sample: Duration,
+    /// Periods this window spans when it is complete.
+    window_periods: u32,
+    periods_seen: u32,
+    samples_seen: u32,
 }
 
 impl Aging {
-    /// A schedule whose first period begins `now`.
+    /// A schedule whose first period and window begin `now`.
     pub fn new(config: &Config, now: Duration) -> Self {
-        Self { period_began: now, next_sample: now + Self::interval(config, now) }
+        Self {
+            period_began: now,
+            window_began: now,
+            next_sample: now + Self::interval(config, now),
+            window_periods: 1,
+            periods_seen: 0,
+            samples_seen: 0,
+        }
     }
 
     /// Fast at first, then slow.
@@ -52,10 +75,22 @@ impl Aging {
         })
     }
 
-    /// A new period starts.
-    pub fn begin_period(&mut self, config: &Config, now: Duration) {
+    /// A new period starts in the same window.
+    pub fn begin_period(&mut self, now: Duration) {
         self.period_began = now;
-        self.next_sample = now + Self::interval(config, now);
+        self.periods_seen += 1;
+        self.samples_seen = 0;
+    }
+
+    /// Whether the window has spanned its periods.
+    pub fn window_complete(&self) -> bool {
+        self.periods_seen >= self.window_periods
+    }
+
+    /// A new window starts, and a period with it.
+    pub fn begin_window(&mut self, config: &Config, now: Duration) {
+        let longer = (2 * self.window_periods).min(LONGEST_WINDOW);
+        *self = Self { window_periods: longer, ..Self::new(config, now) };
     }
 
     /// Whether a sample is due.
@@ -63,15 +98,25 @@ impl Aging {
         now >= self.next_sample
     }
 
-    /// Sets the time of the sample after the one taken `now`. The last one falls on the period's end.
-    pub fn sampled(&mut self, config: &Config, now: Duration) {
-        let since = now.saturating_sub(self.period_began);
-        let stretched = self.period_began + since.mul_f64(SPACING);
+    /// Sets the time of the sample after the one asked for `now`. The last one falls on the period's end.
+    pub fn asked(&mut self, config: &Config, now: Duration) {
+        let since = now.saturating_sub(self.window_began);
+        let stretched = self.window_began + since.mul_f64(SPACING);
         let end = self.period_began + Self::period(config, now);
         self.next_sample = stretched.max(now + Self::interval(config, now));
         if now < end {
             self.next_sample = self.next_sample.min(end);
         }
+    }
+
+    /// A sample was really taken.
+    pub fn taken(&mut self) {
+        self.samples_seen += 1;
+    }
+
+    /// Whether so many samples were taken in this period that it tells something.
+    pub fn well_sampled(&self) -> bool {
+        self.samples_seen >= ENOUGH_SAMPLES
     }
 
     /// Whether the period is over.
@@ -83,6 +128,8 @@ impl Aging {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn fast_for_a_quarter_of_an_hour_then_slow() {
@@ -101,12 +148,43 @@ mod tests {
             let now = Duration::from_millis(tenth * 100);
             if aging.sample_due(now) {
                 samples.push(now);
-                aging.sampled(&config, now);
+                aging.asked(&config, now);
             }
         }
         assert_eq!(samples.first(), Some(&Duration::from_millis(100)));
-        assert_eq!(samples.last(), Some(&Duration::from_secs(60)));
+        assert_eq!(samples.last(), Some(&MINUTE));
         assert!((15..=35).contains(&samples.len()), "{} samples", samples.len());
-        assert!(aging.period_over(&config, Duration::from_secs(60)));
+        assert!(aging.period_over(&config, MINUTE));
+    }
+
+    #[test]
+    fn windows_grow_from_one_period_to_four() {
+        let config = Config::default();
+        let mut aging = Aging::new(&config, Duration::ZERO);
+        let mut now = Duration::ZERO;
+        let mut spans = Vec::new();
+        for _ in 0..4 {
+            let mut periods = 0;
+            while !aging.window_complete() {
+                now += MINUTE;
+                periods += 1;
+                aging.begin_period(now);
+            }
+            spans.push(periods);
+            aging.begin_window(&config, now);
+        }
+        assert_eq!(spans, [1, 2, 4, 4]);
+    }
+
+    #[test]
+    fn a_period_of_late_ticks_tells_nothing() {
+        let mut aging = Aging::new(&Config::default(), Duration::ZERO);
+        aging.taken();
+        assert!(!aging.well_sampled());
+        aging.taken();
+        aging.taken();
+        assert!(aging.well_sampled());
+        aging.begin_period(MINUTE);
+        assert!(!aging.well_sampled(), "each period anew");
     }
 }

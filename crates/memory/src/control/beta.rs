@@ -39,7 +39,9 @@ mod tests {
         fn misses_grow_by_at_most_beta(positions in prop::collection::vec(0u64..4096, 1..200), beta in 1.0f64..2.0) {
             let config = Config { beta, ..Config::default() };
             let mut histogram = Histogram::for_memory(2048);
-            positions.iter().for_each(|&position| histogram.add(position, 1.0));
+            for position in positions {
+                histogram.add(position, 1.0);
+            }
             let need = opaque_need(&config, &histogram, 2048);
             let bound = (beta * histogram.misses_in(2048)).max(config.miss_floor * histogram.total());
             prop_assert!(histogram.misses_in(need) <= bound + 1e-9);

@@ -42,6 +42,8 @@ pub struct Config {
     pub contributed_paging_per_s: f64,
     /// How many pages a second may be evicted to make room for contributed work.
     pub eviction_per_s: f64,
+    /// Periods that must have aged the histogram before opaque pages are evicted on its word.
+    pub evict_after: u64,
     /// What may be done when memory must come back and shrinking is not enough.
     pub kill_after: Option<Duration>,
 }
@@ -66,6 +68,7 @@ impl Default for Config {
             idle_cpus: 0.05,
             contributed_paging_per_s: 2048.0,
             eviction_per_s: 8192.0,
+            evict_after: 3,
             kill_after: None,
         }
     }

@@ -16,7 +16,7 @@ pub use aging::{Aging, Mode};
 pub use beta::opaque_need;
 pub use comeback::Phase;
 pub use config::Config;
-pub use donation::{Donation, decide};
+pub use donation::{Demand, Donation, decide};
 pub use misses::Misses;
 pub use noise::{is_activity, noise_position};
 pub use observation::{Feedback, Observation, Picture, Sample};
@@ -26,8 +26,11 @@ use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Share of the needed pages whose use the reference bits must show before anything is evicted.
-const INFORMED: f64 = 0.8;
+/// Share of the needed pages whose use the reference bits must show before anything is evicted by them.
+const INFORMED: f64 = 0.95;
+
+/// While the tail is being evicted, what is left of it is looked at this often.
+const LOOK_AFTER_EVICTING: Duration = Duration::from_secs(1);
 
 /// What the controller knows and decided, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,10 +47,17 @@ pub struct Report {
     pub need: Option<u64>,
     /// Resident pages the sampler watches.
     pub watched: u64,
-    /// Pages referenced in the window, which an eviction now would spare.
-    pub referenced: u64,
+    /// Watched pages that exist, resident or swapped out.
+    pub existing: u64,
+    /// Pages that opaque work holds and no sampler sees.
+    pub unwatched: u64,
+    /// Pages referenced in the window, which an eviction now would spare; `None` where the kernel
+    /// keeps ages of its own.
+    pub referenced: Option<u64>,
     /// Periods that aged the histogram.
     pub aged: u64,
+    /// Those of them in which enough samples were really taken.
+    pub aged_well: u64,
     /// Periods that the noise filter left out.
     pub filtered: u64,
     /// Violations of the goal seen.
@@ -69,12 +79,20 @@ pub struct Controller {
     latest: Option<Sample>,
     /// The goal was violated: the next sample ages the histogram at once.
     agile: bool,
-    /// The window has lasted its period: begin a new one as soon as that is harmless.
-    stale: bool,
     /// What of the window has aged the histogram already: accesses beyond the noise, and time.
     folded_beyond: u64,
     folded_window: Duration,
+    /// Somebody was at work in this window, and is since its period began: the bits, once set, tell
+    /// the first only.
+    window_active: bool,
+    worked: bool,
     last_tick: Duration,
+    asked_sample: Duration,
+    /// Pages ordered to be evicted: ever, when the sample under way was asked for, and when the
+    /// newest one was. What a sample says can be spared can be spared once.
+    evicted: u64,
+    evicted_when_asked: u64,
+    evicted_when_sampled: u64,
     report: Report,
 }
 
@@ -91,10 +109,15 @@ impl Controller {
             paging: PagingRate::default(),
             latest: None,
             agile: false,
-            stale: false,
             folded_beyond: 0,
             folded_window: Duration::ZERO,
+            window_active: false,
+            worked: false,
             last_tick: now,
+            asked_sample: now,
+            evicted: 0,
+            evicted_when_asked: 0,
+            evicted_when_sampled: 0,
             report: Report::default(),
         }
     }
@@ -126,21 +149,22 @@ impl Controller {
             self.violated(observation.feedback.opaque_refaults);
         }
         if let Some(sample) = observation.sample {
-            self.take(sample, now, &mut actions);
-        } else if self.agile || self.aging.sample_due(now) {
-            self.aging.sampled(&self.config, now);
+            self.take(sample, &picture, now, &mut actions);
+        } else if self.agile || self.aging.sample_due(now) || self.must_look(now) {
+            self.aging.asked(&self.config, now);
+            self.asked_sample = now;
+            self.evicted_when_asked = self.evicted;
             actions.push(Action::Sample);
         }
 
         let primed = self.permanent.total() > 0.0;
         let need = primed.then(|| opaque_need(&self.config, &self.permanent, picture.total));
-        let unwatched = picture.opaque().saturating_sub(self.report.watched);
-        let mut donation = decide(&self.config, &picture, need, unwatched, self.report.boost);
-        let per_tick = (self.config.eviction_per_s * elapsed.as_secs_f64()) as u64;
-        // The reference bits must cover what is needed, else the kernel would evict blindly.
-        let informed = need.is_some_and(|need| self.report.referenced as f64 >= INFORMED * need as f64);
-        let may_evict = observation.has_contributed && primed && !self.misses.violated();
-        donation.evict = if may_evict { donation.evict.min(per_tick) } else { 0 };
+        // Growth since the sample counts as needed; what was evicted since was watched.
+        let unwatched = self.report.unwatched.max(picture.opaque().saturating_sub(self.report.watched));
+        let demand = Demand { need, existing: self.report.existing, unwatched, boost: self.report.boost };
+        let mut donation = decide(&self.config, &picture, &demand);
+        donation.evict = self.may_evict(need.filter(|_| observation.has_contributed), donation.evict, elapsed);
+        let informed = self.informed(need);
 
         if observation.has_contributed {
             let margin = (picture.total as f64 * self.config.margin) as u64;
@@ -150,6 +174,7 @@ impl Controller {
             if donation.evict > 0 && phase == Phase::Running {
                 let evict = if informed { Action::EvictTail } else { Action::EvictIdle };
                 actions.push(evict(donation.evict));
+                self.evicted += donation.evict;
             }
             let pause = self.paging.count(&self.config, observation.feedback.contributed_refaults, elapsed);
             if let (Some(pause), Phase::Running) = (pause, phase) {
@@ -171,6 +196,32 @@ impl Controller {
         actions
     }
 
+    /// Whether the reference bits show nearly all that is needed, so that the kernel, evicting by
+    /// them, finds the tail.
+    fn informed(&self, need: Option<u64>) -> bool {
+        need.is_some_and(|need| self.report.referenced.is_none_or(|seen| seen as f64 >= INFORMED * need as f64))
+    }
+
+    /// How many of the `wanted` pages may be evicted now. Never more than the newest sample found
+    /// unreferenced and unneeded, nothing on the word of too few periods, nothing while opaque work
+    /// misses.
+    fn may_evict(&self, need: Option<u64>, wanted: u64, elapsed: Duration) -> u64 {
+        let Some(need) = need else { return 0 };
+        if self.report.aged_well < self.config.evict_after || self.misses.violated() {
+            return 0;
+        }
+        let spared = self.report.referenced.unwrap_or(0).max(need);
+        let since = self.evicted - self.evicted_when_sampled;
+        let left = self.report.watched.saturating_sub(spared).saturating_sub(since);
+        let rate = (self.config.eviction_per_s * elapsed.as_secs_f64().min(1.0)) as u64;
+        wanted.min(left).min(rate)
+    }
+
+    /// Whether pages were evicted since the newest sample: how it went decides how to go on.
+    fn must_look(&self, now: Duration) -> bool {
+        self.evicted > self.evicted_when_asked && now.saturating_sub(self.asked_sample) >= LOOK_AFTER_EVICTING
+    }
+
     /// Opaque work misses too much: give back what it asked for and more, and learn at once.
     fn violated(&mut self, refaults: u64) {
         self.report.violations += 1;
@@ -180,39 +231,51 @@ impl Controller {
     }
 
     /// Ages the histogram if the sample says so, and begins a new window when that loses nothing.
-    fn take(&mut self, sample: Sample, now: Duration, actions: &mut Vec<Action>) {
+    fn take(&mut self, sample: Sample, picture: &Picture, now: Duration, actions: &mut Vec<Action>) {
+        self.aging.taken();
+        self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.config.idle_cpus);
+        self.evicted_when_sampled = self.evicted_when_asked;
         self.report.watched = sample.watched;
+        self.report.existing = sample.existing;
+        self.report.unwatched = picture.opaque().saturating_sub(sample.watched);
         self.report.referenced = sample.referenced;
         let over = self.aging.period_over(&self.config, now);
         if over || self.agile {
-            let fresh = sample.beyond_noise.saturating_sub(self.folded_beyond);
-            if is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window)) {
-                let mut temporary = sample.histogram.clone();
-                temporary.normalise();
-                self.permanent.age(&temporary, self.config.alpha);
-                self.report.aged += 1;
-                self.folded_beyond = sample.beyond_noise;
-                self.folded_window = sample.window;
-            } else if over {
-                self.report.filtered += 1;
-            }
+            self.age(&sample, over);
             self.agile = false;
         }
         if over {
             self.report.boost = if self.report.boost > self.config.minimum_pages { self.report.boost / 2 } else { 0 };
-            self.aging.begin_period(&self.config, now);
-            self.stale = true;
+            self.aging.begin_period(now);
+            self.worked = false;
         }
         // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
         // an eviction under way does.
         let idle = sample.busy.is_some_and(|cpus| cpus < self.config.idle_cpus);
-        if self.stale && !idle && self.report.donation.evict == 0 {
-            self.stale = false;
+        if self.aging.window_complete() && !idle && self.report.donation.evict == 0 {
             (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
-            self.aging.begin_period(&self.config, now);
+            self.window_active = false;
+            self.aging.begin_window(&self.config, now);
             actions.push(Action::BeginWindow);
         }
         self.latest = Some(sample);
+    }
+
+    /// Folds the window so far into the histogram, unless nobody was at work since it last was.
+    fn age(&mut self, sample: &Sample, over: bool) {
+        let fresh = sample.beyond_noise.saturating_sub(self.folded_beyond);
+        let active = is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window));
+        self.window_active |= active;
+        if active || self.window_active && self.worked {
+            let mut temporary = sample.histogram.clone();
+            temporary.normalise();
+            self.permanent.age(&temporary, self.config.alpha);
+            self.report.aged += 1;
+            self.report.aged_well += u64::from(over && self.aging.well_sampled());
+            (self.folded_beyond, self.folded_window) = (sample.beyond_noise, sample.window);
+        } else if over {
+            self.report.filtered += 1;
+        }
     }
 
     /// The newest sample, for charts.

@@ -31,13 +31,15 @@ pub struct Sample {
     pub histogram: Histogram,
     /// Accesses beyond the noise position in the window so far.
     pub beyond_noise: u64,
-    /// Distinct pages that the kernel knows to be referenced since the window began: what an
-    /// eviction now would spare. Samplers that keep ages apart give all `watched` pages.
-    pub referenced: u64,
+    /// Distinct resident pages that the kernel knows to be referenced since the window began: what
+    /// an eviction now would spare. `None` where the kernel keeps ages of its own, beyond the window.
+    pub referenced: Option<u64>,
     /// CPUs' worth of work of the watched processes since the previous sample, where known.
     pub busy: Option<f64>,
     /// Resident pages the sampler watches; the rest of opaque memory counts as needed.
     pub watched: u64,
+    /// Pages the sampler watches that exist: resident ones and those swapped out.
+    pub existing: u64,
     /// Length of the window so far.
     pub window: Duration,
 }

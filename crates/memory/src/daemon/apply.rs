@@ -12,6 +12,9 @@ use std::time::Duration;
 /// Idle ranges are asked for at most this often: reading them costs as much as a sample.
 const RANGES_EVERY: Duration = Duration::from_secs(5);
 
+/// Where the kernel found nothing to evict (no swap, all pinned), it is not asked again for so long.
+const FUTILE: Duration = Duration::from_secs(30);
+
 /// Largest piece paged out in one call.
 const PIECE: u64 = 4 << 20;
 
@@ -27,6 +30,7 @@ pub(super) struct Hands {
     asked_ranges: Option<Duration>,
     thaw_at: Option<Duration>,
     may_page_out: bool,
+    not_before: Duration,
 }
 
 impl Hands {
@@ -42,6 +46,7 @@ impl Hands {
             asked_ranges: None,
             thaw_at: None,
             may_page_out: true,
+            not_before: Duration::ZERO,
         }
     }
 
@@ -133,8 +138,12 @@ impl Hands {
             self.worker.idle_ranges(self.backend.opaque()?, now)?;
             return Ok(());
         }
-        if by_bits && left >= (64 << 10) / PAGE && !self.worker.is_busy() {
-            self.evicted += self.backend.evict(left)?;
+        if by_bits && left >= (64 << 10) / PAGE && !self.worker.is_busy() && now >= self.not_before {
+            let evicted = self.backend.evict(left)?;
+            self.evicted += evicted;
+            if evicted == 0 {
+                self.not_before = now + FUTILE;
+            }
         }
         Ok(())
     }

@@ -27,6 +27,8 @@ struct Seen {
     referenced: u64,
     /// Resident and swapped pages at the last reading.
     virtual_pages: u64,
+    /// The same when the window began; none for processes that came later.
+    at_first: u64,
     /// CPU time at the last reading, in ticks.
     ticks: u64,
 }
@@ -51,14 +53,15 @@ struct Reading {
 
 impl Reading {
     /// Opaque processes share libraries with each other: counted in full for each, a desktop's
-    /// hundred processes would seem to need many times what is there. What is shared with contributed
-    /// processes and charged to opaque ones is in "used but not watched", which is all kept.
+    /// hundred processes would seem to need many times what is there. So each counts with its share;
+    /// which of its pages were referenced is not told, and private ones are taken first: no page that
+    /// is used by one process alone is ever counted as less than a page. What is shared with
+    /// contributed processes and charged to opaque ones is in "used but not watched", which is all kept.
     fn of(rollup: Rollup) -> Self {
-        let share = if rollup.rss == 0 { 1.0 } else { rollup.pss as f64 / rollup.rss as f64 };
         Self {
-            referenced: (rollup.referenced as f64 * share) as u64 / PAGE_KIB,
+            referenced: rollup.referenced.min(rollup.pss) / PAGE_KIB,
             watched: rollup.pss / PAGE_KIB,
-            virtual_pages: ((rollup.rss as f64 * share) as u64 + rollup.swap) / PAGE_KIB,
+            virtual_pages: (rollup.pss + rollup.swap) / PAGE_KIB,
         }
     }
 }
@@ -84,7 +87,7 @@ impl Sampler for ClearRefs {
                     let (started, ticks) =
                         (processes::started(pid).unwrap_or(0), processes::cpu_ticks(pid).unwrap_or(0));
                     let virtual_pages = Reading::of(rollup).virtual_pages;
-                    seen.insert(pid, Seen { started, referenced: 0, virtual_pages, ticks });
+                    seen.insert(pid, Seen { started, referenced: 0, virtual_pages, at_first: virtual_pages, ticks });
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(Error::io("clearing", format!("/proc/{pid}/clear_refs"))(error)),
@@ -97,7 +100,8 @@ impl Sampler for ClearRefs {
     }
 
     fn sample(&mut self, request: &Request) -> Result<Sample> {
-        let (mut referenced, mut watched, mut hits, mut ticks) = (0, 0, 0, 0);
+        let (mut referenced, mut older, mut watched, mut existing) = (0, 0, 0, 0);
+        let (mut hits, mut ticks) = (0, 0);
         let mut alive = HashMap::with_capacity(request.pids.len());
         for &pid in &request.pids {
             let rollup = match Rollup::read(pid) {
@@ -113,21 +117,25 @@ impl Sampler for ClearRefs {
             hits += reading.referenced.saturating_sub(before.referenced).saturating_sub(allocated);
             ticks += if before.started == 0 { 0 } else { cpu.saturating_sub(before.ticks) };
             referenced += reading.referenced;
+            older += reading.referenced.saturating_sub(reading.virtual_pages.saturating_sub(before.at_first));
             watched += reading.watched;
             let virtual_pages = reading.virtual_pages;
-            alive.insert(pid, Seen { started, referenced: reading.referenced, virtual_pages, ticks: cpu });
+            existing += virtual_pages;
+            let seen = Seen { started, referenced: reading.referenced, virtual_pages, ticks: cpu, ..before };
+            alive.insert(pid, seen);
         }
         self.seen = alive;
         let window = request.now.saturating_sub(self.began);
         let elapsed = request.now.saturating_sub(self.last).as_secs_f64().max(1e-3);
         self.last = request.now;
-        self.footprint.push(window.as_secs_f64(), referenced, hits);
+        self.footprint.push(window.as_secs_f64(), older, hits);
         Ok(Sample {
             histogram: self.footprint.histogram(&request.shape),
             beyond_noise: self.footprint.hits_beyond(request.noise_position),
-            referenced,
+            referenced: Some(referenced),
             busy: Some(ticks as f64 / 100.0 / elapsed),
             watched,
+            existing,
             window,
         })
     }
@@ -154,4 +162,20 @@ fn idle(pids: &[i32]) -> Vec<IdleRange> {
         }));
     }
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the referenced pages were scaled down by the share of what is shared, so a working
+    /// set beside a large shared library seemed some percent smaller than it is, and was evicted from.
+    #[test]
+    fn private_pages_in_use_count_in_full_beside_shared_ones() {
+        let rollup = Rollup { rss: 400_000, pss: 380_000, referenced: 360_000, swap: 8_000 };
+        let reading = Reading::of(rollup);
+        assert_eq!((reading.referenced, reading.watched, reading.virtual_pages), (90_000, 95_000, 97_000));
+        let all = Reading::of(Rollup { referenced: 400_000, ..rollup });
+        assert_eq!(all.referenced, all.watched, "and never more than there is");
+    }
 }

@@ -6,6 +6,7 @@ use crate::control::Sample;
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lru::LruQueue;
+use crate::system::keyed;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub struct IdleBitmap {
     one_in: u64,
     histogram: Option<Histogram>,
     watched: u64,
+    swapped: u64,
     began: Duration,
 }
 
@@ -44,6 +46,7 @@ impl IdleBitmap {
             one_in: 1,
             histogram: None,
             watched: 0,
+            swapped: 0,
             began: Duration::ZERO,
         })
     }
@@ -52,6 +55,7 @@ impl IdleBitmap {
     /// stays chosen from window to window.
     fn choose(&mut self, pids: &[i32]) {
         self.watched = pids.iter().filter_map(|&pid| resident(pid)).sum();
+        self.swapped = pids.iter().map(|&pid| swapped(pid)).sum();
         self.one_in = self.watched.div_ceil(SAMPLED_PAGES).max(1).next_power_of_two();
         self.sampled.clear();
         for &pid in pids {
@@ -116,9 +120,10 @@ impl Sampler for IdleBitmap {
         Ok(Sample {
             beyond_noise: histogram.misses_in(request.noise_position) as u64,
             histogram,
-            referenced: self.watched,
+            referenced: None,
             busy: None,
             watched: self.watched,
+            existing: self.watched + self.swapped,
             window: request.now.saturating_sub(self.began),
         })
     }
@@ -135,6 +140,11 @@ fn frame(pagemap: &File, page: u64) -> Option<u64> {
 
 fn resident(pid: i32) -> Option<u64> {
     fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn swapped(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    keyed(&text, "VmSwap") * 1024 / PAGE
 }
 
 fn mappings(pid: i32) -> Vec<(u64, u64)> {

@@ -1,11 +1,12 @@
 //! Multi-generational LRU through debugfs: the kernel's own ages, per control group.
 
 use super::{Request, Sampler};
+use crate::PAGE;
 use crate::control::Sample;
 use crate::error::{Error, Result};
 use crate::generations::{Generation, accesses};
 use crate::histogram::Histogram;
-use crate::system::{keyed, read, write};
+use crate::system::{keyed, place, read, read_number, write};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -124,12 +125,12 @@ impl LruGen {
     }
 
     /// Ages all groups, and adds to the histogram what was accessed since the last time.
-    fn step(&mut self, shape: &Histogram) -> Result<(u64, u64)> {
+    fn step(&mut self, shape: &Histogram) -> Result<u64> {
         for vector in self.vectors()? {
             self.age(&vector)?;
         }
         let mut histogram = self.histogram.take().unwrap_or_else(|| shape.empty_like());
-        let (mut watched, mut beyond_head) = (0, 0);
+        let mut watched = 0;
         let mut now = HashMap::new();
         for vector in self.vectors()? {
             let losses = self.losses(&vector);
@@ -142,13 +143,21 @@ impl LruGen {
                 // What was accessed and is in no older class was accessed at the head.
                 let touched = vector.generations.iter().skip(1).map(|generation| generation.pages).next().unwrap_or(0);
                 histogram.add(0, touched.saturating_sub(counted) as f64);
-                beyond_head += counted;
             }
             now.insert((vector.memcg, vector.node), (vector.generations, losses));
         }
         self.before = now;
         self.histogram = Some(histogram);
-        Ok((watched, beyond_head))
+        Ok(watched)
+    }
+
+    /// Pages of the watched groups that are swapped out; the file counts a group with all below it.
+    fn swapped(&self) -> u64 {
+        let of = |relative: &str| {
+            read_number(self.hierarchy.join(relative.trim_start_matches('/')).join("memory.swap.current")).ok()
+        };
+        let all = of(&self.within).unwrap_or_else(place::swapped);
+        all.saturating_sub(of(&self.without).unwrap_or(0)) / PAGE
     }
 }
 
@@ -165,14 +174,15 @@ impl Sampler for LruGen {
     }
 
     fn sample(&mut self, request: &Request) -> Result<Sample> {
-        let (watched, _) = self.step(&request.shape)?;
+        let watched = self.step(&request.shape)?;
         let histogram = self.histogram.clone().unwrap_or_else(|| request.shape.empty_like());
         Ok(Sample {
             beyond_noise: histogram.misses_in(request.noise_position) as u64,
             histogram,
-            referenced: watched,
+            referenced: None,
             busy: None,
             watched,
+            existing: watched + self.swapped(),
             window: request.now.saturating_sub(self.began),
         })
     }

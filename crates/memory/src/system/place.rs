@@ -29,3 +29,8 @@ pub fn boxed(machine: Picture, limit: u64, usage: u64, contributed: u64, cold_ca
 pub fn has_swap() -> bool {
     read("/proc/meminfo").is_ok_and(|text| keyed(&text, "SwapTotal") > 0)
 }
+
+/// Bytes swapped out on the whole machine.
+pub fn swapped() -> u64 {
+    read("/proc/meminfo").map_or(0, |text| keyed(&text, "SwapTotal").saturating_sub(keyed(&text, "SwapFree")) * 1024)
+}

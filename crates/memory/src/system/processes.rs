@@ -64,6 +64,22 @@ pub fn check(pid: i32) -> Result<()> {
     if user != 0 && meta.uid() != user { Err(Error::NotYours(pid)) } else { Ok(()) }
 }
 
+/// Children of a process, theirs, and so on, as they are now.
+pub fn descendants(pid: i32) -> Result<Vec<i32>> {
+    let parents: Vec<(i32, i32)> = all()?.into_iter().filter_map(|child| Some((child, parent(child)?))).collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&one) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(child, _)| child));
+        next += 1;
+    }
+    Ok(found.split_off(1))
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    fields(pid)?.get(1)?.parse().ok()
+}
+
 /// When a process started, in clock ticks since boot: with the pid, its identity.
 pub fn started(pid: i32) -> Option<u64> {
     fields(pid)?.get(19)?.parse().ok()
@@ -96,6 +112,23 @@ mod tests {
         assert!(matches!(check(0), Err(Error::NoSuchProcess(0))));
         assert!(matches!(check(i32::MAX), Err(Error::NoSuchProcess(i32::MAX))));
         check(std::process::id() as i32).unwrap();
+    }
+
+    #[test]
+    fn children_of_children_are_found() {
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let me = std::process::id() as i32;
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let sleep = loop {
+            assert!(std::time::Instant::now() < until, "no grandchild appeared");
+            if let [sleep] = descendants(shell.id() as i32).unwrap()[..] {
+                break sleep;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert!(descendants(me).unwrap().contains(&sleep));
+        sys::signal(sleep, libc::SIGKILL).unwrap();
+        shell.wait().unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Looking through a leaf after an unclean end.
 
 use super::core::Core;
-use super::{leaf, name};
+use super::{leaf, name, record};
 use crate::{Binding, Error, Suspect};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
@@ -28,12 +28,24 @@ impl Core {
         Ok(())
     }
 
-    /// By its attribute where there are attributes, else by its name.
+    /// By its attribute where there are attributes, else by its name. A file without any attribute was being made when power
+    /// went: its name is its first one, since a recycled file gets its attribute before its name, so the name says whose it is,
+    /// and the attribute is made up for.
     fn binding_of(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<Option<Binding>> {
         let numbers = if self.abilities.xattrs {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?;
-            self.read_record(&file)?.map(|record| (record.file, record.generation))
+            match self.read_record(&file)? {
+                Some(record) => Some((record.file, record.generation)),
+                None if rustix::fs::fgetxattr(&file, record::NAME, &mut [0u8; 0][..]) == Err(Errno::NODATA) => {
+                    let numbers = name::parse(name);
+                    if let Some((id, generation)) = numbers {
+                        self.write_record(&file, &self.record(id, generation))?;
+                    }
+                    numbers
+                }
+                None => None,
+            }
         } else {
             name::parse(name)
         };

@@ -22,6 +22,10 @@ pub struct Load {
     pub stop: AtomicBool,
     /// Everything is let go.
     pub end: AtomicBool,
+    /// The disks are frozen one after the other while the machine goes on: what it removes in between, since the first one
+    /// says that the removal is durable, is gone from the second copy only. No real disk answers after it lost power, so a
+    /// file that is being replaced is promised neither old nor new then.
+    pub apart: bool,
     /// Files are mapped too. Only with passthrough: without it the first store after the kill would end this process.
     maps: bool,
 }
@@ -139,9 +143,12 @@ impl<'a> Worker<'a> {
                 let other = self.create(&part)?;
                 let stamps = self.fill(&other, tag, blocks)?;
                 other.sync_all()?;
+                if self.load.apart {
+                    self.load.promises.change(tag, |p| p.names.clear());
+                }
                 fs::rename(self.path(&part), self.path(&name))?;
                 self.sync_dir()?;
-                self.load.promises.change(tag, |p| p.stamps = stamps);
+                self.load.promises.change(tag, |p| (p.names, p.stamps) = (vec![name], stamps));
             }
             _ => self.held.push((tag, file)),
         }

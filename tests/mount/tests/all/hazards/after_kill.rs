@@ -170,3 +170,26 @@ fn a_file_unlinked_while_open_is_gone_after_kill_and_its_room_is_given_back() {
     space.compare_du(&space.mount);
     space.down_and_check();
 }
+
+/// Recovery measured such a file and took its mark away: what was written afterwards was counted by no later start.
+#[test]
+fn what_an_old_descriptor_writes_after_the_restart_is_counted_at_the_next_one() {
+    let space = Space::new();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let name = space.path("file");
+    let file = File::create(&name).unwrap();
+    file.write_all_at(OLD, 0).unwrap();
+    space.sync();
+    space.kill();
+    space.up();
+    file.write_all_at(OLD, 40_960).unwrap();
+    drop(file);
+    space.down_and_check();
+    space.up();
+    let length = fs::symlink_metadata(&name).unwrap().len();
+    assert_eq!(length, 45_056);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
