@@ -48,7 +48,7 @@ fn is_up(state: &State) -> Result<bool> {
         if client.ask(&Request::Status).is_ok() {
             return Ok(true);
         }
-        let runs = || process.is_some_and(|pid| Path::new(&format!("/proc/{pid}/task")).exists() && !has_ended(pid));
+        let runs = || process.is_some_and(|pid| !has_ended(pid));
         while runs() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -61,7 +61,7 @@ fn is_up(state: &State) -> Result<bool> {
 }
 
 /// Whether no thread of a process runs any more, though nobody may have waited for it yet.
-fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: u32) -> bool {
     let ended = |stat: String| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']));
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default()).all(ended)

@@ -36,8 +36,7 @@ impl Down {
         };
         client.ask(&Request::Down { lazy: self.lazy })?;
         let began = Instant::now();
-        let process = std::path::PathBuf::from(format!("/proc/{}", status.pid));
-        while !self.lazy && (Client::connect(&state)?.is_some() || process.exists()) {
+        while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
             if began.elapsed() > Duration::from_secs(120) {
                 anyhow::bail!("the daemon is still writing; `ullage status` will say when it has ended");
             }
