@@ -1,11 +1,19 @@
 //! Damage made on purpose, in the records of a space that is down.
 
 use std::path::Path;
-use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
+use std::time::{Duration, Instant};
+use ullage_kv::{Batch, EngineKind, Error, Kv, Options, Store};
 
 fn open(state: &Path) -> Store {
     let options = Options { interval: None, ..Options::default() };
-    Store::open(&state.join("catalog"), EngineKind::Fjall, options).expect("the space is down")
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open(&state.join("catalog"), EngineKind::Fjall, options) {
+            // A process that another test is just starting may have a copy of the lock for a moment.
+            Err(Error::Locked(_)) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            outcome => return outcome.expect("the space is down"),
+        }
+    }
 }
 
 /// Every record: key and value.

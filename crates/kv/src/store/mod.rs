@@ -20,7 +20,6 @@ pub use self::stats::Stats;
 use self::core::Core;
 use crate::kv::Visit;
 use crate::{Batch, Cut, Error, Kv, Seq};
-use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -34,7 +33,7 @@ pub struct Store {
     core: Arc<Core>,
     keeper: Option<JoinHandle<()>>,
     closed: bool,
-    _lock: Option<File>,
+    _lock: Option<open::Lock>,
 }
 
 impl Store {

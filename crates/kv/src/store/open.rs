@@ -62,7 +62,7 @@ impl Store {
         media: [Box<dyn Medium>; 2],
         identity: u64,
         options: Options,
-        lock: Option<File>,
+        lock: Option<Lock>,
         path: PathBuf,
     ) -> Result<Self, Error> {
         let applied = engine.applied()?;
@@ -81,7 +81,7 @@ impl Store {
         Self::start(Core::new(engine, Some(log), newest, options, path), lock)
     }
 
-    fn start(core: Core, lock: Option<File>) -> Result<Self, Error> {
+    fn start(core: Core, lock: Option<Lock>) -> Result<Self, Error> {
         let core = Arc::new(core);
         let keeper = match core.options.interval {
             None => None,
@@ -96,12 +96,23 @@ impl Store {
     }
 }
 
-fn lock(dir: &Path) -> Result<File, Error> {
+/// Gives the lock back by name: closing the descriptor is not enough while a child that is just being started has a copy.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // It ends with the last descriptor at the latest.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+fn lock(dir: &Path) -> Result<Lock, Error> {
     let path = dir.join("lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(dir.to_owned())),
         Err(e) => Err(io_error("lock", &path)(e.into())),
     }
