@@ -36,9 +36,3 @@ fn vouchers_accepted_after_their_epoch_was_reported() {
     let setup = Setup { store: Some(|config| config.with_flaw(Flaw::AcceptAfterReport)), ..Setup::default() };
     assert!(!campaign(1, 200, 2, &setup, &|_, _| {}).is_empty());
 }
-
-#[test]
-fn a_store_that_goes_on_without_a_lease() {
-    let setup = Setup { store: Some(|config| config.with_flaw(Flaw::NoLease)), ..Setup::default() };
-    assert!(!campaign(1, 400, 2, &setup, &|_, _| {}).is_empty());
-}
