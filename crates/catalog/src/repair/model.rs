@@ -79,7 +79,10 @@ impl Model {
             return;
         }
         match (prefix, id) {
-            (b'N', _) if rest.is_empty() => self.numbers = value.try_into().ok().map(u64::from_le_bytes),
+            (b'N', _) if rest.is_empty() => {
+                let numbers = value.try_into().ok().map(u64::from_le_bytes);
+                self.numbers = numbers.filter(|numbers| *numbers < NUMBERS_MAX);
+            }
             (keys::INODE, Some(id)) if rest.len() == 8 => match Record::decode(id, value) {
                 Ok(record) => drop(self.records.insert(id, record)),
                 Err(_) => self.done.push(format!("the record of inode {id} cannot be read and was dropped")),

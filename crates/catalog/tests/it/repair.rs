@@ -188,6 +188,19 @@ fn each_record_deleted_is_found_and_made_again() {
     }
 }
 
+/// A counter flipped beyond all numbers was believed in: `lost+found` got a number that the next run took for an impossible one.
+#[test]
+fn a_counter_beyond_all_numbers_is_not_believed_in() {
+    let (map, facts) = sound();
+    let mut map = map.clone();
+    map.insert(b"N".to_vec(), ((1u64 << 60) + 65_538).to_le_bytes().to_vec());
+    let entry = map.keys().find(|key| key[0] == b'd').unwrap().clone();
+    let value = map.remove(&entry).unwrap();
+    map.insert([&entry[..entry.len() - 1], b"/"].concat(), value);
+    mend(&map, facts);
+    mend(&map, &Facts::default());
+}
+
 #[test]
 fn each_byte_flipped_loses_no_file_that_has_its_data() {
     let (map, facts) = sound();
@@ -331,7 +344,12 @@ fn damages() -> impl Strategy<Value = Vec<Damage>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(3),
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn any_damage_ends_in_a_clean_space(damages in damages(), known in any::<bool>()) {
         let (map, facts) = sound();
