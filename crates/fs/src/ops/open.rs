@@ -139,6 +139,7 @@ impl Space {
         });
         if let Some(measure) = measure {
             backing.baseline = measure;
+            backing.recorded = ullage_kv::Seq(0);
         }
         Ok(outcome?)
     }

@@ -90,3 +90,27 @@ fn what_was_fsynced_through_passthrough_is_there_after_kill() {
     space.compare_du(&space.mount);
     space.down_and_check();
 }
+
+/// fdatasync(2) of overwritten blocks leaves the catalog alone; what changes length or blocks in between must not be left out.
+#[test]
+fn overwrites_and_truncations_that_were_fdatasynced_are_there_after_kill() {
+    let space = Space::new();
+    let file = file(&space, "database");
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    file.sync_data().unwrap();
+    for n in 2..20u8 {
+        file.write_all_at(&[n; 4096], 0).unwrap();
+        file.sync_data().unwrap();
+        file.set_len(8192 + u64::from(n)).unwrap();
+        file.sync_data().unwrap();
+    }
+    file.write_all_at(&[20; 4096], 4096).unwrap();
+    file.sync_data().unwrap();
+    space.kill();
+    space.up();
+    let found = fs::read(space.path("database")).unwrap();
+    assert_eq!(found.len(), 8192 + 19);
+    assert!(found[..4096].iter().all(|byte| *byte == 19) && found[4096..8192].iter().all(|byte| *byte == 20));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
