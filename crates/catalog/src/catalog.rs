@@ -1,6 +1,6 @@
 //! The catalog object: opening a space's records, finding files, cutting the ledger.
 
-use crate::directory::{Directory, FIRST_COOKIE};
+use crate::directory::Directory;
 use crate::inode::Inode;
 use crate::ledger::{DIRECTORY_CHARGE, Ledger, Totals, TotalsNow, UserNow};
 use crate::numbers::CatalogNumbers;
@@ -266,30 +266,7 @@ fn load(
 
 /// The first records of a new catalog.
 fn format(kv: &dyn Kv, uid: u32, gid: u32, now: Timestamp) -> Result<()> {
-    let root = Record {
-        kind: Kind::Directory,
-        class: Class::Persistent,
-        mode: 0o755,
-        uid,
-        gid,
-        nlink: 2,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        parent: ROOT,
-        name: Box::default(),
-        xattrs: 0,
-        xattr_bytes: 0,
-        next_cookie: FIRST_COOKIE,
-        entries: 0,
-        times_ahead: false,
-        backing: None,
-        target: Box::default(),
-    };
+    let root = Record::directory(ROOT, 0o755, (uid, gid), now);
     let mut actual = ByClass::<Charge>::default();
     actual[Class::Persistent] = Charge::new(DIRECTORY_CHARGE, 1);
     let mut batch = Batch::new();

@@ -1,5 +1,6 @@
 //! The inode record and its bytes (docs/ON_DISK.md). The store below checks the bytes; this checks the shape.
 
+use crate::directory::FIRST_COOKIE;
 use crate::{Error, Result};
 use ullage_types::{Charge, Class, FileId, Generation, Kind, PoolId, Timestamp};
 
@@ -67,6 +68,34 @@ pub struct Record {
 }
 
 impl Record {
+    /// A directory with nothing in it, which has no name yet.
+    pub(crate) fn directory(parent: FileId, mode: u32, (uid, gid): (u32, u32), now: Timestamp) -> Self {
+        Self {
+            kind: Kind::Directory,
+            class: Class::Persistent,
+            mode,
+            uid,
+            gid,
+            nlink: 2,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent,
+            name: Box::default(),
+            xattrs: 0,
+            xattr_bytes: 0,
+            next_cookie: FIRST_COOKIE,
+            entries: 0,
+            times_ahead: false,
+            backing: None,
+            target: Box::default(),
+        }
+    }
+
     /// What this file costs (docs/SEMANTICS.md, "What is charged"): its data blocks, a block for a directory,
     /// and whole blocks for extended attributes or a link target that do not fit the record.
     pub fn charge(&self) -> Charge {

@@ -56,18 +56,17 @@ impl Space {
             }
         }
         let missing = self.missing(marks, &there)?;
-        let kept = |id: PoolId, leaf: &[u8]| {
-            let of_busy = |inode: &Arc<Inode>| {
-                inode.record().backing.is_some_and(|place| place.pool == id && leaf_of(&place.locator) == leaf)
-            };
-            missing.iter().any(|(pool, binding)| *pool == id && leaf_of(&binding.locator.0) == leaf)
-                || busy.iter().any(of_busy)
-        };
+        // Where a file is made again the mark stays until it is flushed, and where one is still written to until it no
+        // longer is.
+        let made_again = missing.iter().map(|(pool, binding)| (*pool, leaf_of(&binding.locator.0).into()));
+        let places = busy.iter().filter_map(|inode: &Arc<Inode>| inode.record().backing);
+        let kept: HashSet<(PoolId, Box<[u8]>)> =
+            made_again.chain(places.map(|place| (place.pool, leaf_of(&place.locator).into()))).collect();
         for &(id, marks) in marks {
-            // Where a file is made again the mark stays until it is flushed, and where one is still written to until it no
-            // longer is.
-            for leaf in marks.marked().iter().filter(|leaf| !kept(id, leaf)) {
-                marks.clear(leaf).map_err(Errno::from)?;
+            for leaf in marks.marked() {
+                if !kept.contains(&(id, leaf.clone())) {
+                    marks.clear(&leaf).map_err(Errno::from)?;
+                }
             }
         }
         for inode in busy {

@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::{Error, Result, keys};
 use std::collections::{BTreeMap, BTreeSet};
 use ullage_kv::Kv;
-use ullage_types::{Class, FileId, Kind, Timestamp};
+use ullage_types::{FileId, Kind, Timestamp};
 
 /// No number is as high: it would have taken a thousand million creates a second, for 36 years.
 const NUMBERS_MAX: u64 = 1 << 60;
@@ -149,31 +149,7 @@ impl Model {
 
     /// A directory of which only the number is known.
     pub(super) fn new_directory(&self, parent: FileId, mode: u32) -> Record {
-        let now = self.now;
-        Record {
-            kind: Kind::Directory,
-            class: Class::Persistent,
-            mode,
-            uid: self.owner.0,
-            gid: self.owner.1,
-            nlink: 2,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            parent,
-            name: Box::default(),
-            xattrs: 0,
-            xattr_bytes: 0,
-            next_cookie: FIRST_COOKIE,
-            entries: 0,
-            times_ahead: false,
-            backing: None,
-            target: Box::default(),
-        }
+        Record::directory(parent, mode, self.owner, self.now)
     }
 }
 
