@@ -196,8 +196,8 @@ impl Ledger {
     ) -> Result<Admitted<'_>> {
         let chain = chain.map(|(directory, until)| (directory.clone(), until));
         let admitted = Admitted { ledger: self, chain, uid, class, delta };
-        let _asking = (self.limits.exist() && class == Class::Persistent).then(|| self.limits.asking.lock());
-        if _asking.is_some()
+        let asking = (self.limits.exist() && class == Class::Persistent).then(|| self.limits.asking.lock());
+        if asking.is_some()
             && let Err(error) = self.ask(&admitted)
         {
             // Nothing is charged yet.

@@ -54,9 +54,8 @@ impl From<CatalogError> for Errno {
             CatalogError::TooManyLinks => Self::EMLINK,
             CatalogError::Invalid => Self::EINVAL,
             CatalogError::NoAttribute => Self::ENODATA,
-            CatalogError::AttributesFull => Self::ENOSPC,
+            CatalogError::AttributesFull | CatalogError::OverDirectoryLimit => Self::ENOSPC,
             CatalogError::OverUserLimit => Self::EDQUOT,
-            CatalogError::OverDirectoryLimit => Self::ENOSPC,
             CatalogError::CrossDomain => Self::EXDEV,
             CatalogError::Damaged(text) => {
                 tracing::error!("{text}");

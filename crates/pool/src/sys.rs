@@ -18,11 +18,11 @@ pub enum Lease {
 /// Takes a lease and gives it back at once: a question, not a lock. EAGAIN is the answer "somebody has it open".
 /// A read lease needs a descriptor that is open for reading only.
 pub fn probe_lease(file: impl AsFd, lease: Lease) -> Result<(), Errno> {
+    static IGNORE: Once = Once::new();
     let kind = match lease {
         Lease::Read => libc::F_RDLCK,
         Lease::Write => libc::F_WRLCK,
     };
-    static IGNORE: Once = Once::new();
     IGNORE.call_once(ignore_lease_breaks);
     set_lease(file.as_fd().as_raw_fd(), kind)?;
     set_lease(file.as_fd().as_raw_fd(), libc::F_UNLCK)

@@ -43,7 +43,7 @@ impl Space {
 /// Writes zeros where a file system does not tell allocated space from holes (tmpfs): what was allocated can then be
 /// written at the limit.
 fn fill(file: &File, holes: &Holes, end: u64) -> Outcome<()> {
-    const ZEROS: [u8; 65536] = [0; 65536];
+    static ZEROS: [u8; 65536] = [0; 65536];
     for hole in &holes.holes {
         let (mut at, upto) = (hole.start, hole.end.min(end));
         while at < upto {

@@ -15,8 +15,8 @@ impl Space {
         let from = self.inode(from)?;
         let to = self.inode(to)?;
         let now = crate::now();
-        let _modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
-        if from.id != to.id && _modes.is_some() {
+        let modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
+        if from.id != to.id && modes.is_some() {
             self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
         }
         let renamed = match flags {
