@@ -9,10 +9,12 @@ use std::process::{Command, Stdio};
 
 /// What the background process prints when it is ready; anything else is why it is not.
 pub(crate) const READY: &str = "ready";
+/// What begins a line that says how far it has come.
+pub const PROGRESS: &str = "progress: ";
 
 /// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
-/// waits until it is ready. Gives back its process id.
-pub fn start_in_background(mut command: Command, state: &State) -> Result<u32> {
+/// waits until it is ready. Gives back its process id. `progress` is given each line that begins with [`PROGRESS`], without it.
+pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     std::fs::create_dir_all(state.dir()).map_err(io_error("create", state.dir()))?;
     let log = OpenOptions::new()
         .create(true)
@@ -28,8 +30,13 @@ pub fn start_in_background(mut command: Command, state: &State) -> Result<u32> {
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;
-    let mut line = String::new();
-    let read = BufReader::new(stdout).read_line(&mut line);
+    let (mut line, mut stdout) = (String::new(), BufReader::new(stdout));
+    let mut read = stdout.read_line(&mut line);
+    while let (Ok(_), Some(how_far)) = (&read, line.strip_prefix(PROGRESS)) {
+        progress(how_far.trim());
+        line.clear();
+        read = stdout.read_line(&mut line);
+    }
     match (read, line.trim_end()) {
         (Ok(_), READY) => Ok(child.id()),
         (_, "") => {

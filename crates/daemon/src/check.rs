@@ -2,7 +2,7 @@
 
 use crate::error::io_error;
 use crate::facts::{Progress, survey};
-use crate::{Error, Result, SpaceSettings, State};
+use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -119,7 +119,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     };
     let shown = |id: ullage_types::PoolId, locator: &[u8]| {
         let pool = settings.pools.iter().find(|pool| pool.id == id.0);
-        let root = pool.map_or_else(PathBuf::new, |pool| pool.path.clone());
+        let root = pool.map_or_else(PathBuf::new, PoolSettings::files);
         root.join(String::from_utf8_lossy(locator).as_ref()).display().to_string()
     };
     let mut present = 0;

@@ -31,6 +31,8 @@ pub enum Layout {
     /// Paths that suit the file system below (COFS §4.2).
     #[default]
     Sparse,
+    /// The same beside a plain tree of the paths that users see.
+    Mirror,
 }
 
 /// One pool.
@@ -52,17 +54,35 @@ pub struct PoolSettings {
     /// Bytes that new files leave free.
     #[serde(default)]
     pub reserve_bytes: Bytes,
+    /// What lies in its directory is still to be taken into the space.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub import: bool,
     /// What its marker must say; none before its first use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
 }
 
-/// `NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]`.
+impl PoolSettings {
+    /// The directory in which its backing files lie, its marker, and the catalog's copy.
+    pub fn files(&self) -> PathBuf {
+        match self.layout {
+            Layout::Sparse => self.path.clone(),
+            Layout::Mirror => self.path.join(ullage_pool::FILES),
+        }
+    }
+
+    /// The layout of the pool that is at a path, where nobody knows it.
+    pub fn layout_of(path: &Path) -> Layout {
+        if path.join(ullage_pool::FILES).is_dir() { Layout::Mirror } else { Layout::Sparse }
+    }
+}
+
+/// `NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]`.
 impl FromStr for PoolSettings {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        const FORM: &str = "write NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]";
+        const FORM: &str = "write NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]";
         let (name, rest) = text.split_once('=').ok_or_else(|| format!("'{text}' names no path: {FORM}"))?;
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
@@ -81,6 +101,7 @@ impl FromStr for PoolSettings {
             kind: Kind::Dir,
             layout: Layout::Sparse,
             reserve_bytes: Bytes(0),
+            import: false,
             uuid: None,
         };
         for part in parts {
@@ -88,6 +109,7 @@ impl FromStr for PoolSettings {
                 Some(("kind", "dir")) => pool.kind = Kind::Dir,
                 Some(("kind", "null")) => pool.kind = Kind::Null,
                 Some(("layout", "sparse")) => pool.layout = Layout::Sparse,
+                Some(("layout", "mirror")) => pool.layout = Layout::Mirror,
                 Some(("reserve", size)) => {
                     pool.reserve_bytes = size.parse().map_err(|error| format!("pool '{name}': {error}"))?;
                 }
@@ -107,8 +129,10 @@ impl std::fmt::Display for PoolSettings {
         };
         write!(f, "{}={},kind={kind}", self.name, self.path.display())?;
         if self.kind == Kind::Dir {
-            let Layout::Sparse = self.layout;
-            f.write_str(",layout=sparse")?;
+            f.write_str(match self.layout {
+                Layout::Sparse => ",layout=sparse",
+                Layout::Mirror => ",layout=mirror",
+            })?;
         }
         if self.reserve_bytes.0 > 0 {
             write!(f, ",reserve={}B", self.reserve_bytes.0)?;
@@ -163,6 +187,20 @@ impl SpaceSettings {
                 return Err(Error::Refused(format!(
                     "two pools lie at {}; give each a directory of its own",
                     pool.path.display()
+                )));
+            }
+            let others = || pools.iter().filter(|other| other.layout == Layout::Mirror && other.name != pool.name);
+            if let Some(other) = others().find(|other| pool.path.starts_with(&other.path)) {
+                return Err(Error::Refused(format!(
+                    "pool '{}' would lie in the plain tree of pool '{}'; put it elsewhere",
+                    pool.name, other.name
+                )));
+            }
+            if pool.layout == Layout::Mirror && mountpoint.starts_with(&pool.path) {
+                return Err(Error::Refused(format!(
+                    "the mount point {} lies in the plain tree of pool '{}'; mount it elsewhere",
+                    mountpoint.display(),
+                    pool.name
                 )));
             }
             if pool.path.starts_with(mountpoint) {
@@ -222,6 +260,11 @@ impl State {
     /// The log of a daemon in the background.
     pub fn log_path(&self) -> PathBuf {
         self.dir.join("ullage.log")
+    }
+
+    /// There while the plain trees of `mirror` pools are known to show what the catalog says: never while the space is up.
+    pub(crate) fn in_step_path(&self) -> PathBuf {
+        self.dir.join("trees-in-step")
     }
 
     /// The control socket.

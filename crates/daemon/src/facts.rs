@@ -16,7 +16,7 @@ pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progres
     for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir) {
         let fail = |source| Error::Pool { name: pool.name.clone(), source };
         let uuid = pool.uuid.as_deref().and_then(Uuid::parse);
-        let survey = Survey::open(&pool.path, Some(space), uuid).map_err(fail)?;
+        let survey = Survey::open(&pool.files(), Some(space), uuid).map_err(fail)?;
         let id = PoolId(pool.id);
         facts.pools.insert(id);
         survey

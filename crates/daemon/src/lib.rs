@@ -10,6 +10,7 @@ mod config;
 mod control;
 mod error;
 mod facts;
+mod import;
 mod limit;
 mod messages;
 mod mirror;
@@ -20,7 +21,7 @@ mod rebuild;
 mod report;
 mod serve;
 
-pub use background::start_in_background;
+pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};
 pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};

@@ -103,6 +103,9 @@ pub struct StatusReport {
     pub store: BTreeMap<String, u64>,
     /// Requests from the kernel by name, where the transport counts them.
     pub messages: BTreeMap<String, u64>,
+    /// Changes that the plain trees of `mirror` pools do not show yet.
+    #[serde(default)]
+    pub trees_behind: usize,
     /// What the last start had to mend.
     pub recovered: serde_json::Value,
 }

@@ -1,15 +1,15 @@
 //! Opening a space: catalog, pools, recovery.
 
 use crate::adapt::{MarksOf, NumbersOf};
-use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
+use crate::import::import;
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use ullage_catalog::{Catalog, CatalogMarks, Limit, Subject};
 use ullage_fs::{PoolMember, Pools, Recovered, Space, SpaceOptions};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
-use ullage_pool::{DirPool, NullPool, Pool, PoolConfig, Uuid};
+use ullage_pool::{DirPool, NullPool, Pool, PoolConfig, Tree, Uuid};
 use ullage_types::{PoolId, ROOT};
 
 /// An open space, not yet mounted.
@@ -26,13 +26,20 @@ pub struct OpenSpace {
 
 impl OpenSpace {
     /// Opens the space of this state, making what is new in it. Nothing is changed when anything is refused.
-    pub fn open(state: &State, mut settings: SpaceSettings, options: SpaceOptions) -> Result<Self> {
+    ///
+    /// What is to be imported is; `progress` is told how far that has come.
+    pub fn open(
+        state: &State,
+        mut settings: SpaceSettings,
+        options: SpaceOptions,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self> {
         let spread: Spread = settings
             .spread
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
         for pool in &settings.pools {
-            precheck(pool)?;
+            precheck(pool, state)?;
         }
         let store = open_store(state)?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -45,17 +52,21 @@ impl OpenSpace {
         for pool in &mut settings.pools {
             let id = PoolId(pool.id);
             let pool_marks = Arc::new(catalog.marks(id)?);
-            let driver = open_pool(pool, space_uuid, &catalog, pool_marks.clone())?;
-            members.push(PoolMember { id, name: pool.name.clone(), pool: driver, reserve: pool.reserve_bytes });
+            let (driver, tree) = open_pool(pool, space_uuid, &catalog, pool_marks.clone())?;
+            let (name, reserve) = (pool.name.clone(), pool.reserve_bytes);
+            members.push(PoolMember { id, name, pool: driver, reserve, tree });
             marks.push((id, pool_marks));
         }
         state.store(&settings)?;
         let size = options.size;
+        let options = SpaceOptions { trees_in_step: take_in_step(state)?, ..options };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread)), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
             Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))
         })?;
+        import_pools(&space, &mut settings, progress)?;
+        state.store(&settings)?;
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
@@ -65,10 +76,45 @@ impl OpenSpace {
     }
 }
 
+/// Takes what lies in the directories of new `mirror` pools into the space, and closes these.
+fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<()> {
+    for (pool, member) in settings.pools.iter_mut().zip(space.pools().members()) {
+        let Some(tree) = &member.tree else { continue };
+        if pool.import {
+            let files = import(space.catalog(), (member.id, &*member.pool), tree, progress)?;
+            tracing::info!(pool = pool.name, files, "imported");
+            pool.import = false;
+        }
+        tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Whether the plain trees were left in step; from here on they are not known to be.
+fn take_in_step(state: &State) -> Result<bool> {
+    let path = state.in_step_path();
+    match std::fs::remove_file(&path) {
+        Ok(()) => {
+            let flush = std::fs::File::open(state.dir()).and_then(|dir| dir.sync_all());
+            flush.map_err(crate::error::io_error("flush", state.dir()))?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(crate::error::io_error("remove", path)(error)),
+    }
+}
+
 /// What can be refused before anything is made.
-fn precheck(pool: &PoolSettings) -> Result<()> {
+fn precheck(pool: &PoolSettings, state: &State) -> Result<()> {
     if pool.kind == Kind::Null {
         return Ok(());
+    }
+    if pool.layout == Layout::Mirror && state.dir().starts_with(&pool.path) {
+        return Err(Error::Refused(format!(
+            "the state {} lies in the plain tree of pool '{}'; put it elsewhere with --state",
+            state.dir().display(),
+            pool.name
+        )));
     }
     match std::fs::metadata(&pool.path) {
         Ok(meta) if meta.is_dir() => Ok(()),
@@ -97,26 +143,35 @@ fn open_store(state: &State) -> Result<Arc<Store>> {
     Ok(Arc::new(Store::open(&dir, EngineKind::Fjall, Options::default())?))
 }
 
+/// A pool, and its plain tree where it has one.
+type Opened = (Arc<dyn Pool>, Option<Arc<Tree>>);
+
 fn open_pool(
     settings: &mut PoolSettings,
     space: Uuid,
     catalog: &Arc<Catalog>,
     marks: Arc<CatalogMarks>,
-) -> Result<Arc<dyn Pool>> {
-    let fail = |name: &str| {
-        let name = name.to_owned();
-        move |source| Error::Pool { name, source }
-    };
+) -> Result<Opened> {
     let numbers = Arc::new(NumbersOf(catalog.numbers()));
-    match (settings.kind, settings.layout) {
-        (Kind::Null, _) => Ok(Arc::new(NullPool::new(numbers).map_err(fail(&settings.name))?)),
-        (Kind::Dir, Layout::Sparse) => {
-            let expected = settings.uuid.as_deref().and_then(Uuid::parse);
-            let config = PoolConfig::new(space, expected);
-            let pool = DirPool::open(Path::new(&settings.path), config, numbers, Arc::new(MarksOf(marks)))
-                .map_err(fail(&settings.name))?;
-            settings.uuid = Some(pool.uuid().to_string());
-            Ok(Arc::new(pool))
+    let name = settings.name.clone();
+    let fail = |source| Error::Pool { name: name.clone(), source };
+    if settings.kind == Kind::Null {
+        return Ok((Arc::new(NullPool::new(numbers).map_err(fail)?), None));
+    }
+    let expected = settings.uuid.as_deref().and_then(Uuid::parse);
+    let mut config = PoolConfig::new(space, expected);
+    let mut tree = None;
+    if settings.layout == Layout::Mirror {
+        config.layout = "mirror";
+        // What is gone is not made again: it is told from what is new by whether it was there before.
+        if expected.is_none() {
+            Tree::prepare(&settings.path, settings.import).map_err(fail)?;
         }
     }
+    let pool = DirPool::open(&settings.files(), config, numbers, Arc::new(MarksOf(marks))).map_err(fail)?;
+    if settings.layout == Layout::Mirror {
+        tree = Some(Arc::new(Tree::open(&settings.path).map_err(fail)?));
+    }
+    settings.uuid = Some(pool.uuid().to_string());
+    Ok((Arc::new(pool), tree))
 }

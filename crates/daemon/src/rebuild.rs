@@ -59,8 +59,9 @@ pub fn rebuild(
     }
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
     let dir = state.dir().join("catalog.rebuilding");
-    let paths: Vec<&Path> =
-        settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(|pool| pool.path.as_path()).collect();
+    let files: Vec<PathBuf> =
+        settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
+    let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut damaged = Vec::new();
     let (store, generation, tails) = restore(&dir, &paths, &mut damaged, progress)?;
     let (mut facts, _locked) = survey(&settings.pools, uuid, progress)?;
@@ -99,20 +100,21 @@ type Settled = (SpaceSettings, rustc_hash::FxHashSet<PoolId>, Uuid);
 fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String]) -> Result<Settled> {
     let mut given = Vec::new();
     let mut space: Option<Uuid> = None;
-    for pool in pools {
+    for mut pool in pools {
+        pool.layout = PoolSettings::layout_of(&pool.path);
         // Not kept: this is only who they are.
-        let survey =
-            Survey::open(&pool.path, space, None).map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
+        let survey = Survey::open(&pool.files(), space, None)
+            .map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
         space = Some(survey.space());
         given.push((pool, survey.pool().to_string()));
     }
     let space = space.ok_or_else(|| Error::Refused("name every pool of the space with --pool NAME=PATH".into()))?;
     let mut newest: Option<(Option<Generation>, SpaceSettings)> = None;
     for (pool, _) in &given {
-        let Some(settings) = read_settings(&pool.path).filter(|settings| settings.uuid == space.to_string()) else {
+        let Some(settings) = read_settings(&pool.files()).filter(|settings| settings.uuid == space.to_string()) else {
             continue;
         };
-        let begun = generations(&pool.path).1.into_iter().next();
+        let begun = generations(&pool.files()).1.into_iter().next();
         if newest.as_ref().is_none_or(|(other, _)| *other < begun) {
             newest = Some((begun, settings));
         }
@@ -128,7 +130,6 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
         pool.uuid = Some(uuid.clone());
         if let Some(before) = known.iter().flat_map(|known| &known.pools).find(|p| p.uuid.as_deref() == Some(uuid)) {
             pool.id = before.id;
-            pool.layout = before.layout;
             if pool.reserve_bytes.0 == 0 {
                 pool.reserve_bytes = before.reserve_bytes;
             }

@@ -1,11 +1,14 @@
 //! Answers to questions about an open space.
 
 use crate::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use ullage_catalog::{Inode, TotalsNow};
 use ullage_fs::{Filesystem, PoolMember, Space};
 use ullage_pool::Locator;
-use ullage_types::{Bytes, Class, FileId, NodeId};
+use ullage_types::{Bytes, Class, FileId, NodeId, ROOT};
 
 pub(crate) fn refuse(why: impl std::fmt::Display) -> Answer {
     Answer::Refused { why: why.to_string() }
@@ -32,7 +35,7 @@ pub(crate) fn pool(member: &PoolMember) -> PoolReport {
         name: member.name.clone(),
         kind: description.kind.to_owned(),
         layout: description.layout.map(str::to_owned),
-        path: description.path,
+        path: member.tree.as_ref().map(|tree| tree.path().to_owned()).or(description.path),
         fs_type: description.fs_type.clone(),
         total: usage.total,
         free: usage.free,
@@ -94,9 +97,23 @@ pub(crate) fn stat(space: &Space, ino: u64, peer: u32) -> Answer {
         charge: Bytes(charge),
         charged_to: record.parent.0,
         pool: member.map(|member| member.name.clone()),
-        backing: member.zip(locator).and_then(|(member, locator)| member.pool.backing_path(&locator)),
+        backing: member.zip(locator).and_then(|(member, locator)| backing(space, member, &inode, &locator)),
         generation: record.backing.map(|backing| backing.generation.0),
     })
+}
+
+/// Where a backing file is: in a plain tree under the name that the file is charged by, once it is there.
+fn backing(space: &Space, member: &PoolMember, inode: &Inode, locator: &Locator) -> Option<PathBuf> {
+    let stored = member.pool.backing_path(locator)?;
+    let Some(tree) = &member.tree else { return Some(stored) };
+    let mut record = inode.record();
+    let mut names = vec![record.name];
+    while record.parent != ROOT {
+        record = space.catalog().get(record.parent).ok()?.record();
+        names.push(record.name);
+    }
+    let plain = names.iter().rev().fold(tree.path().to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
+    Some(if plain.symlink_metadata().is_ok() { plain } else { stored })
 }
 
 pub(crate) fn du(space: &Space, ino: u64, peer: u32) -> Answer {

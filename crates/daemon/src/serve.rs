@@ -5,7 +5,7 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Result, SpaceSettings, State, control, limit, mountpoint, report};
+use crate::{Progress, Result, SpaceSettings, State, control, limit, mountpoint, report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,13 +23,21 @@ pub struct Serving {
 }
 
 /// Opens and mounts a space.
-pub fn serve(state: &State, settings: SpaceSettings, options: SpaceOptions, how: ServeOptions) -> Result<Serving> {
+///
+/// `progress` is told how far what takes long has come.
+pub fn serve(
+    state: &State,
+    settings: SpaceSettings,
+    options: SpaceOptions,
+    how: ServeOptions,
+    progress: &mut Progress<'_>,
+) -> Result<Serving> {
     let point = settings.mountpoint.clone();
     mountpoint::prepare(&point, state)?;
     allow_many_files();
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
-    let open = Arc::new(OpenSpace::open(state, settings, options)?);
+    let open = Arc::new(OpenSpace::open(state, settings, options, progress)?);
     let mirror = Mirror::start(&open)?;
     let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
     let busy = listen(state, &point, &mount, &open)?;
@@ -60,6 +68,9 @@ impl Serving {
         let written = self.open.store.checkpoint();
         if let Some(mirror) = &self.mirror {
             mirror.finish();
+        }
+        if written.is_ok() && self.open.space.trees_in_step() {
+            leave_in_step(&self.state);
         }
         // Last: whoever waits for the end of this space looks for it.
         let _ = std::fs::remove_file(self.state.socket_path());
@@ -102,6 +113,14 @@ fn allow_many_files() {
     tracing::debug!("the limit of open files stays");
 }
 
+/// The next start need not compare the plain trees with the catalog.
+fn leave_in_step(state: &State) {
+    let path = state.in_step_path();
+    if let Err(error) = std::fs::File::create(&path).and_then(|file| file.sync_all()) {
+        tracing::info!("{} cannot be made ({error}): the next start looks at all of the plain trees", path.display());
+    }
+}
+
 fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
         return report::refuse("only root and who mounted it may unmount it");
@@ -128,6 +147,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         pools: open.space.pools().members().iter().map(report::pool).collect(),
         store: open.store.stats().named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
+        trees_behind: open.space.trees_behind(),
         recovered: serde_json::to_value(open.recovered).unwrap_or_default(),
     }))
 }

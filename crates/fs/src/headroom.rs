@@ -341,7 +341,7 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
     if whole || all == 0 || room.is_none_or(|room| all <= room) {
         return (range.end, all);
     }
-    let first = &holes.holes[0];
+    let first = &holes.ranges[0];
     if first.start > range.start {
         return (first.start.min(range.end), 0);
     }
@@ -372,7 +372,7 @@ mod tests {
     const PLAIN: Counting = Counting { block: 4096, map: false };
 
     fn holes(holes: &[std::ops::Range<u64>]) -> Holes {
-        Holes { holes: holes.to_vec(), extents: 0, guessed: false }
+        Holes { ranges: holes.to_vec(), extents: 0, guessed: false }
     }
 
     #[test]

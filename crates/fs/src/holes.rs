@@ -10,7 +10,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
     /// In order, whole blocks.
-    pub holes: Vec<Range<u64>>,
+    pub ranges: Vec<Range<u64>>,
     /// How many extents the whole file has; many where that is not known.
     pub extents: u64,
     /// Allocated space that was never written counts as hole, since the file system does not tell it apart.
@@ -24,18 +24,18 @@ impl Holes {
         match sys::extents(file, 0..u64::MAX >> 1) {
             Ok(extents) => {
                 let allocated = extents.iter().map(|&(at, length)| at..at + length);
-                Ok(Self { holes: between(whole, allocated, block), extents: extents.len() as u64, guessed: false })
+                Ok(Self { ranges: between(whole, allocated, block), extents: extents.len() as u64, guessed: false })
             }
             Err(_) => {
                 let data = data_in(file, whole.clone())?;
-                Ok(Self { holes: between(whole, data.into_iter(), block), extents: u64::MAX, guessed: true })
+                Ok(Self { ranges: between(whole, data.into_iter(), block), extents: u64::MAX, guessed: true })
             }
         }
     }
 
     /// Bytes without blocks.
     pub(crate) fn bytes(&self) -> u64 {
-        self.holes.iter().map(|hole| hole.end - hole.start).sum()
+        self.ranges.iter().map(|hole| hole.end - hole.start).sum()
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         file.write_all_at(&[1; 4096], 8192).unwrap();
         file.set_len(40960).unwrap();
         let holes = Holes::of(&file, 1..40000, 4096).unwrap();
-        assert_eq!(holes.holes, [0..8192, 12288..40960]);
+        assert_eq!(holes.ranges, [0..8192, 12288..40960]);
         assert_eq!(holes.bytes(), 8192 + 28672);
         file.write_all_at(&[1; 40960], 0).unwrap();
         assert_eq!(Holes::of(&file, 0..40960, 4096).unwrap().bytes(), 0);

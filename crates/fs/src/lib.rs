@@ -20,6 +20,7 @@ mod recover;
 mod settle;
 mod space;
 mod sys;
+mod trees;
 
 pub use api::*;
 pub use clock::now;

@@ -5,7 +5,7 @@ use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ullage_policy::choose::{Room, Spread};
-use ullage_pool::{Error, Fresh, Hint, Pool, Usage};
+use ullage_pool::{Error, Fresh, Hint, Pool, Tree, Usage};
 use ullage_types::{Bytes, PoolId};
 
 /// A pool and what the space's configuration says of it.
@@ -19,6 +19,8 @@ pub struct PoolMember {
     pub pool: Arc<dyn Pool>,
     /// Room that new files and writes leave free.
     pub reserve: Bytes,
+    /// Its plain tree, in the `mirror` layout.
+    pub tree: Option<Arc<Tree>>,
 }
 
 /// Every pool of a space.

@@ -47,6 +47,7 @@ impl Space {
             }
             Ok(())
         })?;
+        self.trees.attributes(inode.id);
         Ok(())
     }
 }

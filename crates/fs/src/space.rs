@@ -7,6 +7,7 @@ use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::reaper::Reaper;
 use crate::settle::Settler;
+use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -29,11 +30,13 @@ pub struct SpaceOptions {
     pub passthrough: bool,
     /// A new limit on the size of the space; `Some(None)` lifts it, `None` leaves it as it is.
     pub size: Option<Option<u64>>,
+    /// The plain trees of `mirror` pools were left in step with the catalog.
+    pub trees_in_step: bool,
 }
 
 impl Default for SpaceOptions {
     fn default() -> Self {
-        Self { linger: Duration::from_secs(2), linger_max: 65_536, passthrough: true, size: None }
+        Self { linger: Duration::from_secs(2), linger_max: 65_536, passthrough: true, size: None, trees_in_step: false }
     }
 }
 
@@ -47,7 +50,10 @@ pub struct Space {
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
+    pub(crate) trees: Trees,
     kernel: OnceLock<Arc<dyn Kernel>>,
+    /// At the end: the plain trees show what the catalog says.
+    pub(crate) trees_in_step: AtomicBool,
     /// Cleared for good when the kernel refuses a registration.
     passthrough: AtomicBool,
     serial: AtomicU64,
@@ -64,7 +70,9 @@ impl Space {
             settler: Settler::default(),
             listing: Listing::default(),
             headroom: Headroom::default(),
+            trees: Trees::new(&catalog, &pools, options.trees_in_step),
             passthrough: AtomicBool::new(options.passthrough),
+            trees_in_step: AtomicBool::new(false),
             kernel: OnceLock::new(),
             serial: AtomicU64::new(1),
             log_flush: AtomicU64::new(0),
@@ -86,6 +94,16 @@ impl Space {
         &self.pools
     }
 
+    /// Whether, at the end, the plain trees of `mirror` pools show what the catalog says. To be handed to the next start.
+    pub fn trees_in_step(&self) -> bool {
+        self.trees_in_step.load(Relaxed)
+    }
+
+    /// Changes that the plain trees of `mirror` pools do not show yet.
+    pub fn trees_behind(&self) -> usize {
+        self.trees.waiting()
+    }
+
     /// Whether files are opened in passthrough mode.
     pub fn uses_passthrough(&self) -> bool {
         self.passthrough.load(Relaxed) && self.kernel.get().is_some_and(|kernel| kernel.passthrough())
@@ -93,6 +111,7 @@ impl Space {
 
     pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
         assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
+        self.trees.begin();
     }
 
     pub(crate) fn kernel(&self) -> Option<&Arc<dyn Kernel>> {

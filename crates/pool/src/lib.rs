@@ -7,9 +7,11 @@ mod error;
 mod null;
 mod pool;
 mod sys;
+mod tree;
 
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;
 pub use null::NullPool;
 pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
 pub use sys::{Lease, probe_lease};
+pub use tree::{Directory, FILES, Placed, Shown, Tree};

@@ -1,6 +1,7 @@
 //! The trait that every pool kind implements.
 
 use crate::{Abilities, Annotation, Error};
+use rustix::fd::BorrowedFd;
 use serde::Serialize;
 use std::fs::File;
 use std::path::PathBuf;
@@ -153,6 +154,14 @@ pub trait Pool: Send + Sync {
         if let Some(binding) = suspect.binding {
             self.release(binding);
         }
+    }
+
+    /// Makes a file that is there, under a name in a directory of the same file system, a backing file beside that: it gets
+    /// a second name in the pool, and its binding. Its leaf is marked until [`Pool::closed`]. Whatever becomes of the
+    /// binding, [`Pool::release`] included, the file keeps its first name and its data.
+    fn adopt(&self, hint: Hint, above: BorrowedFd<'_>, name: &[u8]) -> Result<Binding, Error> {
+        let _ = (hint, above, name);
+        Err(Error::Unusable("this pool can take in no file that it did not make".to_owned()))
     }
 
     /// Makes an empty backing file for a binding that has lost its own, open for reading and writing: after a power cut a

@@ -204,3 +204,35 @@ fn a_file_whose_attribute_was_lost_with_the_power_is_known_by_its_name() {
     assert!(found.contains(&fresh.binding), "{found:?}");
     opened.pool.open(&fresh.binding, Access::Read).unwrap();
 }
+
+#[test]
+fn a_file_that_was_adopted_keeps_its_first_name_and_its_data_whatever_becomes_of_its_binding() {
+    each_file_system(64, |kind, path| {
+        let (pool, outside) = (path.join("pool"), path.join("outside"));
+        std::fs::create_dir_all(&pool).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("file"), "data").unwrap();
+        let above = std::fs::File::open(&outside).unwrap();
+        let opened = open(&pool, common::config(), 10).unwrap();
+        let adopt = || opened.pool.adopt(hint(1), std::os::fd::AsFd::as_fd(&above), b"file").unwrap();
+        let binding = adopt();
+        assert!(opened.marks.has(&binding.locator), "{kind}: its leaf is marked");
+        let mut bytes = [0; 4];
+        opened.pool.open(&binding, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"data", "{kind}");
+        let backing = opened.pool.backing_path(&binding.locator).unwrap();
+        opened.pool.release(binding);
+        until("its second name is gone", || !backing.exists());
+        assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"data", "{kind}");
+        // A crash in between leaves one that no catalog knows.
+        let suspect = adopt();
+        opened.pool.discard(ullage_pool::Suspect { binding: None, locator: suspect.locator.clone() });
+        let backing = opened.pool.backing_path(&suspect.locator).unwrap();
+        until("its second name is gone", || !backing.exists());
+        for _ in 0..100 {
+            drop(opened.pool.create(hint(1)).unwrap());
+        }
+        opened.pool.close().unwrap();
+        assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"data", "{kind}");
+    });
+}

@@ -6,8 +6,8 @@ use clap::Args;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
-use ullage_daemon::{PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
+use std::time::{Duration, Instant};
+use ullage_daemon::{Layout, PROGRESS, PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
 use ullage_fs::SpaceOptions;
 use ullage_types::Bytes;
 
@@ -20,6 +20,8 @@ Examples:
                            first use: makes the space, its state is /srv/space.ullage
   ullage up /srv/space     later: everything is known
   ullage up /mnt --state /var/lib/ullage/a --pool fast=/nvme/p --pool big=/hdd/p,reserve=10G
+  ullage up /srv/space --pool main=/data/tree,layout=mirror --import
+                           over a directory with files in it: they are in the space and stay where they are
   ullage up /srv/space --foreground
                            for systemd and other supervisors")]
 pub struct Up {
@@ -28,9 +30,12 @@ pub struct Up {
     /// The state directory: settings, catalog, log, control socket [default: MOUNTPOINT.ullage].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse][,reserve=SIZE]. At first use only.
+    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use only.
     #[arg(long = "pool", value_name = "POOL")]
     pools: Vec<PoolSettings>,
+    /// Take what lies in the directories of `mirror` pools into the space, as it is. At first use only.
+    #[arg(long)]
+    import: bool,
     /// How files are spread over several pools. At first use only.
     #[arg(long, value_parser = ["most-free", "round-robin", "first-fit"])]
     spread: Option<String>,
@@ -99,8 +104,21 @@ impl Up {
                 command.arg("--pool").arg(pool.to_string());
             }
             command.arg("--spread").arg(&settings.spread);
+            if self.import {
+                command.arg("--import");
+            }
         }
-        let pid = ullage_daemon::start_in_background(command, &state)?;
+        let mut spinner = None;
+        let pid = ullage_daemon::start_in_background(command, &state, &mut |line| {
+            let (count, what) = line.split_once(' ').unwrap_or_default();
+            let spinner = spinner.get_or_insert_with(crate::output::spinner);
+            spinner.set_position(count.parse().unwrap_or_default());
+            spinner.set_message(what.to_owned());
+        });
+        if let Some(spinner) = spinner {
+            spinner.finish_and_clear();
+        }
+        let pid = pid?;
         link_state(&mountpoint, &state);
         if self.json {
             crate::output::json(&serde_json::json!({"mountpoint": mountpoint, "state": state.dir(), "pid": pid}))?;
@@ -122,9 +140,9 @@ impl Up {
     fn settings(&self, mountpoint: &Path, state: &State) -> anyhow::Result<SpaceSettings> {
         match state.load()? {
             Some(mut settings) => {
-                if !self.pools.is_empty() || self.spread.is_some() {
+                if !self.pools.is_empty() || self.spread.is_some() || self.import {
                     bail!(
-                        "the space exists already: its pools stand in {}; leave out --pool and --spread",
+                        "the space exists already: its pools stand in {}; leave out --pool, --spread and --import",
                         state.settings_path().display()
                     );
                 }
@@ -144,6 +162,10 @@ impl Up {
                 }
                 let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());
                 let mut pools = self.pools.clone();
+                if self.import && !pools.iter().any(|pool| pool.layout == Layout::Mirror) {
+                    bail!("--import is for pools with layout=mirror, and there is none");
+                }
+                pools.iter_mut().for_each(|pool| pool.import = self.import && pool.layout == Layout::Mirror);
                 if let Some(reserve) = self.reserve {
                     pools
                         .iter_mut()
@@ -165,7 +187,13 @@ impl Up {
             ..SpaceOptions::default()
         };
         let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring };
-        let serving = ullage_daemon::serve(&state, settings, options, how)?;
+        let mut told = Instant::now();
+        let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
+            if self.report_ready && told.elapsed() > Duration::from_millis(100) {
+                told = Instant::now();
+                println!("{PROGRESS}{count} {what}");
+            }
+        })?;
         if self.report_ready {
             println!("ready");
             std::io::stdout().flush()?;

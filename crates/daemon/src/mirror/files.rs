@@ -84,7 +84,7 @@ type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::
 
 impl Writer {
     pub(super) fn new(settings: &SpaceSettings) -> Self {
-        let dirs = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(|pool| pool.path.join(DIRECTORY));
+        let dirs = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(|pool| pool.files().join(DIRECTORY));
         Self { dirs: dirs.collect() }
     }
 

@@ -90,7 +90,9 @@ impl Space {
             backing: None,
             xattrs: inherited.xattrs,
         };
-        self.entry(self.asked(|| self.catalog.create(&parent, name, new.clone(), crate::now()))?)
+        let made = self.asked(|| self.catalog.create(&parent, name, new.clone(), crate::now()))?;
+        self.trees.name(parent.id, name);
+        self.entry(made)
     }
 
     pub(crate) fn do_mkdir(
@@ -129,6 +131,7 @@ impl Space {
                 let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
                 match self.catalog.create(&parent, name, new, crate::now()) {
                     Ok(inode) => {
+                        self.trees.name(parent.id, name);
                         let entry = self.entry(inode)?;
                         let node = self.node(entry.node)?;
                         let mut open = node.open.lock();
@@ -188,7 +191,10 @@ impl Space {
         let parent = self.inode(parent)?;
         let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
         match self.catalog.create(&parent, name, new, crate::now()) {
-            Ok(inode) => self.open_new(inode, pool, fresh, flags),
+            Ok(inode) => {
+                self.trees.name(parent.id, name);
+                self.open_new(inode, pool, fresh, flags)
+            }
             Err(error) => Err(self.give_back(pool, fresh, error)),
         }
     }

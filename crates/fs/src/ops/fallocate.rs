@@ -44,7 +44,7 @@ impl Space {
 /// written at the limit.
 fn fill(file: &File, holes: &Holes, end: u64) -> Outcome<()> {
     static ZEROS: [u8; 65536] = [0; 65536];
-    for hole in &holes.holes {
+    for hole in &holes.ranges {
         let (mut at, upto) = (hole.start, hole.end.min(end));
         while at < upto {
             at += file.write_at(&ZEROS[..(upto - at).min(65536) as usize], at)? as u64;

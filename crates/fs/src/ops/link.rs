@@ -11,6 +11,7 @@ impl Space {
         let charged = self.catalog.get(file.lock().record.parent)?;
         self.may_move(&file, &charged, &parent)?;
         self.asked(|| self.catalog.link(&file, &parent, name, crate::now()))?;
+        self.trees.name(parent.id, name);
         self.entry(file)
     }
 }

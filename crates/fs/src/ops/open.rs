@@ -141,6 +141,9 @@ impl Space {
             backing.baseline = measure;
             backing.recorded = ullage_kv::Seq(0);
         }
+        if kill {
+            self.trees.attributes(node.inode.id);
+        }
         Ok(outcome?)
     }
 }

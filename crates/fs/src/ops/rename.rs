@@ -19,6 +19,7 @@ impl Space {
         if from.id != to.id && modes.is_some() {
             self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
         }
+        let held = self.trees.hold();
         let renamed = match flags {
             0 => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), false, now))?,
             libc::RENAME_NOREPLACE => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), true, now))?,
@@ -26,6 +27,14 @@ impl Space {
             // RENAME_WHITEOUT is for the upper layer of an overlay.
             _ => return Err(Errno::EINVAL),
         };
+        if let Some(mut held) = held {
+            held.moves(renamed.moved.id, from.id, name);
+            if let Some(exchanged) = &renamed.exchanged {
+                held.moves(exchanged.id, to.id, to_name);
+            }
+        }
+        self.trees.name(from.id, name);
+        self.trees.name(to.id, to_name);
         if let Some(replaced) = renamed.replaced {
             self.after_unlink(replaced);
         }

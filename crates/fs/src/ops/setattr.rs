@@ -1,9 +1,12 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
+use super::open::set_times;
 use crate::acl::{ACCESS, Acl};
+use crate::node::Node;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record, XattrMode};
+use ullage_pool::{Access, Binding, Locator};
 use ullage_types::{Kind, NodeId, Timestamp};
 
 const SETGID: u32 = 0o2000;
@@ -86,7 +89,31 @@ impl Space {
         if change.mode.is_some() {
             self.follow_mode(inode)?;
         }
+        self.show_in_trees(&node, &change)?;
         self.attributes(&node)
+    }
+
+    /// Times of data are set on the backing file, beside whose other names they can be seen.
+    fn show_in_trees(&self, node: &Node, change: &SetAttributes) -> Outcome<()> {
+        if !self.trees.any() {
+            return Ok(());
+        }
+        if node.inode.kind == Kind::Regular && (change.atime.is_some() || change.mtime.is_some()) {
+            let open = node.open.lock();
+            let record = node.inode.record();
+            match (&open.backing, record.backing) {
+                (Some(backing), _) => set_times(&backing.file, record.atime, record.mtime)?,
+                (None, Some(place)) => {
+                    let generation = place.generation;
+                    let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
+                    let file = self.pools.get(place.pool)?.open(&binding, Access::Read)?;
+                    set_times(&file, record.atime, record.mtime)?;
+                }
+                (None, None) => {}
+            }
+        }
+        self.trees.attributes(node.inode.id);
+        Ok(())
     }
 
     /// An access ACL follows the permission bits.

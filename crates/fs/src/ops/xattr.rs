@@ -47,16 +47,20 @@ impl Space {
                 }
             };
             if acl.is_mode() {
-                return match self.catalog.remove_xattr(&inode, name, now, change) {
-                    Err(ullage_catalog::Error::NoAttribute) => Ok(self.catalog.update(&inode, |record| {
+                match self.catalog.remove_xattr(&inode, name, now, change) {
+                    Err(ullage_catalog::Error::NoAttribute) => self.catalog.update(&inode, |record| {
                         change(record);
                         record.ctime = now;
                         Ok(())
-                    })?),
-                    done => Ok(done?),
-                };
+                    })?,
+                    done => done?,
+                }
+                self.trees.attributes(inode.id);
+                return Ok(());
             }
-            return Ok(self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, change))?);
+            self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
+            self.trees.attributes(inode.id);
+            return Ok(());
         }
         if name == DEFAULT {
             if inode.kind != Kind::Directory {

@@ -63,7 +63,7 @@ impl Bed {
         let pool = DirPool::open(&self.dir.path().join("pool"), config, numbers, Arc::new(MarksOf(marks.clone())));
         let pool = Arc::new(pool.unwrap());
         self.uuid = Some(pool.uuid());
-        let member = PoolMember { id: ID, name: "one".into(), pool: pool.clone(), reserve: Bytes(0) };
+        let member = PoolMember { id: ID, name: "one".into(), pool: pool.clone(), reserve: Bytes(0), tree: None };
         let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap()));
         let options = SpaceOptions { linger: Duration::from_millis(5), ..SpaceOptions::default() };
         let space = Space::new(catalog, pools, options);

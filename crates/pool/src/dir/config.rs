@@ -53,6 +53,8 @@ pub struct PoolConfig {
     pub node: u64,
     /// The layout's parameters. They may change between uses.
     pub sparse: Sparse,
+    /// The layout that users know it by: `sparse`, or `mirror`, where a plain tree lies beside the backing files.
+    pub layout: &'static str,
     /// Hold backing files ready. Without it, each is made when it is asked for.
     pub ready: bool,
     /// How long a leaf must have been idle before its mark is cleared. What is in it is flushed for that, so this should be
@@ -70,6 +72,7 @@ impl PoolConfig {
             pool,
             node: 0,
             sparse: Sparse::default(),
+            layout: "sparse",
             ready: true,
             clear_after: Duration::from_secs(35),
             quarantine_retry: Duration::from_secs(1),

@@ -8,8 +8,8 @@ use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::{Binding, Error, Fresh, Marks, Numbers};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,9 @@ const MOST_READY: u32 = 8192;
 /// Most emptied files of a pool. Using a file again costs less than removing it and making another, on ext4 by far: for
 /// minutes it passes over each inode that was deleted, one by one, whenever it makes a file.
 pub const MOST_STOCK: u32 = 65_536;
+
+/// Puts a file into a leaf under a name, with its record.
+pub type How<'a> = &'a dyn Fn(&OwnedFd, &str, &Record) -> rustix::io::Result<File>;
 
 /// Shared state of a pool.
 pub struct Core {
@@ -134,6 +137,11 @@ impl Core {
 
     /// Makes a new backing file in this series, in the leaf where the rule says. The leaf is marked before.
     pub fn make(&self, index: usize) -> Result<Fresh, Error> {
+        self.bind(index, &|leaf, name, record| self.make_file(leaf, name, record))
+    }
+
+    /// The same, of a file that `how` puts into the leaf under the name.
+    pub fn bind(&self, index: usize, how: How<'_>) -> Result<Fresh, Error> {
         let series = &self.series[index];
         let mut guard = series.leaves.lock();
         let leaves = match &mut *guard {
@@ -154,17 +162,17 @@ impl Core {
             }
         };
         let leaf = self.leaves.get(&self.config.sparse.leaf(index, number));
-        let fresh = self.make_in(&leaf)?;
+        let fresh = self.make_in(&leaf, how)?;
         leaves.took(number);
         Ok(fresh)
     }
 
-    fn make_in(&self, leaf: &Leaf) -> Result<Fresh, Error> {
+    fn make_in(&self, leaf: &Leaf, how: How<'_>) -> Result<Fresh, Error> {
         let dir = self.leaf_dir(leaf).map_err(Error::io("open", self.path.join(&*leaf.path)))?;
         let (file, generation) = self.numbers.next();
         leaf.enter(generation, &*self.marks)?;
         let name = name::of(file, generation);
-        let made = self.make_file(&dir, &name, file, generation);
+        let made = how(&dir, &name, &self.record(file, generation));
         if made.is_err() {
             leaf.leave(generation);
         }
@@ -173,16 +181,37 @@ impl Core {
         Ok(Fresh { binding, file: Arc::new(opened) })
     }
 
-    fn make_file(&self, dir: &OwnedFd, name: &str, file: FileId, generation: Generation) -> rustix::io::Result<File> {
+    fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
         // O_EXCL: should numbers ever repeat, nobody gets a file with another's bytes.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-        if let Err(errno) = self.write_record(&opened, &self.record(file, generation)) {
+        if let Err(errno) = self.write_record(&opened, record) {
             // Best effort: the leaf is marked, so a leftover is found again.
             let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
             return Err(errno);
         }
         Ok(opened.into())
+    }
+
+    /// Gives a file that is there a second name in a leaf, and its record. It is named first: without a name no crash can
+    /// find a record on it that nobody knows.
+    pub fn link_file(
+        &self,
+        above: BorrowedFd<'_>,
+        old: &[u8],
+        dir: &OwnedFd,
+        name: &str,
+        record: &Record,
+    ) -> rustix::io::Result<File> {
+        rustix::fs::linkat(above, old, dir, name, AtFlags::empty())?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let written = rustix::fs::openat(dir, name, flags, Mode::empty())
+            .and_then(|opened| self.write_record(&opened, record).map(|()| opened));
+        if written.is_err() {
+            // Best effort: the leaf is marked, so a leftover is found again.
+            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        }
+        Ok(written?.into())
     }
 
     /// Makes the lost file of a binding again, empty.
@@ -193,7 +222,7 @@ impl Core {
         let dir = self.leaf_dir(&leaf).map_err(Error::io("open", self.path.join(path)))?;
         let entered = leaf.enter(binding.generation, &*self.marks)?;
         // The series counts anew when it next needs a leaf; this one may exceed its entries until then.
-        let made = self.make_file(&dir, name, binding.file, binding.generation);
+        let made = self.make_file(&dir, name, &self.record(binding.file, binding.generation));
         if made.is_err() && entered {
             leaf.leave(binding.generation);
         }

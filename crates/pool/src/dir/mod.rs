@@ -14,7 +14,7 @@ mod marker;
 mod name;
 mod probe;
 mod quarantine;
-mod record;
+pub(crate) mod record;
 mod retire;
 mod series;
 mod stats;
@@ -33,6 +33,7 @@ use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Nu
 use inbox::Inbox;
 use parking_lot::Mutex;
 use quarantine::Quarantine;
+use rustix::fd::BorrowedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use stats::count;
@@ -242,6 +243,12 @@ impl Pool for DirPool {
         }
     }
 
+    fn adopt(&self, hint: Hint, above: BorrowedFd<'_>, name: &[u8]) -> Result<Binding, Error> {
+        let core = &self.core;
+        let index = core.config.sparse.place(core.config.node, hint.parent, hint.pid, core.random());
+        Ok(core.bind(index, &|leaf, new, record| core.link_file(above, name, leaf, new, record))?.binding)
+    }
+
     fn recreate(&self, binding: &Binding) -> Result<File, Error> {
         self.core.recreate(binding)
     }
@@ -277,7 +284,7 @@ impl Pool for DirPool {
         }
         Description {
             kind: "dir",
-            layout: Some("sparse"),
+            layout: Some(core.config.layout),
             path: Some(core.path.clone()),
             fs_type: Some(probe::fs_type(core.root())),
             abilities: core.abilities,

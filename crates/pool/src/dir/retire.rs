@@ -114,6 +114,10 @@ impl Core {
                 count(&self.counters.quarantined);
                 Ok(Fate::Held)
             }
+            // In a plain tree it still has a name: what is read there is its own to the end.
+            (Holders::Nobody, Some(file)) if rustix::fs::fstat(&file)?.st_nlink > 1 => {
+                self.remove(leaf, &dir, file_name)
+            }
             (Holders::Nobody, Some(file)) if self.wants(leaf) => {
                 let recycled = self.recycle(leaf, &dir, file_name, file)?;
                 if recycled { Ok(Fate::Recycled) } else { self.remove(leaf, &dir, file_name) }

@@ -72,7 +72,7 @@ impl Survey {
             for entry in Dir::read_from(&dir).map_err(fail)? {
                 let entry = entry.map_err(fail)?;
                 let Ok(name) = entry.file_name().to_str() else { continue };
-                let reserved = path.is_empty() && matches!(name, "quarantine" | "lost+found");
+                let reserved = path.is_empty() && matches!(name, "quarantine" | "limbo" | "lost+found");
                 if name.starts_with('.') || reserved {
                     continue;
                 }

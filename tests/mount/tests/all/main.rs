@@ -9,6 +9,7 @@ mod fixtures;
 mod hazards;
 mod input;
 mod limits;
+mod mirror;
 mod pools;
 mod power;
 mod rebuild;

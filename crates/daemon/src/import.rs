@@ -1,0 +1,244 @@
+//! `ullage up --import`: what lies in the directory of a new `mirror` pool becomes what is in the space.
+//!
+//! No data is copied and nothing is moved: each file stays where it is and becomes the backing file of its own record, by a
+//! second name and an extended attribute. What the catalog has already is passed over, so that an import that was
+//! interrupted goes on at the next start.
+
+use crate::error::io_error;
+use crate::facts::Progress;
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use std::ffi::OsStr;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use ullage_catalog::{Backing, Catalog, Inode, New};
+use ullage_pool::{Binding, Hint, Pool, Tree};
+use ullage_types::{Class, FileId, Kind, PoolId, Timestamp};
+
+/// Files whose records are made durable together.
+const BATCH: usize = 4096;
+
+/// A directory being imported.
+struct Level {
+    directory: Arc<OwnedFd>,
+    inode: Arc<Inode>,
+    stat: Stat,
+    names: Vec<Vec<u8>>,
+}
+
+/// An import under way.
+struct Import<'a> {
+    catalog: &'a Catalog,
+    pool: &'a dyn Pool,
+    id: PoolId,
+    tree: &'a Tree,
+    device: u64,
+    /// Files with several names, by their number below.
+    linked: FxHashMap<u64, FileId>,
+    /// Bound, and not yet durable.
+    fresh: Vec<Binding>,
+    done: u64,
+}
+
+/// Takes everything in the tree of a pool into the catalog.
+pub(crate) fn import(
+    catalog: &Catalog,
+    (id, pool): (PoolId, &dyn Pool),
+    tree: &Tree,
+    progress: &mut Progress<'_>,
+) -> Result<u64> {
+    let root = tree.root();
+    let stat = rustix::fs::fstat(&root).map_err(|errno| io_error("look at", tree.path())(errno.into()))?;
+    let mut import = Import {
+        catalog,
+        pool,
+        id,
+        tree,
+        device: stat.st_dev,
+        linked: FxHashMap::default(),
+        fresh: Vec::new(),
+        done: 0,
+    };
+    let mut path = PathBuf::from(tree.path());
+    let mut levels = vec![import.level(root, catalog.root().clone(), stat, &path)?];
+    while let Some(level) = levels.last_mut() {
+        let Some(name) = level.names.pop() else {
+            // Its times last: what was made in it changed them.
+            import.attributes(&level.inode, &level.stat)?;
+            levels.pop();
+            path.pop();
+            continue;
+        };
+        path.push(OsStr::from_bytes(&name));
+        let deeper = import.take(level, &name, &path)?;
+        import.done += 1;
+        if import.done.is_multiple_of(1000) {
+            progress("files imported", import.done);
+        }
+        match deeper {
+            Some(deeper) => levels.push(deeper),
+            None => {
+                path.pop();
+            }
+        }
+        if import.fresh.len() >= BATCH {
+            import.settle()?;
+        }
+    }
+    import.settle()?;
+    Ok(import.done)
+}
+
+impl Import<'_> {
+    fn level(&self, directory: Arc<OwnedFd>, inode: Arc<Inode>, stat: Stat, path: &Path) -> Result<Level> {
+        let names = self.tree.names(&directory).map_err(io_error("list", path))?;
+        Ok(Level { directory, inode, stat, names })
+    }
+
+    /// Takes in one name; gives the directory that it is.
+    fn take(&mut self, level: &Level, name: &[u8], path: &Path) -> Result<Option<Level>> {
+        let fail = |errno: rustix::io::Errno| io_error("import", path)(errno.into());
+        let above = &level.directory;
+        let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
+        if stat.st_dev != self.device {
+            return Err(Error::Refused(format!(
+                "{} is on another file system than the pool: unmount it, or give it a pool of its own, and run `up` again",
+                path.display()
+            )));
+        }
+        let kind = Kind::from_mode(stat.st_mode)
+            .ok_or_else(|| Error::Refused(format!("{} is of a kind that is not known", path.display())))?;
+        let known = self.catalog.lookup(&level.inode, name)?;
+        if kind == Kind::Directory {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
+            let inode = match known {
+                Some(inode) => inode,
+                None => self.make(
+                    level,
+                    name,
+                    New { xattrs: xattrs(&*directory).map_err(fail)?, ..self.plain(kind, &stat) },
+                )?,
+            };
+            self.tree.identify(&directory, inode.id).map_err(io_error("import", path))?;
+            return Ok(Some(self.level(directory, inode, stat, path)?));
+        }
+        if known.is_some() {
+            return Ok(None);
+        }
+        if let Some(first) = self.linked.get(&stat.st_ino).filter(|_| stat.st_nlink > 1) {
+            let first = self.catalog.get(*first)?;
+            self.catalog.link(&first, &level.inode, name, ullage_fs::now())?;
+            return Ok(None);
+        }
+        let attributes = attributes_of(above, name, kind).map_err(fail)?;
+        let mut new = New { xattrs: attributes, ..self.plain(kind, &stat) };
+        match kind {
+            Kind::Regular => {
+                let hint = Hint { parent: level.inode.id, pid: 0 };
+                let binding = self
+                    .pool
+                    .adopt(hint, above.as_fd(), name)
+                    .map_err(|source| Error::Pool { name: path.display().to_string(), source })?;
+                new.id = binding.file;
+                let (generation, locator) = (binding.generation, binding.locator.0.clone());
+                new.backing = Some(Backing { pool: self.id, generation, locator });
+                self.fresh.push(binding);
+            }
+            Kind::Symlink => {
+                let target = rustix::fs::readlinkat(above, name, Vec::new()).map_err(fail)?;
+                new.target = target.into_bytes().into();
+            }
+            Kind::CharDevice | Kind::BlockDevice => new.rdev = stat.st_rdev as u32,
+            Kind::Fifo | Kind::Socket | Kind::Directory => {}
+        }
+        let inode = self.make(level, name, new)?;
+        self.attributes(&inode, &stat)?;
+        if stat.st_nlink > 1 {
+            self.linked.insert(stat.st_ino, inode.id);
+        }
+        Ok(None)
+    }
+
+    fn plain(&self, kind: Kind, stat: &Stat) -> New {
+        New {
+            id: self.catalog.numbers().pair().0,
+            kind,
+            class: Class::Persistent,
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            rdev: 0,
+            target: Box::default(),
+            backing: None,
+            xattrs: Vec::new(),
+        }
+    }
+
+    fn make(&self, level: &Level, name: &[u8], new: New) -> Result<Arc<Inode>> {
+        Ok(self.catalog.create(&level.inode, name, new, ullage_fs::now())?)
+    }
+
+    /// Owner, permissions, length and times as they are below.
+    fn attributes(&self, inode: &Arc<Inode>, stat: &Stat) -> Result<()> {
+        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        self.catalog.update(inode, |record| {
+            if record.kind == Kind::Regular {
+                record.size = stat.st_size as u64;
+                record.blocks = stat.st_blocks as u64;
+            }
+            (record.mode, record.uid, record.gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+            record.atime = time(stat.st_atime, stat.st_atime_nsec);
+            record.mtime = time(stat.st_mtime, stat.st_mtime_nsec);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Makes the records durable; what they are bound to is no longer in doubt then.
+    fn settle(&mut self) -> Result<()> {
+        self.catalog.sync()?;
+        for binding in self.fresh.drain(..) {
+            self.pool.closed(&binding);
+        }
+        Ok(())
+    }
+}
+
+type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The extended attributes of a name that is no directory. Symbolic links and the like have none that we know.
+fn attributes_of(above: impl AsFd, name: &[u8], kind: Kind) -> rustix::io::Result<Attributes> {
+    if kind != Kind::Regular {
+        return Ok(Vec::new());
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    xattrs(file)
+}
+
+/// Extended attributes, our own excepted.
+fn xattrs(file: impl AsFd) -> rustix::io::Result<Attributes> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let mut names = vec![0u8; 65536];
+    let length = match rustix::fs::listxattr(&*path, &mut names[..]) {
+        Err(rustix::io::Errno::NOTSUP) => 0,
+        other => other?,
+    };
+    names.truncate(length);
+    let mut found = Vec::new();
+    for name in names.split(|byte| *byte == 0) {
+        if name.is_empty() || name == b"user.ullage" || name.starts_with(b"user.ullage.") {
+            continue;
+        }
+        let mut value = vec![0u8; 65536];
+        let length = rustix::fs::getxattr(&*path, name, &mut value[..])?;
+        value.truncate(length);
+        found.push((name.to_vec(), value));
+    }
+    Ok(found)
+}

@@ -1,0 +1,280 @@
+//! The plain tree of a pool in the `mirror` layout: the paths that users see, below the pool's directory. Regular files in
+//! it are hard links to their backing files, which lie in `.ullage` beside it as in the `sparse` layout. So a name costs
+//! nothing when it is made; the tree follows in the background, and can be read, backed up or taken away as it is.
+//!
+//! Whatever happens to the tree, no backing file is touched through it. Directories carry the id of theirs in an extended
+//! attribute: one that stands in the wrong place goes to *limbo* whole, from where its right place takes it.
+
+mod attributes;
+mod limbo;
+
+pub use attributes::Shown;
+
+use crate::dir::record;
+use crate::{Error, Locator};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use ullage_types::{FileId, Kind};
+
+/// The directory below a pool in which its backing files lie.
+pub const FILES: &str = ".ullage";
+const LIMBO: &str = "limbo";
+/// On directories of the tree: the id of theirs, little-endian.
+const IDENTITY: &str = "user.ullage.directory";
+
+/// A directory of the tree.
+pub type Directory = Arc<OwnedFd>;
+
+/// How a directory came to stand where it should.
+#[derive(Debug)]
+pub enum Placed {
+    /// It stood there, or was found elsewhere; what is in it is as up to date as the rest of the tree.
+    There(Directory),
+    /// It is new, and empty.
+    Made(Directory),
+}
+
+/// The plain tree of one pool.
+#[derive(Debug)]
+pub struct Tree {
+    root: Directory,
+    files: OwnedFd,
+    limbo: OwnedFd,
+    path: PathBuf,
+    /// Who may give files to other owners.
+    privileged: bool,
+}
+
+impl Tree {
+    /// Where the backing files of a pool at `path` lie, made at first use. A directory with anything in it becomes a pool only
+    /// when that is to be `imported`.
+    pub fn prepare(path: &Path, imported: bool) -> Result<PathBuf, Error> {
+        let files = path.join(FILES);
+        if files.is_dir() {
+            return Ok(files);
+        }
+        if !imported {
+            refuse_contents(path)?;
+        }
+        std::fs::create_dir(&files).map_err(Error::io("create", &files))?;
+        chmod(&files, 0o700)?;
+        Ok(files)
+    }
+
+    /// Closes the pool's directory to others. The tree is for whoever runs the space: what is written to it behind the
+    /// space's back is counted by nobody.
+    pub fn close(&self) -> Result<(), Error> {
+        chmod(&self.path, 0o700)
+    }
+
+    /// The tree of the pool at `path`, in which [`Tree::prepare`] was.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let open = |path: &Path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))
+        };
+        let files = path.join(FILES);
+        let limbo = files.join(LIMBO);
+        match std::fs::create_dir(&limbo) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("create", &limbo)(error));
+            }
+            _ => {}
+        }
+        let tree = Self {
+            root: Arc::new(open(path)?),
+            files: open(&files)?,
+            limbo: open(&limbo)?,
+            path: path.to_owned(),
+            privileged: rustix::process::geteuid().is_root(),
+        };
+        match identity(&tree.limbo) {
+            Ok(_) => Ok(tree),
+            Err(_) => Err(Error::Unusable(format!(
+                "the pool {} is on a file system without user extended attributes: the layout 'mirror' needs them; use \
+                 layout=sparse there",
+                path.display()
+            ))),
+        }
+    }
+
+    /// The top of the tree.
+    pub fn root(&self) -> Directory {
+        self.root.clone()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a name at the top is the pool's own and cannot be in the tree.
+    pub fn is_reserved(name: &[u8]) -> bool {
+        name == FILES.as_bytes() || name == b"lost+found"
+    }
+
+    /// Makes `name` the directory `id`: the one that is there, the one in limbo, or a new one.
+    pub fn directory(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<Placed> {
+        match open_directory(above, name) {
+            Ok(found) if identity(&found)? == Some(id) => return Ok(Placed::There(Arc::new(found))),
+            Ok(_) | Err(Errno::NOTDIR | Errno::LOOP) => self.clear(above, name)?,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if let Some(found) = self.out_of_limbo(id, above, name)? {
+            return Ok(Placed::There(found));
+        }
+        Ok(Placed::Made(self.make(id, above, name)?))
+    }
+
+    /// Moves the directory `id` to limbo, if it still stands here.
+    pub fn displace(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<()> {
+        match open_directory(above, name) {
+            Ok(found) if identity(&found)? == Some(id) => self.to_limbo(above, name, id),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes `name` a link to a backing file.
+    pub fn file(&self, above: &Directory, name: &[u8], locator: &Locator) -> io::Result<()> {
+        let link = || rustix::fs::linkat(&self.files, &*locator.0, above, name, AtFlags::empty());
+        match link() {
+            Err(Errno::EXIST) => {
+                let there = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let wanted = rustix::fs::statat(&self.files, &*locator.0, AtFlags::SYMLINK_NOFOLLOW)?;
+                if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino) {
+                    return Ok(());
+                }
+                self.clear(above, name)?;
+                Ok(link()?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Makes `name` a symbolic link.
+    pub fn symlink(&self, above: &Directory, name: &[u8], target: &[u8]) -> io::Result<()> {
+        if rustix::fs::readlinkat(above, name, Vec::new()).is_ok_and(|now| now.as_bytes() == target) {
+            return Ok(());
+        }
+        self.clear(above, name)?;
+        Ok(rustix::fs::symlinkat(target, above, name)?)
+    }
+
+    /// Makes `name` a fifo, a socket or a device. Only root can make devices; others go without.
+    pub fn special(&self, above: &Directory, name: &[u8], kind: Kind, rdev: u32) -> io::Result<()> {
+        let file_type = FileType::from_raw_mode(kind.mode_bits());
+        let now = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
+        if now.is_ok_and(|now| FileType::from_raw_mode(now.st_mode) == file_type && now.st_rdev == u64::from(rdev)) {
+            return Ok(());
+        }
+        self.clear(above, name)?;
+        match rustix::fs::mknodat(above, name, file_type, Mode::from_raw_mode(0o600), u64::from(rdev)) {
+            Err(Errno::PERM) if !self.privileged => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// Takes away what `name` is. What is none of ours stays, with [`io::ErrorKind::AlreadyExists`].
+    pub fn clear(&self, above: &Directory, name: &[u8]) -> io::Result<()> {
+        let stat = match rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let found = open_directory(above, name)?;
+                let id = identity(&found)?.ok_or_else(foreign)?;
+                self.to_limbo(above, name, id)
+            }
+            FileType::RegularFile if !is_backing(above, name)? => Err(foreign()),
+            _ => Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?),
+        }
+    }
+
+    /// Says of a directory that was there before the space that it is the directory `id`.
+    pub fn identify(&self, directory: &Directory, id: FileId) -> io::Result<()> {
+        Ok(identify(&**directory, id)?)
+    }
+
+    /// The names in a directory of the tree, the pool's own excepted.
+    pub fn names(&self, directory: &Directory) -> io::Result<Vec<Vec<u8>>> {
+        let top = Arc::ptr_eq(directory, &self.root);
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&**directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && !(top && Self::is_reserved(name)) {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns when what was done to the tree is on disk.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&*self.root)?)
+    }
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "something that is not of this space stands in the way")
+}
+
+fn open_directory(above: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// Which directory a directory of the tree is.
+fn identity(directory: impl AsFd) -> rustix::io::Result<Option<FileId>> {
+    let mut bytes = [0u8; 8];
+    match rustix::fs::fgetxattr(directory, IDENTITY, &mut bytes[..]) {
+        Ok(8) => Ok(Some(FileId(u64::from_le_bytes(bytes)))),
+        Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
+    rustix::fs::fsetxattr(directory, IDENTITY, &id.0.to_le_bytes(), XattrFlags::empty())
+}
+
+/// Whether a regular file is a backing file, of whichever space.
+fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut bytes = [0u8; record::LENGTH + 1];
+    match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        Err(Errno::NODATA) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn chmod(path: &Path, mode: u32) -> Result<(), Error> {
+    rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(Error::io("change the permissions of", path))
+}
+
+fn refuse_contents(path: &Path) -> Result<(), Error> {
+    for entry in std::fs::read_dir(path).map_err(Error::io("list", path))? {
+        let entry = entry.map_err(Error::io("list", path))?;
+        if entry.file_name() != "lost+found" {
+            return Err(Error::Unusable(format!(
+                "the pool {} is not empty (it holds '{}', for one): add --import to take what is in it into the space, or \
+                 name an empty directory",
+                path.display(),
+                entry.file_name().to_string_lossy()
+            )));
+        }
+    }
+    Ok(())
+}

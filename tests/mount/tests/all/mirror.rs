@@ -1,0 +1,431 @@
+//! Pools in the `mirror` layout: a plain tree shows what the mount shows, whatever happens; and a directory with files in it
+//! becomes a space.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{program, ullage};
+use ullage_mount_tests::space::Space;
+
+/// A space with one `mirror` pool on `disk`, not yet up.
+fn on(ground: Ground, disk: &Path) -> Space {
+    let mut space = Space::on(ground, disk);
+    space.pools = vec![format!("main={},layout=mirror", space.pool().display())];
+    space
+}
+
+fn new() -> Space {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 512);
+    let space = on(ground, &disk);
+    space.up();
+    space
+}
+
+/// Everything below a directory by path, in words. Numbers of files become the first name that has them.
+fn described(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut paths = vec![];
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().map(Result::unwrap) {
+            if dir == root && (entry.file_name() == ".ullage" || entry.file_name() == "lost+found") {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                todo.push(entry.path());
+            }
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    let mut first: BTreeMap<u64, PathBuf> = BTreeMap::new();
+    let mut all = BTreeMap::new();
+    for path in paths {
+        // What goes while we look shows as a difference.
+        let Ok(meta) = path.symlink_metadata() else { continue };
+        let own = path.strip_prefix(root).unwrap().to_owned();
+        let kind = meta.file_type();
+        let what = if kind.is_file() {
+            let sum = fs::read(&path).map(|bytes| crc32(&bytes)).unwrap_or_default();
+            let same = first.entry(meta.ino()).or_insert_with(|| own.clone());
+            format!("{sum:x} {} bytes, {} ns, is {}", meta.len(), nanoseconds(&meta), same.display())
+        } else if kind.is_symlink() {
+            format!("-> {}", fs::read_link(&path).unwrap_or_default().display())
+        } else if kind.is_dir() {
+            format!("directory {} ns", nanoseconds(&meta))
+        } else {
+            format!("fifo {} socket {} device {:x}", kind.is_fifo(), kind.is_socket(), meta.rdev())
+        };
+        all.insert(own, format!("{what} {}:{} {:o}", meta.uid(), meta.gid(), meta.mode()));
+    }
+    all
+}
+
+fn nanoseconds(meta: &fs::Metadata) -> i128 {
+    i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec())
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1))))
+}
+
+/// Waits until the plain tree shows what the mount shows.
+#[track_caller]
+fn expect_same(space: &Space, tree: &Path) {
+    expect_same_but(space, tree, &str::to_owned);
+}
+
+/// The same of what `part` leaves of each description.
+#[track_caller]
+fn expect_same_but(space: &Space, tree: &Path, part: &dyn Fn(&str) -> String) {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let [there, here] = [&*space.mount, tree].map(|root| {
+            described(root).into_iter().map(|(path, what)| (path, part(&what))).collect::<BTreeMap<_, _>>()
+        });
+        if there == here {
+            return;
+        }
+        if Instant::now() > end {
+            let missing: Vec<_> = there.iter().filter(|(path, what)| here.get(*path) != Some(what)).take(5).collect();
+            let more: Vec<_> = here.iter().filter(|(path, what)| there.get(*path) != Some(what)).take(5).collect();
+            panic!("the mount has {missing:?}, the tree has {more:?}\n{}", space.log());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Random operations on few names, so that they meet.
+struct Wild {
+    state: u64,
+    root: PathBuf,
+}
+
+impl Wild {
+    fn below(&mut self, most: u64) -> u64 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % most
+    }
+
+    fn name(&mut self) -> PathBuf {
+        let mut path = self.root.clone();
+        for _ in 0..=self.below(3) {
+            path.push(format!("n{}", self.below(5)));
+        }
+        path
+    }
+
+    /// One operation; it may fail as any can.
+    fn step(&mut self) {
+        let (name, other) = (self.name(), self.name());
+        match self.below(14) {
+            0..=2 => drop(fs::create_dir_all(&name)),
+            3..=4 => drop(fs::write(&name, vec![b'a' + self.below(26) as u8; self.below(9000) as usize])),
+            5..=7 => drop(fs::rename(&name, &other)),
+            8 => drop(fs::hard_link(&name, &other)),
+            9 => drop(fs::remove_file(&name).or_else(|_| fs::remove_dir(&name))),
+            10 => drop(fs::remove_dir_all(&name)),
+            11 => drop(symlink(other, &name)),
+            12 => {
+                let _ = fs::set_permissions(&name, fs::Permissions::from_mode(0o700 | self.below(64) as u32));
+                let _ = chown(&name, Some(self.below(3) as u32 * 1000), None);
+            }
+            _ => {
+                let time = std::time::UNIX_EPOCH + Duration::from_secs(self.below(1 << 30));
+                let _ = fs::File::options().write(true).open(&name).and_then(|file| file.set_modified(time));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plain_tree_shows_what_the_mount_shows() {
+    let space = new();
+    let tree = space.pool();
+    assert_eq!(tree.metadata().unwrap().mode() & 0o7777, 0o700, "others can write past the space");
+    for seed in 0..6 {
+        let mut wild = Wild { state: seed, root: space.mount.clone() };
+        for _ in 0..1500 {
+            wild.step();
+        }
+        expect_same(&space, &tree);
+    }
+    let fifo = space.path("n1/fifo");
+    fs::create_dir_all(space.path("n1")).unwrap();
+    program("mkfifo", ["-m", "640"].map(AsRef::as_ref).into_iter().chain([fifo.as_os_str()])).ok();
+    expect_same(&space, &tree);
+    space.down_and_check();
+    // Ended in order, it need not be looked at again.
+    assert!(space.state.join("trees-in-step").exists());
+    space.up();
+    expect_same(&space, &tree);
+}
+
+#[test]
+fn a_plain_tree_is_right_again_after_the_daemon_was_killed() {
+    let mut space = new();
+    let tree = space.pool();
+    space.limit(Duration::from_secs(100));
+    for seed in 100..106 {
+        let mut wild = Wild { state: seed, root: space.mount.clone() };
+        let until = Instant::now() + Duration::from_millis(150 + 40 * (seed % 5));
+        while Instant::now() < until {
+            wild.step();
+        }
+        space.kill();
+        space.up();
+        // Times that were set and not made durable may have reached the one and not the other.
+        expect_same_but(&space, &tree, &|what| what.split_once(" ns").map_or(what, |(_, rest)| rest).to_owned());
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn a_large_tree_that_moves_is_not_built_again() {
+    let space = new();
+    let tree = space.pool();
+    for n in 0..20 {
+        fs::create_dir_all(space.path(format!("big/{n}/below"))).unwrap();
+        fs::write(space.path(format!("big/{n}/below/file")), "x").unwrap();
+    }
+    expect_same(&space, &tree);
+    let before = tree.join("big/7/below").metadata().unwrap().ino();
+    fs::create_dir(space.path("other")).unwrap();
+    for round in 0..20 {
+        fs::rename(space.path("big"), space.path("other/big")).unwrap();
+        fs::write(space.path(format!("other/big/{round}/new")), "x").unwrap();
+        fs::rename(space.path("other/big"), space.path("big")).unwrap();
+    }
+    expect_same(&space, &tree);
+    assert_eq!(tree.join("big/7/below").metadata().unwrap().ino(), before, "it was built anew");
+}
+
+#[test]
+fn what_others_put_into_a_plain_tree_stays() {
+    let space = new();
+    let tree = space.pool();
+    fs::create_dir_all(space.path("dir/sub")).unwrap();
+    fs::write(space.path("dir/sub/own"), "own").unwrap();
+    expect_same(&space, &tree);
+    fs::write(tree.join("dir/sub/theirs"), "theirs").unwrap();
+    fs::create_dir(tree.join("dir/folder")).unwrap();
+    fs::write(tree.join("in-the-way"), "theirs").unwrap();
+    fs::write(space.path("in-the-way"), "own").unwrap();
+    fs::rename(space.path("dir"), space.path("moved")).unwrap();
+    space.sync();
+    space.kill();
+    space.up();
+    let end = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(tree.join("moved/sub/own")).unwrap_or_default() != "own" {
+        assert!(Instant::now() < end, "{}", space.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read_to_string(tree.join("moved/sub/theirs")).unwrap(), "theirs");
+    assert!(tree.join("moved/folder").is_dir());
+    assert_eq!(fs::read_to_string(tree.join("in-the-way")).unwrap(), "theirs");
+    assert_eq!(fs::read_to_string(space.path("in-the-way")).unwrap(), "own");
+    space.down_and_check();
+}
+
+#[test]
+fn a_removed_file_is_never_emptied_while_the_tree_has_it() {
+    let space = new();
+    let tree = space.pool();
+    fs::write(space.path("file"), "data").unwrap();
+    expect_same(&space, &tree);
+    // As a backup tool would, that keeps what it saw.
+    fs::hard_link(tree.join("file"), tree.join(".ullage/kept")).unwrap();
+    fs::remove_file(space.path("file")).unwrap();
+    space.sync();
+    for n in 0..200 {
+        fs::write(space.path(format!("next-{n}")), "other data").unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    space.down();
+    assert_eq!(fs::read_to_string(tree.join(".ullage/kept")).unwrap(), "data");
+}
+
+/// A directory with files of all kinds in it.
+fn fill(dir: &Path) {
+    fs::create_dir_all(dir.join("a/b/c")).unwrap();
+    for n in 0..500 {
+        fs::write(dir.join(format!("a/b/file-{n}")), format!("content {n}")).unwrap();
+        chown(dir.join(format!("a/b/file-{n}")), Some(n), Some(n + 1)).unwrap();
+    }
+    fs::hard_link(dir.join("a/b/file-1"), dir.join("a/second")).unwrap();
+    symlink("a/b", dir.join("link")).unwrap();
+    program("mkfifo", [dir.join("fifo").as_os_str()]).ok();
+    program("mknod", [dir.join("null").as_os_str(), "c".as_ref(), "1".as_ref(), "3".as_ref()]).ok();
+    fs::set_permissions(dir.join("a/b/c"), fs::Permissions::from_mode(0o2751)).unwrap();
+    program(
+        "setfattr",
+        ["-n", "user.colour", "-v", "green"].map(AsRef::as_ref).into_iter().chain([dir.join("a/b/file-2").as_os_str()]),
+    )
+    .ok();
+    program("setfacl", ["-m", "u:1234:r"].map(AsRef::as_ref).into_iter().chain([dir.join("a/b/file-3").as_os_str()]))
+        .ok();
+    let old = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(dir.join("a/b/file-4")).unwrap().set_modified(old).unwrap();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o751)).unwrap();
+}
+
+#[test]
+fn a_directory_with_files_becomes_a_space() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 512);
+    let mut space = on(ground, &disk);
+    let tree = space.pool();
+    fill(&tree);
+    let before = described(&tree);
+    let number = tree.join("a/b/file-7").metadata().unwrap().ino();
+    space.try_up().refused("--import");
+    assert_eq!(described(&tree), before);
+    fs::remove_dir_all(&space.state).unwrap();
+    space.flags = vec!["--import".into()];
+    space.up();
+    space.flags.clear();
+    assert_eq!(described(&space.mount), before, "the mount shows something else");
+    assert_eq!(space.mount.metadata().unwrap().mode() & 0o7777, 0o751);
+    expect_same(&space, &tree);
+    assert_eq!(tree.join("a/b/file-7").metadata().unwrap().ino(), number, "it was copied");
+    let told =
+        Command::new("getfattr").args(["-n", "user.colour", "--only-values"]).arg(space.path("a/b/file-2")).output();
+    assert_eq!(told.unwrap().stdout, b"green");
+    let acl = Command::new("getfacl").arg(space.path("a/b/file-3")).output().unwrap();
+    assert!(String::from_utf8_lossy(&acl.stdout).contains("user:1234:r"));
+    space.compare_du(&space.mount);
+    fs::write(space.path("a/b/file-7"), "new content").unwrap();
+    fs::remove_file(space.path("a/b/file-8")).unwrap();
+    expect_same(&space, &tree);
+    space.down_and_check();
+    assert_eq!(fs::read_to_string(tree.join("a/b/file-7")).unwrap(), "new content");
+}
+
+#[test]
+fn an_import_that_was_killed_goes_on_and_loses_nothing() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 512);
+    let mut space = on(ground, &disk);
+    space.limit(Duration::from_secs(100));
+    let tree = space.pool();
+    for dir in 0..20 {
+        fs::create_dir(tree.join(format!("dir-{dir}"))).unwrap();
+        for n in 0..500 {
+            fs::write(tree.join(format!("dir-{dir}/file-{n}")), format!("content {dir} {n}")).unwrap();
+        }
+    }
+    let before = described(&tree);
+    let mut killed = 0;
+    for pause in [20, 60, 120, 200, 300, 500] {
+        let mut words: Vec<std::ffi::OsString> = vec!["up".into(), space.mount.clone().into(), "--foreground".into()];
+        words.extend(["--state".into(), space.state.clone().into()]);
+        if !space.state.join("space.toml").exists() {
+            let _ = fs::remove_dir_all(&space.state);
+            let _ = fs::remove_dir_all(tree.join(".ullage"));
+            words.extend(["--pool".into(), space.pools[0].clone().into(), "--import".into()]);
+        }
+        let mut up = Command::new(ullage_mount_tests::binary::path()).args(words).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(pause));
+        killed += usize::from(!ullage_mount_tests::watchdog::is_mounted(&space.mount));
+        up.kill().unwrap();
+        up.wait().unwrap();
+        assert_eq!(described(&tree), before, "killed after {pause} ms");
+    }
+    assert!(killed > 0, "it was always done before");
+    space.flags.clear();
+    space.up();
+    assert_eq!(described(&space.mount), before);
+    space.down_and_check();
+}
+
+#[test]
+fn a_space_with_a_plain_tree_is_rebuilt_from_it() {
+    let mut space = new();
+    let tree = space.pool();
+    fs::create_dir(space.path("dir")).unwrap();
+    fs::write(space.path("dir/file"), "data").unwrap();
+    expect_same(&space, &tree);
+    space.down();
+    let before = described(&tree);
+    fs::remove_dir_all(&space.state).unwrap();
+    let state = space.ground.join("state-new");
+    let pool = format!("main={}", tree.display());
+    ullage([
+        "rebuild".as_ref(),
+        space.mount.as_os_str(),
+        "--state".as_ref(),
+        state.as_os_str(),
+        "--pool".as_ref(),
+        pool.as_ref(),
+    ])
+    .ok();
+    space.state = state;
+    space.up();
+    assert_eq!(described(&space.mount), before);
+    expect_same(&space, &tree);
+    space.down_and_check();
+}
+
+#[test]
+fn plain_trees_are_kept_on_other_file_systems_and_by_ordinary_means() {
+    let mut ground = Ground::new();
+    let disks = [ground.xfs("xfs", 320), ground.btrfs("btrfs", 256)];
+    let mut space = on(ground, &disks[0]);
+    fs::create_dir(disks[1].join("second")).unwrap();
+    space.pools.push(format!("second={},layout=mirror", disks[1].join("second").display()));
+    space.flags = ["--spread", "round-robin"].iter().map(Into::into).collect();
+    space.up();
+    let mut wild = Wild { state: 7, root: space.mount.clone() };
+    for _ in 0..1500 {
+        wild.step();
+    }
+    let trees = [space.pool(), disks[1].join("second")];
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        // Each file is in one of them, and all else in both.
+        let whole: Vec<_> = described(&space.mount).into_keys().collect();
+        let parts = trees.each_ref().map(|tree| described(tree));
+        let both: Vec<PathBuf> = parts
+            .iter()
+            .flat_map(BTreeMap::keys)
+            .cloned()
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let twice = parts[0].iter().any(|(path, what)| what.contains("bytes") && parts[1].contains_key(path));
+        if whole == both && !twice {
+            break;
+        }
+        assert!(Instant::now() < end, "{whole:?}\n{both:?}\n{}", space.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    space.flags.clear();
+    space.down_and_check();
+}
+
+#[test]
+fn plain_trees_in_impossible_places_are_refused() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = on(ground, &disk);
+    let tree = space.pool();
+    let plain = space.pools.clone();
+    space.pools.push(format!("inner={}", tree.join("x").display()));
+    fs::create_dir(tree.join("x")).unwrap();
+    space.try_up().refused("plain tree of pool 'main'");
+    fs::remove_dir(tree.join("x")).unwrap();
+    space.pools = plain;
+    let state = std::mem::replace(&mut space.state, tree.join("state"));
+    space.try_up().refused("plain tree of pool 'main'");
+    let _ = fs::remove_dir_all(tree.join("state"));
+    space.state = state;
+    space.flags = vec!["--import".into()];
+    space.pools = vec![format!("main={}", tree.display())];
+    space.try_up().refused("--import is for pools with layout=mirror");
+}
