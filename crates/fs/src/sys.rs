@@ -33,6 +33,15 @@ struct Fiemap {
     extents: [FiemapExtent; BATCH],
 }
 
+/// Has the kernel begin to write a file's data, and does not wait for it.
+pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
+    // SAFETY: the call takes no memory of ours, and the borrow keeps the descriptor open.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The allocated extents that touch a range, in order, as (offset, length): those not written to yet and those without a
 /// place on the disk yet included. EOPNOTSUPP where the file system keeps none.
 pub(crate) fn extents(file: &File, range: std::ops::Range<u64>) -> io::Result<Vec<(u64, u64)>> {

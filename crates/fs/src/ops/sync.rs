@@ -35,6 +35,8 @@ impl Space {
         }
         if kv.device().is_some_and(|device| self.pools.get(stream.pool).is_ok_and(|pool| pool.device() == Some(device)))
         {
+            // The disk writes the data while the log is written: a tenth of the whole on a fast one. What fails here fails again below.
+            let _ = crate::sys::begin_writing(&stream.file);
             let written = kv.write_out(newest)?;
             return match data() {
                 Ok(()) => {
