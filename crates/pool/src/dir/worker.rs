@@ -10,6 +10,8 @@ use crate::Binding;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+/// By how much this thread is nicer than those that serve requests.
+const NICE: i32 = 5;
 /// Pause between rounds while there is something to do.
 const SHORT: Duration = Duration::from_millis(2);
 /// Pause between rounds while there is not.
@@ -37,6 +39,8 @@ impl<'a> Worker<'a> {
 
     /// Runs until the inbox says stop; then everything handed in has been done and no ready files are left.
     pub fn run(mut self, inbox: &Inbox) {
+        // Where there is no CPU to spare, whoever waits for a file goes first.
+        let _ = rustix::process::setpriority_process(None, NICE);
         let (mut quiet, mut second, mut more) = (0u32, Instant::now(), false);
         loop {
             let deep = quiet > PATIENCE;
