@@ -3,7 +3,7 @@
 
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use ullage_catalog::{CatalogMarks, Error, Inode};
 use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
@@ -41,7 +41,11 @@ impl Space {
         let mut busy = Vec::new();
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
-            for leaf in marks.marked() {
+            let mut leaves: BTreeSet<Box<[u8]>> = marks.marked().into_iter().collect();
+            if !leaves.is_empty() {
+                leaves.extend(pool.newest_leaves()?);
+            }
+            for leaf in leaves {
                 done.leaves += 1;
                 let mut suspects = Vec::new();
                 pool.suspects(&leaf, &mut |suspect| suspects.push(suspect))?;

@@ -149,6 +149,12 @@ pub trait Pool: Send + Sync {
     /// Visits every backing file in a leaf that was marked at the last unclean end.
     fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error>;
 
+    /// The leaves that were begun last: after an unclean end they are looked through as well. Where the catalog is on another
+    /// disk that lost its power first, it does not know of them.
+    fn newest_leaves(&self) -> Result<Vec<Box<[u8]>>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Removes what [`Pool::suspects`] showed and the catalog does not know, under the rules of [`Pool::release`].
     fn discard(&self, suspect: Suspect) {
         if let Some(binding) = suspect.binding {

@@ -4,6 +4,7 @@
 //! carry the tag too, over renames and links. Who fsyncs a file and its directory writes down what is now promised
 //! ([`promise`]); what happens to it later makes the promise weaker before it begins, and stronger again when it is durable.
 
+pub mod cache;
 pub mod cell;
 pub mod power;
 mod promise;

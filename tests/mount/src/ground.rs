@@ -91,6 +91,11 @@ impl Ground {
         path
     }
 
+    /// Something was mounted here, to be unmounted with the rest.
+    pub fn will_unmount(&mut self, path: &Path) {
+        self.mounted.push(path.to_owned());
+    }
+
     /// A tmpfs of this many kilobytes, mounted; needs root.
     pub fn tmpfs(&mut self, name: &str, kilobytes: u64) -> PathBuf {
         let path = self.directory(name);

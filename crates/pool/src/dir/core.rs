@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// How many leaves a series has: they are made in order and never removed.
-    fn count_leaves(&self, index: usize) -> Result<u32, Error> {
+    pub fn count_leaves(&self, index: usize) -> Result<u32, Error> {
         let exists = |number: u32| {
             let path = self.config.sparse.leaf(index, number);
             match rustix::fs::statat(self.root(), &path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {

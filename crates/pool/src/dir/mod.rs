@@ -234,6 +234,10 @@ impl Pool for DirPool {
         self.core.suspects(leaf, visit)
     }
 
+    fn newest_leaves(&self) -> Result<Vec<Box<[u8]>>, Error> {
+        self.core.newest_leaves()
+    }
+
     /// By the name, since an attribute may already carry the next numbers.
     fn discard(&self, suspect: Suspect) {
         if let Some((file, generation)) = name::split(&suspect.locator).and_then(|(_, name)| name::parse(name)) {

@@ -28,6 +28,17 @@ impl Core {
         Ok(())
     }
 
+    /// The last leaf of every series that has any.
+    pub fn newest_leaves(&self) -> Result<Vec<Box<[u8]>>, Error> {
+        let mut newest = Vec::new();
+        for series in 0..self.series.len() {
+            if let Some(last) = self.count_leaves(series)?.checked_sub(1) {
+                newest.push(self.config.sparse.leaf(series, last).into_bytes().into());
+            }
+        }
+        Ok(newest)
+    }
+
     /// By its attribute where there are attributes, else by its name. A file without any attribute was being made when power
     /// went: its name is its first one, since a recycled file gets its attribute before its name, so the name says whose it is,
     /// and the attribute is made up for.

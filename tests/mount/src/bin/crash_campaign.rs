@@ -5,7 +5,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use ullage_mount_tests::crash::power::{Kind, Machine};
+use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 use ullage_mount_tests::crash::round;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::space::Space;
@@ -17,6 +17,7 @@ use ullage_mount_tests::space::Space;
     after_help = "Needs root. Examples:
   crash-campaign --rounds 200
   crash-campaign --power --rounds 100
+  crash-campaign --power --caches --rounds 100
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
   crash-campaign --rounds 200 --no-passthrough"
 )]
@@ -30,6 +31,9 @@ struct Arguments {
     /// Cut the power instead: freeze the disks under load, and bring a copy up.
     #[arg(long)]
     power: bool,
+    /// With --power: the disks have caches that lose any part of what was not flushed.
+    #[arg(long)]
+    caches: bool,
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
@@ -78,6 +82,7 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
     let flags: &[&str] = if arguments.no_passthrough { &["--no-passthrough"] } else { &[] };
     let began = Instant::now();
     let (mut promised, mut at) = (0, 0);
+    let writes = if arguments.caches { Writes::Cached } else { Writes::Ordered };
     let machines = [(Kind::Ext4, false), (Kind::Xfs, false), (Kind::Ext4, true), (Kind::Xfs, true)];
     for (number, (kind, two)) in (0u64..).zip(machines) {
         // A replayed round is the first of each machine.
@@ -85,7 +90,7 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
         if rounds == 0 {
             continue;
         }
-        let mut machine = Machine::new(kind, two, flags);
+        let mut machine = Machine::new(kind, two, writes, flags);
         for _ in 0..rounds {
             let seed = seed.wrapping_add(at);
             let (wrong, files) = machine.cut(seed, Duration::from_millis(seed % 80), false);
@@ -99,7 +104,11 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
         machine.space.down_and_check();
         println!("{kind:?}, {}: {rounds} cuts", if two { "two disks" } else { "one disk" });
     }
-    let (wrong, _) = Machine::new(Kind::Ext4, false, flags).cut(seed, Duration::ZERO, true);
+    let (wrong, _) = if arguments.caches {
+        Machine::new(Kind::Ext4, false, Writes::Lying, flags).cut(seed, Duration::ZERO, false)
+    } else {
+        Machine::new(Kind::Ext4, false, writes, flags).cut(seed, Duration::ZERO, true)
+    };
     if !wrong.iter().any(|text| text.contains("was fsynced")) {
         println!("a disk that lies was not noticed: this campaign proves nothing");
         return ExitCode::FAILURE;

@@ -1,9 +1,11 @@
 //! One power cut: images of the disks, frozen at one moment under load, mounted as copies.
 //!
 //! The images lie on a file system that can copy a file in an instant (reflink), so that a copy is what a disk held at one
-//! moment, with the order of all writes kept. Catalog and pool may be on two disks that lose power one after the other.
+//! moment, with the order of all writes kept; or, of disks with a cache, what was flushed and any part of what was not ([`super::cache`]).
+//! Catalog and pool may be on two disks that lose power one after the other.
 //! Promises are held still while the images are frozen: whatever was promised before must be there.
 
+use super::cache::CachingDisk;
 use super::round::newcomers;
 use super::verify::verify_cut;
 use super::workload::{Load, Worker, directories};
@@ -25,11 +27,23 @@ pub enum Kind {
     Xfs,
 }
 
+/// What becomes of writes that are not flushed when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Each is on the disk when it returns.
+    Ordered,
+    /// Any part of those since the last flush is lost.
+    Cached,
+    /// The same, and flushes do nothing: must be noticed.
+    Lying,
+}
+
 /// One disk: its image, and where that is mounted.
 #[derive(Debug)]
 struct Disk {
     image: PathBuf,
     mounted: PathBuf,
+    cache: Option<CachingDisk>,
 }
 
 /// A space on one or two disks that can be frozen.
@@ -43,7 +57,7 @@ pub struct Machine {
 
 impl Machine {
     /// A new machine with catalog and pool on one disk, or on two.
-    pub fn new(kind: Kind, two: bool, flags: &[&str]) -> Self {
+    pub fn new(kind: Kind, two: bool, writes: Writes, flags: &[&str]) -> Self {
         let mut ground = Ground::new();
         let outer = ground.image("outer", 4096, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop");
         let mut disks = Vec::new();
@@ -54,8 +68,11 @@ impl Machine {
                 Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", image.to_str().expect("it is text")]).ok(),
                 Kind::Xfs => program("mkfs.xfs", ["-q", image.to_str().expect("it is text")]).ok(),
             };
-            let mounted = ground.mount_image(name, &image);
-            disks.push(Disk { image, mounted });
+            let cache =
+                (writes != Writes::Ordered).then(|| CachingDisk::new(&mut ground, &image, writes == Writes::Lying));
+            let below = cache.as_ref().map_or(&*image, CachingDisk::device).to_owned();
+            let mounted = ground.mount_image(name, &below);
+            disks.push(Disk { image, mounted, cache });
         }
         let mut space = Space::on(ground, &disks[disks.len() - 1].mounted);
         space.state = disks[0].mounted.join("state");
@@ -87,12 +104,12 @@ impl Machine {
             }
             std::thread::sleep(Duration::from_millis(150 + random.below(700)));
             if lying {
-                self.freeze(backwards, between);
+                self.freeze(backwards, between, &mut random);
                 std::thread::sleep(Duration::from_millis(400));
             }
             let promises = load.promises.lock();
             if !lying {
-                self.freeze(backwards, between);
+                self.freeze(backwards, between, &mut random);
             }
             let promised = promises.clone();
             drop(promises);
@@ -128,7 +145,7 @@ impl Machine {
     }
 
     /// Copies every image in an instant, one after the other.
-    fn freeze(&self, backwards: bool, between: Duration) {
+    fn freeze(&self, backwards: bool, between: Duration, random: &mut Random) {
         let mut disks: Vec<&Disk> = self.disks.iter().collect();
         if backwards {
             disks.reverse();
@@ -136,6 +153,10 @@ impl Machine {
         for (at, disk) in disks.into_iter().enumerate() {
             if at > 0 {
                 std::thread::sleep(between);
+            }
+            if let Some(cache) = &disk.cache {
+                cache.lose(&frozen(&disk.image), random);
+                continue;
             }
             let from = File::open(&disk.image).expect("it is there");
             let to = File::create_new(frozen(&disk.image)).expect("a copy can be made");

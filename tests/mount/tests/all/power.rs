@@ -1,7 +1,7 @@
 //! A short form of the power campaign; the long one is `cargo run -p ullage-mount-tests --bin crash-campaign -- --power`.
 
 use std::time::Duration;
-use ullage_mount_tests::crash::power::{Kind, Machine};
+use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 
 #[track_caller]
 fn cuts(mut machine: Machine, seeds: std::ops::Range<u64>, between: Duration) {
@@ -15,18 +15,31 @@ fn cuts(mut machine: Machine, seeds: std::ops::Range<u64>, between: Duration) {
 
 #[test]
 fn nothing_is_lost_or_mixed_over_power_cuts_on_one_disk() {
-    cuts(Machine::new(Kind::Ext4, false, &[]), 3000..3005, Duration::ZERO);
+    cuts(Machine::new(Kind::Ext4, false, Writes::Ordered, &[]), 3000..3005, Duration::ZERO);
 }
 
 #[test]
 fn nothing_is_lost_or_mixed_when_two_disks_lose_power_one_after_the_other() {
-    cuts(Machine::new(Kind::Xfs, true, &[]), 4000..4005, Duration::from_millis(40));
+    cuts(Machine::new(Kind::Xfs, true, Writes::Ordered, &[]), 4000..4005, Duration::from_millis(40));
 }
 
 #[test]
 fn a_disk_that_calls_durable_what_is_not_is_noticed() {
-    let mut machine = Machine::new(Kind::Ext4, false, &[]);
+    let mut machine = Machine::new(Kind::Ext4, false, Writes::Ordered, &[]);
     let (wrong, promised) = machine.cut(5000, Duration::ZERO, true);
     assert!(promised > 0);
     assert!(wrong.iter().any(|text| text.contains("was fsynced")), "{wrong:?}");
+}
+
+#[test]
+fn nothing_is_lost_or_mixed_when_any_part_of_what_was_not_flushed_is_lost() {
+    cuts(Machine::new(Kind::Ext4, false, Writes::Cached, &[]), 6000..6004, Duration::ZERO);
+    cuts(Machine::new(Kind::Xfs, true, Writes::Cached, &[]), 6010..6012, Duration::from_millis(20));
+}
+
+#[test]
+fn a_disk_that_ignores_flushes_is_noticed() {
+    let mut machine = Machine::new(Kind::Ext4, false, Writes::Lying, &[]);
+    let (wrong, _) = machine.cut(6100, Duration::ZERO, false);
+    assert!(!wrong.is_empty(), "a space on a disk that never flushed was whole");
 }
