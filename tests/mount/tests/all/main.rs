@@ -4,6 +4,7 @@
 
 mod commands;
 mod crash;
+mod descriptors;
 mod errors;
 mod fixtures;
 mod hazards;
