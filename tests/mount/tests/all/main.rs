@@ -10,6 +10,7 @@ mod fixtures;
 mod hazards;
 mod input;
 mod limits;
+mod overlay;
 mod pools;
 mod power;
 mod rebuild;
