@@ -1,7 +1,8 @@
 //! The `ullage` command: arguments, one call, output.
 
-mod commands;
+#[macro_use]
 mod output;
+mod commands;
 
 use clap::Parser;
 
@@ -21,11 +22,12 @@ fn main() -> std::process::ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(false)
+        .log_internal_errors(false)
         .init();
-    match commands::run(Arguments::parse().command) {
+    match commands::run(Arguments::parse().command).and_then(|code| output::finish().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ullage: {}", output::error(&error));
+            whisper!("ullage: {}", output::error(&error));
             std::process::ExitCode::from(1)
         }
     }

@@ -16,3 +16,4 @@ mod power;
 mod rebuild;
 mod repair;
 mod supervised;
+mod terminal;
