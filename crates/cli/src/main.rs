@@ -8,7 +8,19 @@ use clap::Parser;
 
 /// Disk space that is elastic, guaranteed, fairly reclaimed and exactly accounted for.
 #[derive(Debug, Parser)]
-#[command(name = "ullage", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "ullage",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  ullage up /srv/space --pool main=/data/pool    make a space; its files lie in /data/pool
+  ullage status /srv/space
+  ullage du /srv/space/projects
+  ullage down /srv/space
+  ullage COMMAND --help                          examples of each command"
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: commands::Command,

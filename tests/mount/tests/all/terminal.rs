@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 use ullage_mount_tests::binary;
-use ullage_mount_tests::run::run;
+use ullage_mount_tests::run::{run, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Runs a command whose output nobody reads any more.
@@ -48,6 +48,22 @@ fn a_closed_pipe_ends_quietly() {
     let (code, said) = unread(&["check", "--repair", mount, "--state", state]);
     assert_eq!((code, said.contains("panicked")), (Some(0), false), "{said}");
     space.check();
+}
+
+/// `ullage down` of a directory took down the whole space that it was in.
+#[test]
+fn down_takes_a_mount_point_and_nothing_else() {
+    let space = Space::plain();
+    let directory = space.path("directory");
+    std::fs::create_dir(&directory).unwrap();
+    ullage(["down".as_ref(), directory.as_os_str()]).refused("lies in the space at");
+    assert!(directory.exists());
+    let nothing = space.ground.directory("nothing");
+    for command in ["status", "df", "down", "limit"] {
+        let said = ullage([command.as_ref(), nothing.as_os_str()]);
+        assert_eq!(said.code, Some(1), "{command}: {}", said.out);
+        assert!(said.err.contains("no space at") || said.err.contains("not in a mounted space"), "{}", said.err);
+    }
 }
 
 #[test]
