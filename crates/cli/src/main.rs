@@ -1,13 +1,26 @@
 //! The `ullage` command: arguments, one call, output.
 
-mod commands;
+#[macro_use]
 mod output;
+mod commands;
 
 use clap::Parser;
 
 /// Disk space that is elastic, guaranteed, fairly reclaimed and exactly accounted for.
 #[derive(Debug, Parser)]
-#[command(name = "ullage", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "ullage",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  ullage up /srv/space --pool main=/data/pool    make a space; its files lie in /data/pool
+  ullage status /srv/space
+  ullage du /srv/space/projects
+  ullage down /srv/space
+  ullage COMMAND --help                          examples of each command"
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: commands::Command,
@@ -21,11 +34,12 @@ fn main() -> std::process::ExitCode {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(false)
+        .log_internal_errors(false)
         .init();
-    match commands::run(Arguments::parse().command) {
+    match commands::run(Arguments::parse().command).and_then(|code| output::finish().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ullage: {}", output::error(&error));
+            whisper!("ullage: {}", output::error(&error));
             std::process::ExitCode::from(1)
         }
     }

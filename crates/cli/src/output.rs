@@ -1,7 +1,45 @@
 //! How answers look: JSON for programs, tables for people.
 
+use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
+use std::io::{self, Write};
+use std::sync::Mutex;
+
+/// Prints a line, as `println!` does, by way of [`text`].
+macro_rules! say {
+    () => { $crate::output::text(&"\n") };
+    ($($words:tt)*) => { $crate::output::text(&format_args!("{}\n", format_args!($($words)*))) };
+}
+
+/// Prints a line on standard error. Nobody may be there to read it, and there is nowhere to say so.
+macro_rules! whisper {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
+/// Why standard output takes no more.
+static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints. Once standard output has failed the rest is dropped and the command goes on: a repair is not to end half-way
+/// because `head` has seen enough.
+pub fn text(text: &dyn std::fmt::Display) {
+    let Ok(mut failed) = FAILED.lock() else { return };
+    if failed.is_none() {
+        *failed = write!(io::stdout(), "{text}").err();
+    }
+}
+
+/// At the end: whether everything that was printed arrived. A reader that went away wanted no more.
+pub fn finish() -> anyhow::Result<()> {
+    let failed = FAILED.lock().ok().and_then(|mut failed| failed.take());
+    match failed.map_or_else(|| io::stdout().flush(), Err) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
+        _ => Ok(()),
+    }
+}
 
 /// Prints a value as JSON, with a version in it so that programs can tell formats apart.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
@@ -9,7 +47,7 @@ pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     if let Some(object) = value.as_object_mut() {
         object.insert("format".into(), 1.into());
     }
-    println!("{}", serde_json::to_string_pretty(&value)?);
+    say!("{}", serde_json::to_string_pretty(&value)?);
     Ok(())
 }
 
@@ -29,7 +67,7 @@ pub fn table(headings: &[&str], numbers: &[usize]) -> Table {
 pub fn facts(rows: &[(&str, String)]) {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in rows {
-        println!("{name:width$}  {value}");
+        say!("{name:width$}  {value}");
     }
 }
 

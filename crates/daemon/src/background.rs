@@ -15,6 +15,7 @@ pub const PROGRESS: &str = "progress: ";
 /// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
 /// waits until it is ready. Gives back its process id. `progress` is given each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
+    let first = !state.dir().exists();
     std::fs::create_dir_all(state.dir()).map_err(io_error("create", state.dir()))?;
     let log = OpenOptions::new()
         .create(true)
@@ -45,7 +46,21 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         }
         (_, why) => {
             let _ = child.wait();
+            if first {
+                forget(state);
+            }
             Err(Error::Refused(why.to_owned()))
         }
+    }
+}
+
+/// Takes away a state directory that holds nothing but the log of a start that was refused.
+fn forget(state: &State) {
+    let others = std::fs::read_dir(state.dir()).map_or(1, |entries| {
+        entries.filter(|entry| entry.as_ref().map_or(true, |e| e.path() != state.log_path())).count()
+    });
+    if others == 0 {
+        let _ = std::fs::remove_file(state.log_path());
+        let _ = std::fs::remove_dir(state.dir());
     }
 }

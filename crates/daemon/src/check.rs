@@ -54,6 +54,7 @@ pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result
         Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
     })?;
     // For as long as this takes, nobody else opens the pools.
+    crate::ballast::Ballast::of(state)?.release()?;
     let store = open(state)?;
     let (facts, _locked) = survey(&settings.pools, space, progress)?;
     let mut report = look(&store, &settings, &facts, progress)?;

@@ -4,6 +4,7 @@
 
 mod adapt;
 mod background;
+mod ballast;
 mod check;
 mod client;
 mod config;

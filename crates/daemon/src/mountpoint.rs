@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// How long a daemon that does not answer is given to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use.
-pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
+/// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. Whether it was created.
+pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
     if is_up(state)? {
         return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
     }
@@ -25,6 +25,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             std::fs::create_dir_all(mountpoint).map_err(io_error("create", mountpoint))?;
+            return Ok(true);
         }
         Err(error) => return Err(io_error("look at", mountpoint)(error)),
     }
@@ -35,7 +36,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<()> {
             mountpoint.display()
         )));
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Whether a daemon serves this state. One that is just ending, killed maybe, still has its socket: it is waited for, and so

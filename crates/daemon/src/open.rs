@@ -1,6 +1,7 @@
 //! Opening a space: catalog, pools, recovery.
 
 use crate::adapt::{MarksOf, NumbersOf};
+use crate::ballast::Ballast;
 use crate::import::import;
 use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -10,7 +11,7 @@ use ullage_fs::{PoolMember, Pools, Recovered, Space, SpaceOptions};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
 use ullage_pool::{DirPool, NullPool, Pool, PoolConfig, Tree, Uuid};
-use ullage_types::{PoolId, ROOT};
+use ullage_types::{Bytes, PoolId, ROOT};
 
 /// An open space, not yet mounted.
 pub struct OpenSpace {
@@ -41,6 +42,9 @@ impl OpenSpace {
         for pool in &settings.pools {
             precheck(pool, state)?;
         }
+        std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
+        let ballast = Ballast::of(state)?;
+        ballast.release()?;
         let store = open_store(state)?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let catalog = Catalog::open(store.clone(), uid, gid, ullage_fs::now())?;
@@ -58,6 +62,7 @@ impl OpenSpace {
             marks.push((id, pool_marks));
         }
         state.store(&settings)?;
+        leave_room(&ballast, &mut members)?;
         let size = options.size;
         let options = SpaceOptions { trees_in_step: take_in_step(state)?, ..options };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread)), options);
@@ -86,6 +91,18 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
             pool.import = false;
         }
         tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// On a disk that is nearly full, pools leave to the catalog what it needs.
+fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
+    let devices: Vec<u64> = members.iter().filter_map(|member| member.pool.device()).collect();
+    let room = ballast.take(&devices)?;
+    for member in members {
+        if ballast.shares(member.pool.device()) {
+            member.reserve = member.reserve.max(Bytes(room));
+        }
     }
     Ok(())
 }

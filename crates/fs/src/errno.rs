@@ -25,6 +25,7 @@ errnos!(
     EISDIR,
     EMLINK,
     ENAMETOOLONG,
+    ENFILE,
     ENODATA,
     ENOENT,
     ENOSPC,
@@ -87,6 +88,8 @@ impl From<PoolError> for Errno {
         match &error {
             PoolError::Io { source, .. } => match source.raw_os_error() {
                 Some(number @ (libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS)) => Self(number),
+                // Ours, not the caller's: all users together have more files open than this process may.
+                Some(libc::EMFILE | libc::ENFILE) => Self::ENFILE,
                 _ => {
                     tracing::error!("{error}");
                     Self::EIO

@@ -57,14 +57,14 @@ impl Filesystem for Space {
 
     fn rename(
         &self,
-        _caller: Caller,
+        caller: Caller,
         parent: NodeId,
         name: &[u8],
         to: NodeId,
         to_name: &[u8],
         flags: u32,
     ) -> Outcome<()> {
-        self.do_rename((parent, name), (to, to_name), flags)
+        self.do_rename(caller, (parent, name), (to, to_name), flags)
     }
 
     fn open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened> {

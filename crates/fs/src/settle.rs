@@ -99,6 +99,9 @@ impl Space {
     /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that no lock is waited for.
     fn close_lingering(&self) {
         let waiting = std::mem::take(&mut self.settler.queue.lock().waiting);
+        if waiting.is_empty() {
+            return;
+        }
         tracing::warn!(files = waiting.len(), "too many open files: closing those out of use");
         for (_, node) in &waiting {
             if let Some(mut open) = node.open.try_lock() {

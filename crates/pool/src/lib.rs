@@ -2,6 +2,7 @@
 
 #![deny(missing_docs)]
 
+mod descriptors;
 mod dir;
 mod error;
 mod null;

@@ -124,7 +124,14 @@ impl Catalog {
     }
 
     /// The new file in memory, and its records in the batch.
-    fn born(&self, parent: &Arc<Inode>, name: &[u8], new: &New, now: Timestamp, batch: &mut Batch) -> Arc<Inode> {
+    pub(super) fn born(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        new: &New,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Arc<Inode> {
         let record = new.record(parent.id, name, now);
         batch.put_new(keys::inode(new.id), record.encode());
         for (name, value) in &new.xattrs {

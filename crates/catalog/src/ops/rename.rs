@@ -5,7 +5,7 @@ use crate::directory::Dirent;
 use crate::inode::{Inode, State};
 use crate::ops::unlink::{Step, drop_directory};
 use crate::ops::{after, check_directory, check_name, touch};
-use crate::{Catalog, Error, Record, Result, keys, names};
+use crate::{Catalog, Error, New, Record, Result, keys, names};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +51,18 @@ impl Catalog {
         keep: bool,
         now: Timestamp,
     ) -> Result<Renamed> {
+        self.rename_leaving((from, name), (to, to_name), keep, None, now)
+    }
+
+    /// The same, and a new file without data takes the name that was left, in the same transaction (RENAME_WHITEOUT).
+    pub fn rename_leaving(
+        &self,
+        (from, name): (&Arc<Inode>, &[u8]),
+        (to, to_name): (&Arc<Inode>, &[u8]),
+        keep: bool,
+        left: Option<&New>,
+        now: Timestamp,
+    ) -> Result<Renamed> {
         check_name(to_name)?;
         self.between(|exclusive: bool| {
             loop {
@@ -80,7 +92,7 @@ impl Catalog {
                     continue;
                 }
                 let replaced =
-                    self.replace_locked(&mut locked, (from, name), (to, to_name), &moved, target.as_ref(), now)?;
+                    self.replace_locked(&mut locked, (from, name), (to, to_name), &moved, target.as_ref(), left, now)?;
                 drop(locked);
                 let replaced = target.map(|file| crate::Unlinked { file, last: replaced });
                 return Ok(Some(Renamed { moved, replaced, exchanged: None }));
@@ -88,6 +100,7 @@ impl Catalog {
         })
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn replace_locked(
         &self,
         locked: &mut Locked<'_>,
@@ -95,6 +108,7 @@ impl Catalog {
         (to, to_name): (&Arc<Inode>, &[u8]),
         moved: &Arc<Inode>,
         target: Option<&Arc<Inode>>,
+        left: Option<&New>,
         now: Timestamp,
     ) -> Result<bool> {
         let mut batch = Batch::new();
@@ -149,7 +163,19 @@ impl Catalog {
             record.parent = to.id;
             record.name = to_name.into();
         }
-        batch.del(keys::entry(from.id, name));
+        let left = match left {
+            None => {
+                batch.del(keys::entry(from.id, name));
+                None
+            }
+            Some(new) => {
+                let place = locked.get(from).find(&*self.kv, from.id, name)?.ok_or(Error::NotFound)?;
+                let dirent = Dirent { file: new.id, kind: new.kind, cookie: place.cookie };
+                above.entries += 1;
+                batch.put(keys::entry(from.id, name), dirent.encode());
+                Some((self.born(from, name, new, now, &mut batch), dirent))
+            }
+        };
         batch.put(keys::entry(to.id, to_name), dirent.encode());
         batch.put(keys::inode(from.id), above.encode());
         if let Some(below) = &below {
@@ -159,9 +185,26 @@ impl Catalog {
         self.keep_links_together(moved, record.nlink, from, to)?;
         let gain = if was_primary { gain_of(moved, locked.get(moved)) } else { NOTHING };
         let shift = self.ledger.shift(from, to, gain)?;
+        let admitted = match &left {
+            None => None,
+            Some((file, _)) => {
+                let state = file.lock();
+                let (uid, class) = (state.record.uid, state.record.class);
+                Some(self.ledger.admit(Some((from, None)), Some(uid), class, state.weight())?)
+            }
+        };
         self.commit(batch)?;
 
-        locked.get(from).directory.remove(name);
+        match left {
+            None => locked.get(from).directory.remove(name),
+            Some((file, dirent)) => {
+                locked.get(from).directory.replace(name, dirent);
+                self.table.enter(&file);
+            }
+        }
+        if let Some(admitted) = admitted {
+            admitted.keep();
+        }
         if target.is_some() {
             locked.get(to).directory.replace(to_name, dirent);
         } else {

@@ -245,3 +245,28 @@ fn a_file_is_in_memory_once() {
         }
     });
 }
+
+/// An overlay could not have its upper layer in a space, since RENAME_WHITEOUT was refused.
+#[test]
+fn a_name_that_moves_can_leave_another_file_behind() {
+    let bed = Bed::memory();
+    let catalog = bed.catalog();
+    let root = catalog.root().clone();
+    let directory = make(&catalog, &root, b"d", Kind::Directory);
+    let file = make(&catalog, &root, b"file", Kind::Regular);
+    make(&catalog, &directory, b"old", Kind::Regular);
+    let left = new(&catalog, Kind::CharDevice);
+    catalog.rename_leaving((&root, b"file"), (&directory, b"old"), false, Some(&left), at(2)).unwrap();
+    assert_eq!(catalog.lookup(&root, b"file").unwrap().unwrap().id, left.id);
+    assert_eq!(catalog.lookup(&directory, b"old").unwrap().unwrap().id, file.id);
+    let over = new(&catalog, Kind::CharDevice);
+    catalog.rename_leaving((&root, b"d"), (&root, b"file"), false, Some(&over), at(3)).unwrap_err();
+    catalog.rename_leaving((&root, b"d"), (&root, b"e"), false, Some(&over), at(3)).unwrap();
+    let kinds = [&b"d"[..], b"e", b"file"].map(|name| catalog.lookup(&root, name).unwrap().unwrap().kind);
+    assert_eq!(kinds, [Kind::CharDevice, Kind::Directory, Kind::CharDevice]);
+    // The root, the directory, the file, what it replaced (nobody has removed it yet), and both that were left.
+    assert_eq!(root.totals().now().actual[Class::Persistent].inodes, 6);
+    catalog.unlink(&root, b"file", at(4)).unwrap();
+    catalog.unlink(&root, b"d", at(4)).unwrap();
+    clean(&bed);
+}

@@ -211,9 +211,9 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
         if serve.json {
-            println!("{}", serde_json::json!({"listen": bank.address()}));
+            say!("{}", serde_json::json!({"listen": bank.address()}));
         } else {
-            println!("bank listens on {}", bank.address());
+            say!("bank listens on {}", bank.address());
         }
         bank.serve(end_signal()).await;
         anyhow::Ok(ExitCode::SUCCESS)
@@ -226,7 +226,7 @@ fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
     let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;
     let params = Params::new(arguments.expiry_epochs, arguments.reconcile_epochs)?;
     remembered.rebuild(&arguments.directory, arguments.shards, params)?;
-    println!(
+    say!(
         "{} accounts written to {}; run `ullage bank serve` on it: it issues vouchers in full once all stores have \
          reported and {} epochs have passed",
         remembered.limits.len(),
@@ -240,12 +240,16 @@ fn show(accounts: &[AccountView], json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&serde_json::json!({"version": 1, "accounts": accounts}));
     }
-    println!("{:<20} {:>16} {:>16} {:>16} {:>8}", "USER", "RECONCILED", "ISSUED", "QUOTA", "BLOCKED");
+    say!("{:<20} {:>16} {:>16} {:>16} {:>8}", "USER", "RECONCILED", "ISSUED", "QUOTA", "BLOCKED");
     for account in accounts {
         let blocked = if account.blocked { "yes" } else { "no" };
-        println!(
+        say!(
             "{:<20} {:>16} {:>16} {:>16} {:>8}",
-            account.user, account.settled_bytes, account.issued_bytes, account.quota_bytes, blocked
+            account.user,
+            account.settled_bytes,
+            account.issued_bytes,
+            account.quota_bytes,
+            blocked
         );
     }
     Ok(())
@@ -280,12 +284,17 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             if remote.json {
                 print_json(&history)?;
             } else {
-                println!(
+                say!(
                     "{:>10} {:>10} {:>16} {:>10} {:>16} {:>9}",
-                    "EPOCH", "GRANTS", "GRANTED", "DENIALS", "RETURNED", "FINDINGS"
+                    "EPOCH",
+                    "GRANTS",
+                    "GRANTED",
+                    "DENIALS",
+                    "RETURNED",
+                    "FINDINGS"
                 );
                 for entry in history.entries {
-                    println!(
+                    say!(
                         "{:>10} {:>10} {:>16} {:>10} {:>16} {:>9}",
                         entry.epoch.0,
                         entry.grants,

@@ -78,14 +78,14 @@ impl Bench {
             return Ok(ExitCode::SUCCESS);
         }
         ullage_bench::install_cleanup()?;
-        let report = ullage_bench::run(&self.resolve()?, &|line| eprintln!("{line}"))?;
+        let report = ullage_bench::run(&self.resolve()?, &|line| whisper!("{line}"))?;
         let written = write_files(&report, &self.out, &self.name)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            say!("{}", serde_json::to_string_pretty(&report)?);
         } else {
-            print!("{}", table_of(&report));
+            crate::output::text(&table_of(&report));
             for path in written {
-                println!("written: {}", path.display());
+                say!("written: {}", path.display());
             }
         }
         Ok(if report.series.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -118,10 +118,10 @@ fn list(json: bool) {
     let all: Vec<(String, String)> = catalogue().iter().map(|w| (w.name(), w.about())).collect();
     if json {
         let rows: Vec<_> = all.iter().map(|(name, about)| serde_json::json!({"name": name, "about": about})).collect();
-        println!("{:#}", serde_json::Value::from(rows));
+        say!("{:#}", serde_json::Value::from(rows));
     } else {
         for (name, about) in all {
-            println!("{name:24} {about}");
+            say!("{name:24} {about}");
         }
     }
 }

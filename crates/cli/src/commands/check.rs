@@ -57,14 +57,14 @@ impl Check {
                 ("backing files", report.backing_files.to_string()),
             ]);
             for finding in &report.findings {
-                println!("wrong: {finding}");
+                say!("wrong: {finding}");
             }
             if let Some(repair) = &report.repair {
-                repair.done.iter().for_each(|text| println!("mended: {text}"));
-                repair.lost.iter().for_each(|text| println!("lost: {text}"));
-                println!("the catalog as it was is in {}", repair.saved.display());
+                repair.done.iter().for_each(|text| say!("mended: {text}"));
+                repair.lost.iter().for_each(|text| say!("lost: {text}"));
+                say!("the catalog as it was is in {}", repair.saved.display());
             }
-            println!(
+            say!(
                 "{}",
                 match (&report.repair, clean) {
                     (None, true) => "clean",

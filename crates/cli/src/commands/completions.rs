@@ -15,7 +15,9 @@ pub struct Completions {
 impl Completions {
     /// Prints it.
     pub fn run(self) -> ExitCode {
-        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "ullage", &mut std::io::stdout());
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "ullage", &mut script);
+        crate::output::text(&String::from_utf8_lossy(&script));
         ExitCode::SUCCESS
     }
 }

@@ -29,6 +29,7 @@ pub struct Down {
 impl Down {
     /// Asks the daemon to unmount and waits until everything is on disk.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.refuse_inner()?;
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
         let mut client = super::connect(&state, &self.mountpoint)?;
         let Answer::Status(status) = client.ask(&Request::Status)? else {
@@ -46,5 +47,16 @@ impl Down {
             crate::output::json(&serde_json::json!({"down": true}))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Other commands find the space by any path in it. Who names a directory here may think that only this is taken down.
+    fn refuse_inner(&self) -> anyhow::Result<()> {
+        if let (Ok((point, _)), Ok(path)) =
+            (ullage_daemon::find_mount(&self.mountpoint), self.mountpoint.canonicalize())
+            && path != point
+        {
+            anyhow::bail!("{} is no mount point; it lies in the space at {}", path.display(), point.display());
+        }
+        Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Du {
             let used = if self.bytes { report.used.bytes.0.to_string() } else { report.used.bytes.to_string() };
             table.add_row([used, report.used.inodes.to_string(), path.display().to_string()]);
         }
-        println!("{table}");
+        say!("{table}");
         Ok(ExitCode::SUCCESS)
     }
 }

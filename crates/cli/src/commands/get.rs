@@ -31,7 +31,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&done)?;
     } else {
-        println!("{}: {} bytes", file.display(), done.size_bytes);
+        say!("{}: {} bytes", file.display(), done.size_bytes);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -95,7 +95,7 @@ impl Limit {
         if self.json {
             output::json(&serde_json::json!({ "unbound": unbound }))?;
         } else if unbound > 0 {
-            println!("{unbound} files were open for writing: the limit binds them when they are closed");
+            say!("{unbound} files were open for writing: the limit binds them when they are closed");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -134,5 +134,5 @@ fn print(limits: &[LimitReport]) {
             on,
         ]);
     }
-    println!("{table}");
+    say!("{table}");
 }

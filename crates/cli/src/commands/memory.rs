@@ -212,14 +212,14 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             let mut failed = false;
             for pid in pids {
                 match join::mark(&runtime, pid) {
-                    Ok(moved) if json => println!("{}", serde_json::json!({ "version": 1, "marked": moved })),
+                    Ok(moved) if json => say!("{}", serde_json::json!({ "version": 1, "marked": moved })),
                     Ok(moved) if moved.len() > 1 => {
-                        println!("{pid} and its {} descendants are contributed work now", moved.len() - 1);
+                        say!("{pid} and its {} descendants are contributed work now", moved.len() - 1);
                     }
-                    Ok(_) => println!("{pid} is contributed work now"),
+                    Ok(_) => say!("{pid} is contributed work now"),
                     Err(error) => {
                         failed = true;
-                        eprintln!("ullage: {error}");
+                        whisper!("ullage: {error}");
                     }
                 }
             }
@@ -250,10 +250,14 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             let status = Status::read(&runtime)?;
             if json {
                 let points = status.histogram.cumulative();
-                println!("{}", serde_json::json!({ "version": 1, "page_bytes": PAGE, "hits_by_memory_pages": points }));
+                say!("{}", serde_json::json!({ "version": 1, "page_bytes": PAGE, "hits_by_memory_pages": points }));
             } else {
                 let report = &status.report;
-                print!("{}", chart::histogram(&status.histogram, report.picture.total, report.donation.opaque_limit));
+                crate::output::text(&chart::histogram(
+                    &status.histogram,
+                    report.picture.total,
+                    report.donation.opaque_limit,
+                ));
             }
         }
         What::Timeline { log } => {
@@ -262,7 +266,11 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                 None => Status::read(&runtime).map(|_| runtime.timeline())?,
             };
             let points = timeline::read(&path)?;
-            if json { println!("{}", serde_json::to_string(&points)?) } else { print!("{}", timeline::svg(&points)?) }
+            if json {
+                say!("{}", serde_json::to_string(&points)?)
+            } else {
+                crate::output::text(&timeline::svg(&points)?)
+            }
         }
         What::Simulate(options) => show_simulation(&options, json)?,
         What::Bench(options) => run_bench(&options, json)?,
@@ -305,11 +313,11 @@ fn run_command(runtime: &RuntimeDir, run: &Run) -> anyhow::Result<ExitCode> {
 
 fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string(status)?);
+        say!("{}", serde_json::to_string(status)?);
         return Ok(());
     }
     let (report, pages) = (&status.report, |pages: u64| Bytes(pages * PAGE).to_string());
-    let line = |name: &str, value: String| println!("{name:<22}{value}");
+    let line = |name: &str, value: String| say!("{name:<22}{value}");
     line("memory", format!("{}, of it free {}", pages(report.picture.total), pages(report.picture.free)));
     line("opaque", format!("{} used, keeps {}", pages(report.picture.opaque()), pages(report.donation.opaque_limit)));
     line(
@@ -367,15 +375,10 @@ fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
     };
     bench::run(&plan, |record| {
         if json {
-            println!("{}", serde_json::json!(record));
+            say!("{}", serde_json::json!(record));
         } else {
             let faults: u64 = record.back.iter().map(|second| second.faults).sum();
-            println!(
-                "{:<12} {:<7} {faults} faults, {} donated",
-                record.system,
-                record.set,
-                Bytes(record.donated_bytes)
-            );
+            say!("{:<12} {:<7} {faults} faults, {} donated", record.system, record.set, Bytes(record.donated_bytes));
         }
     })?;
     if let Some(directory) = &options.report {
@@ -397,18 +400,18 @@ fn show_simulation(options: &Simulate, json: bool) -> anyhow::Result<()> {
     let total = (options.total.0 / PAGE).max(1);
     let outcome = simulate::run(&trace, &config, total);
     if json {
-        println!("{}", serde_json::json!({ "version": 1, "outcome": outcome }));
+        say!("{}", serde_json::json!({ "version": 1, "outcome": outcome }));
         return Ok(());
     }
-    println!("{} accesses to {} pages", outcome.accesses, outcome.pages);
-    println!("{:>10}  {:>12}  {:>12}", "memory", "misses exact", "estimated");
+    say!("{} accesses to {} pages", outcome.accesses, outcome.pages);
+    say!("{:>10}  {:>12}  {:>12}", "memory", "misses exact", "estimated");
     for (pages, exact, estimated) in outcome.curve.iter().step_by(2) {
-        println!("{:>10}  {:>10.3} %  {:>10.3} %", Bytes(pages * PAGE).to_string(), 100.0 * exact, 100.0 * estimated);
+        say!("{:>10}  {:>10.3} %  {:>10.3} %", Bytes(pages * PAGE).to_string(), 100.0 * exact, 100.0 * estimated);
     }
     let size = |pages: u64| Bytes(pages * PAGE).to_string();
     let estimated = outcome.estimated_need_pages.map_or("nothing (no period with activity)".into(), size);
-    println!("needed: {} exact, {estimated} estimated", size(outcome.exact_need_pages));
-    println!(
+    say!("needed: {} exact, {estimated} estimated", size(outcome.exact_need_pages));
+    say!(
         "beside a process that wants all of {}: {} lent on average, {} misses; alone: {} misses",
         size(total),
         size(outcome.lent_pages),

@@ -117,6 +117,15 @@ fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> an
 
 /// A connection to the daemon of a space that is up.
 fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
-    ullage_daemon::Client::connect(state)?
-        .ok_or_else(|| anyhow::anyhow!("{0} is not up; start it with `ullage up {0}`", mountpoint.display()))
+    if let Some(client) = ullage_daemon::Client::connect(state)? {
+        return Ok(client);
+    }
+    let point = mountpoint.display();
+    match state.settings_path().try_exists() {
+        Ok(false) => anyhow::bail!(
+            "there is no space at {point}: its state would be in {}; `ullage up --help` says how one is made",
+            state.dir().display()
+        ),
+        _ => anyhow::bail!("{point} is not up; start it with `ullage up {point}`"),
+    }
 }

@@ -127,7 +127,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             if arguments.json {
                 print_json(&serde_json::json!({"name": peer.name, "role": peer.role}))?;
             } else {
-                println!("{} ({})", peer.name, peer.role);
+                say!("{} ({})", peer.name, peer.role);
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -136,7 +136,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         print_json(&serde_json::json!({"made": made}))?;
     } else {
         for path in made {
-            println!("{}", path.display());
+            say!("{}", path.display());
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -43,7 +43,7 @@ impl Pool {
         } else {
             print(&report.pools);
             for pool in &report.pools {
-                println!("{}: limits: {}", pool.name, pool.limits);
+                say!("{}: limits: {}", pool.name, pool.limits);
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -68,10 +68,10 @@ pub fn print(pools: &[PoolReport]) {
             pool.path.as_ref().map_or_else(|| "-".into(), |path| path.display().to_string()),
         ]);
     }
-    println!("{table}");
+    say!("{table}");
     for pool in pools {
         for note in &pool.notes {
-            println!("{}: {note}", pool.name);
+            say!("{}: {note}", pool.name);
         }
     }
 }

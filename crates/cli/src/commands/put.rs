@@ -43,7 +43,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&done)?;
     } else {
-        println!("{name}: {} bytes in {} stripes, {} charged", done.size_bytes, done.stripes, done.allocated_bytes);
+        say!("{name}: {} bytes in {} stripes, {} charged", done.size_bytes, done.stripes, done.allocated_bytes);
     }
     Ok(ExitCode::SUCCESS)
 }

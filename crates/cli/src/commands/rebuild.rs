@@ -61,9 +61,9 @@ impl Rebuild {
                 ("in lost+found", report.adopted.to_string()),
                 ("dropped", report.dropped.to_string()),
             ]);
-            report.damaged.iter().for_each(|text| println!("not whole: {text}"));
-            report.lost.iter().for_each(|text| println!("lost: {text}"));
-            println!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
+            report.damaged.iter().for_each(|text| say!("not whole: {text}"));
+            report.lost.iter().for_each(|text| say!("lost: {text}"));
+            say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
         }
         Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }

@@ -145,7 +145,7 @@ pub fn progress(quiet: bool, name: &str) -> Progress {
 
 /// Prints a value as JSON.
 pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
+    say!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
 }
 

@@ -56,7 +56,7 @@ fn sweep(config: &ClientConfig, arguments: &Arguments) -> anyhow::Result<ExitCod
     if arguments.remote.json {
         print_json(&swept)?;
     } else {
-        println!("{} parts removed, {} bytes freed; {} are too young", swept.removed, swept.freed_bytes, swept.young);
+        say!("{} parts removed, {} bytes freed; {} are too young", swept.removed, swept.freed_bytes, swept.young);
     }
     Ok(ExitCode::SUCCESS)
 }

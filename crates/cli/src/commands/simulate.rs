@@ -92,7 +92,7 @@ impl Simulate {
                 }
             }
             if finished.is_multiple_of(500) && !self.json {
-                eprintln!("{finished} seeds");
+                whisper!("{finished} seeds");
             }
         });
         let total = |at: usize| totals[at].load(Ordering::Relaxed);
@@ -107,12 +107,12 @@ impl Simulate {
                 "restored": total(2), "lost": total(3), "rebuilt": total(4), "overspent": total(5),
                 "found": total(6), "breaches": list,
             });
-            println!("{report}");
+            say!("{report}");
         } else {
             for breach in &breaches {
-                println!("{breach}\n  replay: ullage simulate --faults --seed {} --verbose", breach.seed);
+                say!("{breach}\n  replay: ullage simulate --faults --seed {} --verbose", breach.seed);
             }
-            println!(
+            say!(
                 "seeds {} to {last}: {} breaches; {} steps, each checked; {} crashes, {} stores set back, {} lost, {} banks \
                  rebuilt, {} vouchers overspent, {} findings",
                 self.seed,
@@ -143,7 +143,7 @@ impl Simulate {
             if failure.is_some() {
                 return;
             }
-            println!("{}: {}", figure.name, figure.verdict);
+            say!("{}: {}", figure.name, figure.verdict);
             let written = figure.chart.svg().map_err(anyhow::Error::msg).and_then(|svg| {
                 let with_scale = serde_json::json!({"version": 1, "scale": scale, "figure": figure});
                 std::fs::write(directory.join(format!("{}.svg", figure.name)), svg)?;
@@ -165,14 +165,18 @@ impl Simulate {
         let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         let advice = AdvicePlan::parse(&text)?.advise(self.seed);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&serde_json::json!({"version": 1, "advice": advice}))?);
+            say!("{}", serde_json::to_string_pretty(&serde_json::json!({"version": 1, "advice": advice}))?);
         } else {
-            println!(
+            say!(
                 "{:>8} {:>12} {:>18} {:>12} {:>11}  against",
-                "epoch s", "named in s", "cheat bound B", "messages/s", "latency ms"
+                "epoch s",
+                "named in s",
+                "cheat bound B",
+                "messages/s",
+                "latency ms"
             );
             for c in &advice.candidates {
-                println!(
+                say!(
                     "{:>8} {:>12} {:>18.0} {:>12.2} {:>11.3}  {}{}",
                     c.epoch,
                     c.named_within,
@@ -184,11 +188,14 @@ impl Simulate {
                 );
             }
             match advice.epoch {
-                Some(epoch) => println!(
+                Some(epoch) => say!(
                     "\nepoch {epoch} s, X = {}, K = {}, policy {}: {}",
-                    advice.expiry, advice.reconcile, advice.policy, advice.because
+                    advice.expiry,
+                    advice.reconcile,
+                    advice.policy,
+                    advice.because
                 ),
-                None => println!("\nno epoch length satisfies this plan: see what is against each"),
+                None => say!("\nno epoch length satisfies this plan: see what is against each"),
             }
         }
         Ok(ExitCode::from(u8::from(advice.epoch.is_none())))

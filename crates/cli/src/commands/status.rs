@@ -44,7 +44,7 @@ impl Status {
             ("data", if report.passthrough { "in the kernel (passthrough)" } else { "through the server" }.to_owned()),
             ("used", format!("{} in {} files", report.used.bytes, report.used.inodes)),
         ]);
-        println!();
+        say!();
         super::pool::print(&report.pools);
         Ok(ExitCode::SUCCESS)
     }

@@ -97,9 +97,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         let server = StoreServer::bind(&arguments.listen, settings).await?;
         let (address, recount) = (server.address(), server.recount().clone());
         if arguments.json {
-            println!("{}", serde_json::json!({"listen": address, "recount": recount}));
+            say!("{}", serde_json::json!({"listen": address, "recount": recount}));
         } else {
-            println!("store {node} listens on {address}; {} chunks, {} bytes", recount.chunks, recount.allocated_bytes);
+            say!("store {node} listens on {address}; {} chunks, {} bytes", recount.chunks, recount.allocated_bytes);
         }
         server.serve(end_signal()).await;
         anyhow::Ok(ExitCode::SUCCESS)

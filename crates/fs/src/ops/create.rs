@@ -216,7 +216,6 @@ impl Space {
     }
 
     fn open_new(&self, inode: Arc<Inode>, pool: PoolId, fresh: Fresh, flags: u32) -> Outcome<(Entry, Opened)> {
-        let writable = flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
         let node = self.nodes.enter(inode);
         let opened = {
             let _modes = self.headroom.modes.read();
@@ -224,7 +223,7 @@ impl Space {
             let mut fresh = backing(pool, fresh)?;
             fresh.discards = self.pools.get(pool)?.discards();
             open.backing = Some(fresh);
-            self.opened(&node, &mut open, writable)?
+            self.opened(&node, &mut open, flags as i32)?
         };
         // Nobody can have mapped it yet, and a mapping makes the kernel ask again.
         let attributes = AttributesFor { lifetime: FOREVER, ..self.attributes(&node)? };

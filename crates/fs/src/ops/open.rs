@@ -25,12 +25,16 @@ impl Space {
         if truncates {
             self.truncate_locked(&node, &mut open, 0, caller.uid != 0)?;
         }
-        self.opened(&node, &mut open, writable)
+        self.opened(&node, &mut open, flags)
     }
 
-    /// A handle on a node whose backing file is open.
-    pub(crate) fn opened(&self, node: &Node, open: &mut OpenFile, writable: bool) -> Outcome<Opened> {
-        let data = self.mode(open, self.is_bounded(&node.inode)?);
+    /// A handle, opened with these flags, on a node whose backing file is open.
+    pub(crate) fn opened(&self, node: &Node, open: &mut OpenFile, flags: i32) -> Outcome<Opened> {
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let data = match self.mode(open, self.is_bounded(&node.inode)?) {
+            Data::Passthrough(id) if may_end_direct(flags) => Data::Exact(id),
+            data => data,
+        };
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
         open.handles += 1;
@@ -146,6 +150,12 @@ impl Space {
         }
         Ok(outcome?)
     }
+}
+
+/// Whether a handle is of those that leave O_DIRECT by fcntl(2) for their last, odd piece, as dd(1) does. In passthrough mode the
+/// kernel goes on with the flags of open(2), and that piece would fail. Databases, which read too, stay in the kernel.
+fn may_end_direct(flags: i32) -> bool {
+    flags & libc::O_ACCMODE == libc::O_WRONLY && flags & libc::O_DIRECT != 0
 }
 
 /// Gives a backing file the times that its record was given while it was closed.

@@ -1,13 +1,14 @@
 //! RENAME2.
 
-use crate::{Errno, Outcome, Space};
+use crate::{Caller, Errno, Outcome, Space};
 use std::sync::Arc;
-use ullage_catalog::Inode;
-use ullage_types::NodeId;
+use ullage_catalog::{Inode, New};
+use ullage_types::{Class, Kind, NodeId};
 
 impl Space {
     pub(crate) fn do_rename(
         &self,
+        caller: Caller,
         (from, name): (NodeId, &[u8]),
         (to, to_name): (NodeId, &[u8]),
         flags: u32,
@@ -24,7 +25,11 @@ impl Space {
             0 => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), false, now))?,
             libc::RENAME_NOREPLACE => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), true, now))?,
             libc::RENAME_EXCHANGE => self.asked(|| self.catalog.exchange((&from, name), (&to, to_name), now))?,
-            // RENAME_WHITEOUT is for the upper layer of an overlay.
+            _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
+                let keep = flags & libc::RENAME_NOREPLACE != 0;
+                let left = self.whiteout(&from, caller);
+                self.asked(|| self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now))?
+            }
             _ => return Err(Errno::EINVAL),
         };
         if let Some(mut held) = held {
@@ -39,6 +44,26 @@ impl Space {
             self.after_unlink(replaced);
         }
         Ok(())
+    }
+
+    /// What the upper layer of an overlay leaves in the place of a name that moved: a device that no driver has.
+    fn whiteout(&self, directory: &Inode, caller: Caller) -> New {
+        let (mode, gid) = {
+            let state = directory.lock();
+            (state.record.mode, state.record.gid)
+        };
+        New {
+            id: self.catalog.numbers().pair().0,
+            kind: Kind::CharDevice,
+            class: Class::Persistent,
+            mode: 0,
+            uid: caller.uid,
+            gid: if mode & libc::S_ISGID != 0 { gid } else { caller.gid },
+            rdev: 0,
+            target: Box::default(),
+            backing: None,
+            xattrs: Vec::new(),
+        }
     }
 
     /// Refuses to bring under a limit what is written to unseen.

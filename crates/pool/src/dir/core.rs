@@ -7,6 +7,7 @@ use super::record::{self, Record};
 use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
+use crate::descriptors::Descriptors;
 use crate::{Binding, Error, Fresh, Marks, Numbers};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
@@ -34,6 +35,7 @@ pub struct Core {
     pub claim: Claim,
     pub config: PoolConfig,
     pub abilities: Abilities,
+    pub descriptors: Descriptors,
     /// `st_dev` of the root.
     pub device: u64,
     pub numbers: Arc<dyn Numbers>,
@@ -65,14 +67,15 @@ impl Core {
         marks: Arc<dyn Marks>,
     ) -> Self {
         let series = (0..config.sparse.series()).map(|_| Series::default()).collect();
-        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+        let descriptors = Descriptors::of_this_process();
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
+            descriptors,
             leaves: Leaves::new(config.sparse),
             series,
             ready: AtomicU32::new(0),
-            most_ready: u32::try_from(descriptors / 4).unwrap_or(u32::MAX).min(MOST_READY),
+            most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),
             stocked: AtomicU32::new(0),
             most_stock: AtomicU32::new(0),
             closing: AtomicBool::new(false),
@@ -185,7 +188,7 @@ impl Core {
         // O_EXCL: should numbers ever repeat, nobody gets a file with another's bytes.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
-        if let Err(errno) = self.write_record(&opened, record) {
+        if let Err(errno) = self.descriptors.admit(&opened).and_then(|()| self.write_record(&opened, record)) {
             // Best effort: the leaf is marked, so a leftover is found again.
             let _ = rustix::fs::unlinkat(dir, name, rustix::fs::AtFlags::empty());
             return Err(errno);

@@ -122,6 +122,7 @@ impl DirPool {
         };
         let file = rustix::fs::openat(&*dir, name, access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map_err(fail)?;
+        self.core.descriptors.admit(&file).map_err(fail)?;
         if self.core.abilities.xattrs {
             let record = self.core.read_record(&file).map_err(fail)?;
             if record.map(|record| (record.file, record.generation)) != Some((binding.file, binding.generation)) {

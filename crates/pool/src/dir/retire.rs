@@ -142,7 +142,7 @@ impl Core {
     /// Gives an empty file new numbers, attribute and name, in this order: a crash in between leaves a name that no
     /// catalog knows, or one whose attribute carries numbers that no catalog knows.
     fn recycle(&self, leaf: &Leaf, dir: &OwnedFd, old: &str, opened: OwnedFd) -> rustix::io::Result<bool> {
-        if !empty(&opened)? {
+        if !empty(&opened)? || self.descriptors.admit(&opened).is_err() {
             return Ok(false);
         }
         let Some((series, _)) = leaf.place else { return Ok(false) };

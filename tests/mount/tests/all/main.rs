@@ -4,14 +4,18 @@
 
 mod commands;
 mod crash;
+mod descriptors;
 mod errors;
 mod fixtures;
+mod full;
 mod hazards;
 mod input;
 mod limits;
 mod mirror;
+mod overlay;
 mod pools;
 mod power;
 mod rebuild;
 mod repair;
 mod supervised;
+mod terminal;

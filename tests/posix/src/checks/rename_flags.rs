@@ -4,7 +4,7 @@ use crate::check::*;
 use crate::{directory, sys};
 
 checks!("rename_flags": no_replace, exchange_files, exchange_kinds, exchange_directories, exchange_missing,
-    exchange_with_own_parent, flags_conflict);
+    exchange_with_own_parent, flags_conflict, whiteout);
 
 fn no_replace(p: &Place) -> Outcome {
     p.file("a", b"a")?;
@@ -79,4 +79,27 @@ fn flags_conflict(p: &Place) -> Outcome {
     let both = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
     refused(sys::rename2(p.at("a"), p.at("b"), both), libc::EINVAL)?;
     refused(sys::rename2(p.at("a"), p.at("b"), 1 << 20), libc::EINVAL)
+}
+
+fn whiteout(p: &Place) -> Outcome {
+    p.file("a", b"a")?;
+    sys::mkdir(p.at("d"), 0o755)?;
+    sys::rename2(p.at("a"), p.at("d/b"), libc::RENAME_WHITEOUT)?;
+    equal(content(p.at("d/b"))?, b"a".to_vec())?;
+    let left = sys::lstat(p.at("a"))?;
+    equal((left.st_mode, left.st_rdev, left.st_nlink), (libc::S_IFCHR, 0, 1))?;
+    p.file("c", b"c")?;
+    let both = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    refused(sys::rename2(p.at("c"), p.at("d/b"), both), libc::EEXIST)?;
+    sys::rename2(p.at("c"), p.at("a"), libc::RENAME_WHITEOUT)?;
+    equal(content(p.at("a"))?, b"c".to_vec())?;
+    let mut names = directory::names(p.at("."))?;
+    names.sort();
+    equal(names, vec![b"a".to_vec(), b"c".to_vec(), b"d".to_vec()])?;
+    sys::rename2(p.at("d"), p.at("e"), libc::RENAME_WHITEOUT)?;
+    equal(sys::lstat(p.at("."))?.st_nlink, 3)?;
+    for name in ["a", "c", "d"] {
+        sys::unlink(p.at(name))?;
+    }
+    refused(sys::rename2(p.at("e"), p.at("x"), libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE), libc::EINVAL)
 }

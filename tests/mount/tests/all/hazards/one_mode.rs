@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
 
 fn open(name: &Path, how: usize) -> File {
@@ -49,6 +50,23 @@ fn every_pair(space: &Space) {
             use_it(&b, second);
         }
     }
+}
+
+/// `dd oflag=direct` failed at the last piece of a file whose length is no multiple of a block.
+#[test]
+fn direct_writes_may_end_with_an_odd_piece() {
+    let space = Space::new();
+    assert!(space.uses_passthrough());
+    let source = space.path("source");
+    fs::write(&source, vec![7; 70_001]).unwrap();
+    for name in ["new", "new", "other"] {
+        let out = space.path(name);
+        let words = [format!("if={}", source.display()), format!("of={}", out.display())];
+        program("dd", words.iter().map(String::as_str).chain(["bs=4k", "oflag=direct"])).ok();
+        assert_eq!(fs::read(&out).unwrap(), vec![7; 70_001]);
+    }
+    space.compare_du(&space.mount);
+    space.down_and_check();
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! Room that the catalog has for itself where it lies on one disk with a pool.
+//!
+//! Who fills that disk in the kernel takes the catalog's room too: it can write nothing more, and then no file can be removed
+//! to make room. So a file holds some in advance. When the space is started on a disk that is full the file goes, and the pools
+//! there leave as much free, until a start finds plenty again.
+
+use crate::State;
+use crate::error::io_error;
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// The most that is held.
+const MOST_BYTES: u64 = 64 << 20;
+/// No more of the whole disk than one part in so many.
+const PART: u64 = 16;
+/// There is plenty when so many times as much is free.
+const PLENTY: u64 = 4;
+
+/// The room held for the catalog of one space.
+pub(crate) struct Ballast {
+    path: PathBuf,
+    bytes: u64,
+    device: u64,
+}
+
+impl Ballast {
+    /// That of a space; its state directory exists.
+    pub(crate) fn of(state: &State) -> crate::Result<Self> {
+        let device = std::fs::metadata(state.dir()).map_err(io_error("look at", state.dir()))?.dev();
+        let mut ballast = Self { path: state.dir().join("ballast"), bytes: 0, device };
+        ballast.bytes = (ballast.disk()?.0 / PART).min(MOST_BYTES);
+        Ok(ballast)
+    }
+
+    /// Gives the room to the catalog if the disk has none left for it.
+    pub(crate) fn release(&self) -> crate::Result<()> {
+        if self.disk()?.1 < self.bytes && std::fs::remove_file(&self.path).is_ok() {
+            tracing::warn!("the disk of the catalog is full: what was held for this is used now; make room");
+        }
+        Ok(())
+    }
+
+    /// Holds the room again where there is plenty. Gives back what a pool on this device has to leave free instead, where there
+    /// is not.
+    pub(crate) fn take(&self, pool_devices: &[u64]) -> crate::Result<u64> {
+        if !pool_devices.contains(&self.device) {
+            return Ok(0);
+        }
+        let held = std::fs::metadata(&self.path).is_ok_and(|meta| meta.blocks() * 512 >= self.bytes);
+        if held || self.hold()? { Ok(0) } else { Ok(self.bytes) }
+    }
+
+    /// Whether a pool's files lie on the disk of the catalog.
+    pub(crate) fn shares(&self, pool_device: Option<u64>) -> bool {
+        pool_device == Some(self.device)
+    }
+
+    fn hold(&self) -> crate::Result<bool> {
+        if self.disk()?.1 < self.bytes * PLENTY {
+            return Ok(false);
+        }
+        let held = File::create(&self.path)
+            .and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes)?));
+        if let Err(error) = held {
+            tracing::info!("no room is held for the catalog: {error}");
+            let _ = std::fs::remove_file(&self.path);
+        }
+        Ok(true)
+    }
+
+    /// All of the disk, and what is free.
+    fn disk(&self) -> crate::Result<(u64, u64)> {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        let stat = rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))?;
+        Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+}

@@ -1,0 +1,55 @@
+//! More files open than the daemon may have descriptors.
+
+use std::fs::{self, File};
+use std::process::Command;
+use ullage_mount_tests::binary;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::run;
+use ullage_mount_tests::space::Space;
+
+/// Few enough for a test, and a daemon that cannot give itself more.
+const DESCRIPTORS: &str = "--nofile=500:500";
+
+/// Found by a program that opened 20,000 files: the catalog's engine was refused a descriptor too, gave up, and the space was
+/// read-only until it was mounted again.
+#[test]
+fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let space = Space::on(ground, &disk);
+    run(Command::new("setpriv")
+        .args(["--bounding-set=-sys_resource", "prlimit", DESCRIPTORS])
+        .arg(binary::path())
+        .args([
+            "up".as_ref(),
+            space.mount.as_os_str(),
+            "--state".as_ref(),
+            space.state.as_os_str(),
+            "--pool".as_ref(),
+            space.pools[0].as_ref(),
+        ]))
+    .ok();
+    fs::create_dir(space.path("many")).unwrap();
+    let mut open = Vec::new();
+    let refused = (0..600).find_map(|n| match File::create(space.path(format!("many/{n}"))) {
+        Ok(file) => {
+            open.push(file);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    assert_eq!(refused.expect("more files are open than there are descriptors").raw_os_error(), Some(libc::ENFILE));
+    assert!(open.len() > 200, "only {} files could be opened", open.len());
+    // Enough for the engine to write out what it holds, more than once.
+    for n in 0..20_000 {
+        fs::create_dir(space.path(format!("many/d{n}"))).unwrap();
+    }
+    space.sync();
+    for (n, file) in open.iter().enumerate() {
+        std::io::Write::write_all(&mut &*file, format!("{n}").as_bytes()).unwrap();
+    }
+    drop(open);
+    assert_eq!(fs::read_to_string(space.path("many/7")).unwrap(), "7");
+    fs::write(space.path("after"), "all is well").unwrap();
+    space.down_and_check();
+}

@@ -1,0 +1,50 @@
+//! A disk that is full, with catalog and pool on it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::eventually;
+use ullage_mount_tests::space::Space;
+
+/// Fills a file until nothing fits any more.
+fn fill(file: &mut File) {
+    for size in [1 << 20, 4096] {
+        while file.write_all(&vec![7; size]).is_ok() {}
+    }
+}
+
+/// The catalog could write nothing on a disk that a writer had filled: no file could be removed, and the space could be neither
+/// started nor checked any more.
+#[test]
+fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let space = Space::on(ground, &disk);
+    space.up();
+    for round in 0..3 {
+        let mut big = File::create(space.path("big")).unwrap();
+        fs::write(space.path("kept"), format!("{round}")).unwrap();
+        space.sync();
+        fill(&mut big);
+        drop(big);
+        // Names in plenty: whatever the catalog has room for is used up.
+        for n in 0..20_000 {
+            if fs::create_dir(space.path(format!("{round}-{n}"))).is_err() {
+                break;
+            }
+        }
+        let _ = File::open(&space.mount).and_then(|root| root.sync_all());
+        space.down();
+        space.up();
+        fs::remove_file(space.path("big")).unwrap();
+        space.sync();
+        assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), format!("{round}"));
+        let room = || rustix::fs::statvfs(&disk).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > 64 << 20);
+        eventually("the room is given back", Duration::from_secs(20), room);
+        // With room enough again.
+        space.down();
+        space.up();
+    }
+    space.down_and_check();
+}

@@ -1,0 +1,92 @@
+//! What a person at a terminal does to commands: leaving off reading, full disks, wrong words.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+use ullage_mount_tests::binary;
+use ullage_mount_tests::run::{run, ullage};
+use ullage_mount_tests::space::Space;
+
+/// Runs a command whose output nobody reads any more.
+fn unread(arguments: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(binary::path())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// `ullage status MNT | head -1` panicked.
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let space = Space::plain();
+    let mount = space.mount.to_str().unwrap();
+    let state = space.state.to_str().unwrap();
+    for command in [
+        &["status", mount][..],
+        &["status", mount, "--json"],
+        &["df", mount],
+        &["du", mount],
+        &["stat", mount],
+        &["limit", mount],
+        &["pool", "list", mount],
+        &["completions", "bash"],
+        &["bench", "--list"],
+        &["--help"],
+        &["--version"],
+        &["up", "--help"],
+    ] {
+        assert_eq!(unread(command), (Some(0), String::new()), "{command:?}");
+    }
+    space.down();
+    assert_eq!(unread(&["check", mount, "--state", state]), (Some(0), String::new()));
+    // The work is done to its end all the same.
+    let (code, said) = unread(&["check", "--repair", mount, "--state", state]);
+    assert_eq!((code, said.contains("panicked")), (Some(0), false), "{said}");
+    space.check();
+}
+
+/// `ullage down` of a directory took down the whole space that it was in.
+#[test]
+fn down_takes_a_mount_point_and_nothing_else() {
+    let space = Space::plain();
+    let directory = space.path("directory");
+    std::fs::create_dir(&directory).unwrap();
+    ullage(["down".as_ref(), directory.as_os_str()]).refused("lies in the space at");
+    assert!(directory.exists());
+    let nothing = space.ground.directory("nothing");
+    for command in ["status", "df", "down", "limit"] {
+        let said = ullage([command.as_ref(), nothing.as_os_str()]);
+        assert_eq!(said.code, Some(1), "{command}: {}", said.out);
+        assert!(said.err.contains("no space at") || said.err.contains("not in a mounted space"), "{}", said.err);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(binary::path()).args(["completions", "zsh"]).stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("ullage: cannot write the output"), "{said}");
+}
+
+/// A first `up` that was refused left its mount point and an empty state behind.
+#[test]
+fn an_up_that_is_refused_leaves_nothing_behind() {
+    let space = Space::plain();
+    let ground = space.ground.path();
+    let (mount, state) = (ground.join("other/mnt"), ground.join("other.state"));
+    run(Command::new(binary::path())
+        .arg("up")
+        .arg(&mount)
+        .arg("--state")
+        .arg(&state)
+        .args(["--pool", "a=/nowhere/at/all"]))
+    .refused("/nowhere/at/all");
+    assert!(!mount.exists() && !state.exists());
+}
