@@ -89,7 +89,8 @@ impl BankCore {
             }
         }
         let recovering = self.recovery.is_some();
-        if !base.fresh && !recovering {
+        // A store that the rebuilt bank does not wait for has been given up: what it took since then counts nowhere.
+        if !base.fresh && !self.awaits(renew.store) {
             return Some(reincarnate(renew.incarnation, renew.boot));
         }
         if base.fresh && self.awaits_stores() {
@@ -169,7 +170,7 @@ impl BankCore {
                 }
             }
         }
-        self.stop_awaiting(node, out);
+        self.stop_awaiting(node, now, out);
         self.advance_horizon(out);
     }
 

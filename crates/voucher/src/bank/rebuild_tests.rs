@@ -1,10 +1,11 @@
 //! A bank rebuilt from limits, and messages from before.
 
-use crate::bank::{BankAction, BankCore, BankOutput};
+use crate::bank::{BankAction, BankCore, BankEvent, BankOutput};
 use crate::message::{BankToStore, StoreToBank};
-use crate::store::{StoreAction, StoreEvent, StoreOutput};
+use crate::store::{StoreAction, StoreConfig, StoreEvent, StoreOutput};
 use crate::testing::{Cluster, EPOCH, apply, store_node};
-use crate::{Client, Epoch, EpochLength, Incarnation, Micros, User};
+use crate::{Client, Epoch, EpochLength, Incarnation, Micros, Params, User};
+use std::collections::BTreeMap;
 
 const U: User = User(1);
 const C: Client = Client(1);
@@ -40,10 +41,14 @@ fn answers(c: &mut Cluster, messages: Vec<StoreToBank>) -> Vec<BankToStore> {
 }
 
 fn rebuild(c: &mut Cluster, life: u32) {
+    rebuild_with(c, life, &[1, 2, 3]);
+}
+
+fn rebuild_with(c: &mut Cluster, life: u32, stores: &[u32]) {
     let mut out = BankOutput::default();
     let mut config = Cluster::bank_config();
     config.epoch_length = EpochLength { normal: EPOCH, shortest: Micros::from_secs(5), low_permille: 0 };
-    let stores = (1..=3).map(store_node);
+    let stores: Vec<_> = stores.iter().copied().map(store_node).collect();
     c.bank = BankCore::rebuild(config, c.keys.clone(), Incarnation(life), [(U, 1000)], stores, 0, Epoch(0), &mut out);
     c.bank_table.clear();
     apply(&mut c.bank_table, out.writes);
@@ -112,4 +117,47 @@ fn a_rebuilt_bank_does_not_believe_what_a_store_told_an_earlier_one() {
     assert!(!c.bank.is_recovering());
     assert!(c.epoch() > newest.plus(1), "no epoch of the lost bank comes again");
     assert_eq!((c.a(U), c.used(U)), (120, 120));
+}
+
+/// A store that was cut off, and given up, came back while the rebuilt bank, which had not been told of it, was
+/// recovering: what it held as of an epoch long reconciled was taken into A, and its newer reports never were.
+#[test]
+fn a_store_that_a_rebuilt_bank_was_not_told_of_begins_a_new_life() {
+    let mut c = cluster();
+    let pieces = c.withdraw(C, U, 100);
+    c.spend(store_node(1), C, U, &pieces, 100).unwrap();
+    c.epochs(1);
+    c.down.push(store_node(1));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    c.run(Micros::from_secs(20));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    c.epochs(8);
+    rebuild_with(&mut c, 9, &[2, 3]);
+    c.run(Micros::from_secs(4));
+    assert!(c.bank.is_recovering() && c.epoch() > Epoch(10), "it has heard of the stores it knows");
+    c.down.clear();
+    c.run(Micros::from_secs(3));
+    assert_eq!(c.bank.stores().count(), 2);
+    assert_eq!(c.reincarnate.first(), Some(&(store_node(1), Incarnation(2))));
+    c.start_store(StoreConfig::new(store_node(1), Params::default()), Incarnation(2), BTreeMap::from([(U, 100)]));
+    c.run(Micros::from_secs(60));
+    assert_eq!((c.a(U), c.used(U)), (100, 100));
+}
+
+/// The rebuilt bank recovered at once without a store that was given up, while a lease of the lost bank still ran.
+#[test]
+fn a_rebuilt_bank_goes_on_without_a_store_only_when_no_old_lease_is_left() {
+    let mut c = cluster();
+    c.down.push(store_node(1));
+    rebuild(&mut c, 9);
+    c.run(Micros::from_secs(5));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    assert_eq!(c.epoch(), Epoch(4), "waits");
+    c.run(Micros::from_secs(11));
+    c.bank_event(BankEvent::Exclude { store: store_node(1) });
+    assert!(
+        c.actions.iter().any(|action| matches!(action, BankAction::Excluded { store, .. } if *store == store_node(1)))
+    );
+    c.run(Micros::from_secs(60));
+    assert!(!c.bank.is_recovering());
 }
