@@ -273,6 +273,8 @@ pub(super) fn rebuild_bank(world: &mut World) {
     let limits: BTreeMap<User, u64> = (1..=world.plan.users).map(|user| (User(user), world.plan.quota)).collect();
     let is_listed = |store: &StoreHost| !store.dead && store.given_up.is_none();
     let stores: Vec<Node> = world.stores.iter().filter(|(_, store)| is_listed(store)).map(|(node, _)| *node).collect();
+    // With no store left to ask, the administrator must remember the epoch.
+    let remembered = world.bank.as_ref().filter(|_| stores.is_empty()).map_or(Epoch(0), BankCore::epoch);
     let bank = BankCore::rebuild(
         world.bank_config(),
         world.keys.clone(),
@@ -280,7 +282,7 @@ pub(super) fn rebuild_bank(world: &mut World) {
         limits,
         stores,
         0,
-        Epoch(0),
+        remembered,
         &mut out,
     );
     world.bank = Some(bank);

@@ -397,7 +397,7 @@ impl Study {
     }
 
     fn figure_12(&self) -> Figure {
-        let rates = [500.0, 1000.0, 2000.0];
+        let rates = [250.0, 500.0, 1000.0];
         let base = scaled(Model::default(), self.scale.scientific_time);
         let series = [("writes only", false), ("writes and deletes balanced", true)]
             .iter()
@@ -436,7 +436,7 @@ impl Study {
         let windows = [12.0, 30.0, 60.0, 120.0, 300.0, 600.0];
         let series = [("writes only", 0.0), ("writes and deletes balanced", 0.3)].iter().map(|(name, deletes)| {
             let points = windows.iter().map(|window| {
-                let base = Model { seconds: 1800.0, window: *window, ..Model::default() }.scientific(500.0);
+                let base = Model { seconds: 1800.0, window: *window, ..Model::default() }.scientific(250.0);
                 (*window, Model { writes: 0.3, deletes: *deletes, ..base })
             });
             ((*name).to_owned(), points.collect())
@@ -453,7 +453,7 @@ impl Study {
                 holds(ratios.iter().all(|ratio| *ratio < 0.7))
             ),
             chart: Chart {
-                title: "Figure 12 over the window of the policy, 500 I/Os a second".into(),
+                title: "Figure 12 over the window of the policy, 250 I/Os a second".into(),
                 x: "window, seconds".into(),
                 y: "voucher requests a second".into(),
                 top: None,
