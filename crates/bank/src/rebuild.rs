@@ -56,6 +56,9 @@ pub enum RebuildError {
     /// A share above the whole.
     #[error("issue_permille is at most 1000")]
     Share,
+    /// Nobody is left to ask for the epoch: one that was used before would make old vouchers good again.
+    #[error("without any store nobody can say which epochs there were: state epoch_at_least")]
+    NoEpoch,
     /// There are accounts already.
     #[error("{0} has accounts already: a bank can serve them, or give an empty directory")]
     NotEmpty(std::path::PathBuf),
@@ -68,10 +71,16 @@ impl Remembered {
     /// From TOML.
     ///
     /// # Errors
-    /// When it is no TOML or has other fields.
+    /// When it is no TOML or has other fields, or nothing in it tells the epoch.
     pub fn parse(text: &str) -> Result<Self, RebuildError> {
         let remembered: Self = toml::from_str(text)?;
-        if remembered.issue_permille > 1000 { Err(RebuildError::Share) } else { Ok(remembered) }
+        if remembered.issue_permille > 1000 {
+            Err(RebuildError::Share)
+        } else if remembered.stores.is_empty() && remembered.epoch_at_least == 0 {
+            Err(RebuildError::NoEpoch)
+        } else {
+            Ok(remembered)
+        }
     }
 
     /// Writes the accounts of all shards into `directory`, which a bank then serves as usual. Its lives are numbered from
@@ -128,6 +137,12 @@ mod tests {
         remembered.rebuild(directory.path(), 2, Params::default()).unwrap();
         let again = remembered.rebuild(directory.path(), 2, Params::default());
         assert!(matches!(again, Err(RebuildError::NotEmpty(_))), "{again:?}");
+    }
+
+    #[test]
+    fn without_stores_the_epoch_must_be_stated() {
+        assert!(matches!(Remembered::parse("stores = []\n[limits]\n"), Err(RebuildError::NoEpoch)));
+        assert!(Remembered::parse("stores = []\nepoch_at_least = 7\n[limits]\n").is_ok());
     }
 
     #[test]

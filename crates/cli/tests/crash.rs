@@ -130,15 +130,13 @@ async fn servers_are_killed_in_turn_then_twenty_clients_fill_the_quota_exactly()
     tokio::time::timeout(Duration::from_secs(300), run).await.unwrap();
 }
 
-/// Two hundred processes, each putting files over and over and removing some: several rounds, all at once.
+/// Sixteen processes and three stores (at full size two hundred and eight), each process putting files over and over and
+/// removing some: several rounds, all at once.
 #[test]
-fn two_hundred_client_processes_at_eight_stores_are_exact_at_the_end() {
-    if !full() {
-        println!("skipped: only at full size (ULLAGE_FULL=1)");
-        return;
-    }
-    let site = Site::start(&Plan { banks: 1, stores: 8, epoch_ms: 5000, engine: None });
-    let quota = 512 << 20;
+fn client_processes_at_several_stores_are_exact_at_the_end() {
+    let (processes, stores, epoch_ms) = if full() { (200, 8, 5000) } else { (16, 3, 2000) };
+    let site = Site::start(&Plan { banks: 1, stores, epoch_ms, engine: None });
+    let quota = processes as u64 * 2_600_000;
     site.user("ann", quota);
     let local = site.directory.path().join("data");
     std::fs::write(&local, vec![3; 700_000]).unwrap();
@@ -154,7 +152,7 @@ fn two_hundred_client_processes_at_eight_stores_are_exact_at_the_end() {
             command.arg("--config").arg(site.config("ann")).stdout(Stdio::null()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
-        let children: Vec<_> = (0..200).map(start).collect();
+        let children: Vec<_> = (0..processes).map(start).collect();
         for child in children {
             let output = child.wait_with_output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -169,6 +167,6 @@ fn two_hundred_client_processes_at_eight_stores_are_exact_at_the_end() {
     println!("{stored} done, {refused} refused; {account}; {} on disk", site.on_disk());
     assert_eq!(account["settled_bytes"].as_u64().unwrap(), site.on_disk());
     assert!(site.on_disk() <= quota);
-    assert!(stored > 400, "most fit");
+    assert!(stored > 2 * processes && refused > 0, "most fit, not all");
     assert_eq!(site.admin(&["findings"])["findings"].as_array().unwrap().len(), 0, "nobody cheated");
 }

@@ -1,13 +1,14 @@
-//! `cargo run --release -p ullage-sim --example faults -- FIRST COUNT`: a campaign without the command line tool.
+//! `cargo run --release -p ullage-sim --example faults -- FIRST COUNT THREADS`: a campaign without the command line tool.
 
 use ullage_sim::faults::{Setup, campaign};
 
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse().ok());
     let (first, count) = (numbers.next().unwrap_or(1), numbers.next().unwrap_or(1000));
+    let threads = numbers.next().unwrap_or(2) as usize;
     let setup = Setup { verbose: std::env::var_os("VERBOSE").is_some(), ..Setup::default() };
     let began = std::time::Instant::now();
-    let breaches = campaign(first, count, 2, &setup, &|_, _| {});
+    let breaches = campaign(first, count, threads, &setup, &|_, _| {});
     for breach in &breaches {
         println!("{breach}");
     }

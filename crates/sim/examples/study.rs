@@ -1,4 +1,4 @@
-//! `cargo run --release -p ullage-sim --example study -- DIR RUNS TIME SCIENTIFIC_TIME [FIGURE]`: the paper's
+//! `cargo run --release -p ullage-sim --example study -- DIR RUNS TIME SCIENTIFIC_TIME [FIGURE [THREADS]]`: the paper's
 //! figures, without the command line tool.
 
 use ullage_sim::study::{Scale, study};
@@ -8,8 +8,13 @@ fn main() -> std::io::Result<()> {
     let number = |at: usize, default: f64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(default);
     let directory = std::path::PathBuf::from(arguments.first().map_or("out", String::as_str));
     std::fs::create_dir_all(&directory)?;
-    let scale =
-        Scale { runs: number(1, 10.0) as u32, time: number(2, 1.0), scientific_time: number(3, 1.0), ..Scale::PAPER };
+    let scale = Scale {
+        runs: number(1, 10.0) as u32,
+        time: number(2, 1.0),
+        scientific_time: number(3, 1.0),
+        threads: number(5, 2.0) as usize,
+        ..Scale::PAPER
+    };
     let mut result = Ok(());
     study(scale, arguments.get(4).map(String::as_str), &mut |figure| {
         println!("{}: {}", figure.name, figure.verdict);

@@ -36,3 +36,11 @@ fn vouchers_accepted_after_their_epoch_was_reported() {
     let setup = Setup { store: Some(|config| config.with_flaw(Flaw::AcceptAfterReport)), ..Setup::default() };
     assert!(!campaign(1, 200, 2, &setup, &|_, _| {}).is_empty());
 }
+
+/// Its refunds are bounded by the fence even so; but it takes vouchers that nobody counts any more.
+#[test]
+fn a_store_that_goes_on_without_a_lease() {
+    let setup = Setup { store: Some(|config| config.with_flaw(Flaw::NoLease)), ..Setup::default() };
+    let breaches = campaign(1, 60, 2, &setup, &|_, _| {});
+    assert!(breaches.iter().any(|breach| breach.what.contains("was given up with")), "{breaches:?}");
+}

@@ -116,6 +116,9 @@ pub struct Renew {
     pub boot: u64,
     /// Counts renewals over all processes of this incarnation; made durable before it is sent.
     pub beat: u64,
+    /// The newest life of the bank that this process has heard of. A rebuilt bank believes a base only if it is an
+    /// answer to its own question: an older one is not the last word of the store.
+    pub bank: Incarnation,
     /// The processes since the last one that had a lease, that one first: each with the last renewal it sent.
     pub before: Vec<(u64, u64)>,
     /// The newest epoch that the store has heard of.
@@ -193,7 +196,10 @@ pub enum BankToStore {
     /// The store may go on.
     Lease(Lease),
     /// The bank does not know this store: it must say what it holds ([`Renew::base`]).
-    NeedBase,
+    NeedBase {
+        /// The life of the bank that asks.
+        bank: Incarnation,
+    },
     /// The store was set back or given up: it must measure what it holds and start the given life.
     Reincarnate {
         /// The next life.
@@ -205,6 +211,8 @@ pub enum BankToStore {
     Wait,
     /// The bank has this store's reports up to and including this epoch.
     Ack {
+        /// The life of the bank that has them.
+        bank: Incarnation,
         /// Which life the answer is for.
         incarnation: Incarnation,
         /// The last epoch reported without a gap.
@@ -217,6 +225,9 @@ pub enum BankToStore {
 /// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
+    /// The life of the bank that gives it. What an earlier one said of reports and horizon is of no use to a bank
+    /// that was rebuilt.
+    pub bank: Incarnation,
     /// Which life the answer is for.
     pub incarnation: Incarnation,
     /// The process it is for.

@@ -106,12 +106,29 @@ impl World {
                 *real.entry(*user).or_default() += bytes;
             }
         }
+        for (node, ..) in &counted {
+            if let Some(host) = self.stores.get_mut(node) {
+                (host.giving_up, host.given_up) = (host.giving_up && host.given_up.is_none(), None);
+            }
+        }
+        for (node, host) in &self.stores {
+            if host
+                .given_up
+                .as_ref()
+                .is_some_and(|held| host.used.iter().any(|(user, now)| held.get(user).unwrap_or(&0) != now))
+            {
+                return Err(self.breach(format!(
+                    "store {node} was given up with {:?} and has {:?} now",
+                    host.given_up, host.used
+                )));
+            }
+        }
         // Vouchers of an epoch are dead once every store that counts has closed it; what the stores say counts, not
         // what the bank makes of it.
         let accepting = self
             .stores
             .values()
-            .filter(|host| !host.dead && !host.restored && (host.life == Incarnation(1) || host.closed > Epoch(0)));
+            .filter(|host| !host.dead && !host.restored && host.given_up.is_none() && host.closed > Epoch(0));
         let closed = accepting.map(|host| host.closed).min().unwrap_or(bank.horizon());
         for user in bank.users() {
             let here = real.get(&user).copied().unwrap_or(0);
@@ -146,7 +163,7 @@ impl World {
     }
 
     fn evidence_is_lost(&self) -> bool {
-        self.outcome.lost + self.outcome.restored + self.outcome.rebuilt > 0
+        self.outcome.lost + self.outcome.restored + self.outcome.rebuilt + self.outcome.given_up > 0
     }
 
     fn check_findings(&self) -> Result<(), Box<Breach>> {

@@ -17,6 +17,9 @@ impl World {
         if self.plan.client_crashes && self.rng.chance(0.01) {
             self.crash_client();
         }
+        if self.plan.give_ups && self.rng.chance(self.plan.calamity) {
+            self.give_up_a_store();
+        }
         if !self.rng.chance(self.plan.calamity) {
             return;
         }
@@ -64,6 +67,22 @@ impl World {
         self.say(|| format!("client {client} crashes"));
         self.outcome.crashes += 1;
         self.start_client(host.user, self.cheaters.contains(&client));
+    }
+
+    /// The store goes on where clients can reach it, and the bank counts on it no more; often until it has left A.
+    fn give_up_a_store(&mut self) {
+        let nodes: Vec<Node> = self.stores.keys().copied().collect();
+        let node = nodes[self.rng.below(nodes.len() as u64) as usize];
+        let epochs = self.rng.between(1, 2 * self.plan.reconcile + 2);
+        let counted = self.stores.values().filter(|host| !host.dead && !host.restored && !host.giving_up).count();
+        let recovering = self.bank.as_ref().is_none_or(ullage_voucher::bank::BankCore::is_recovering);
+        let Some(host) = self.stores.get_mut(&node) else { return };
+        if host.dead || host.restored || host.giving_up || counted < 2 || recovering {
+            return;
+        }
+        host.giving_up = true;
+        host.cut_until = self.now + epochs * self.plan.epoch_secs * 1_000_000;
+        self.say(|| format!("store {node} is cut off and to be given up"));
     }
 
     fn lose_store(&mut self, node: Node) {

@@ -37,6 +37,8 @@ pub struct Outcome {
     pub restored: u64,
     /// Stores that were lost for good.
     pub lost: u64,
+    /// Stores given up that were only cut off.
+    pub given_up: u64,
     /// Banks rebuilt from nothing but limits.
     pub rebuilt: u64,
     /// Vouchers overspent by cheaters.

@@ -67,6 +67,8 @@ pub struct Plan {
     pub revocation: bool,
     /// Whether stores report early.
     pub early: bool,
+    /// Stores given up that are only cut off from the bank, and come back.
+    pub give_ups: bool,
 }
 
 impl Plan {
@@ -101,6 +103,7 @@ impl Plan {
             drift_permille: if rng.chance(0.5) { 0 } else { 20 },
             revocation: rng.chance(0.4),
             early: rng.chance(0.3),
+            give_ups: rng.chance(0.35),
         }
     }
 }

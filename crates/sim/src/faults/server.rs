@@ -1,7 +1,7 @@
 //! Servers around the cores: transactions, crashes in the middle of them, restarts.
 
 use super::network::{Chunk, Event, Message};
-use super::world::{BANK, Table, World, apply, rows};
+use super::world::{BANK, StoreHost, Table, World, apply, rows};
 use std::collections::BTreeMap;
 use ullage_voucher::bank::{BankAction, BankCore, BankEvent, BankOutput};
 use ullage_voucher::message::{BankToClient, StoreToBank, StoreToClient};
@@ -51,12 +51,28 @@ impl World {
     /// Vouchers exist from when they are durable, whether or not anybody hears of them.
     fn note_bank(&mut self, actions: &[BankAction]) {
         for action in actions {
-            if let BankAction::ToClient(_, BankToClient::Granted { pieces, .. }) = action {
-                for piece in pieces.iter().filter(|piece| piece.voucher.terms.issuer.node == BANK) {
-                    self.account.issued(piece);
+            match action {
+                BankAction::ToClient(_, BankToClient::Granted { pieces, .. }) => {
+                    for piece in pieces.iter().filter(|piece| piece.voucher.terms.issuer.node == BANK) {
+                        self.account.issued(piece);
+                    }
                 }
+                BankAction::Excluded { store, .. } => self.note_given_up(*store),
+                _ => {}
             }
         }
+    }
+
+    /// The life that was given up may be an earlier one than the store is in.
+    fn note_given_up(&mut self, node: Node) {
+        let (Some(host), Some(bank)) = (self.stores.get_mut(&node), &self.bank) else { return };
+        if bank.stores().any(|(n, life, _, lost)| n == node && life == host.life && !lost) {
+            return;
+        }
+        if host.given_up.is_none() && !host.dead {
+            self.outcome.given_up += 1;
+        }
+        host.given_up.get_or_insert_with(|| host.used.clone());
     }
 
     pub(super) fn carry_bank(&mut self, actions: Vec<BankAction>) {
@@ -226,6 +242,8 @@ fn reincarnate(world: &mut World, node: Node, incarnation: Incarnation) {
     apply(&mut host.disk.table, &mut out.writes);
     host.core = Some(core);
     host.restored = false;
+    host.giving_up = false;
+    host.given_up = None;
     host.life = incarnation;
     host.closed = Epoch(0);
     host.copy = None;
@@ -253,7 +271,10 @@ pub(super) fn rebuild_bank(world: &mut World) {
     let mut out = BankOutput::default();
     world.bank_lives += 1000;
     let limits: BTreeMap<User, u64> = (1..=world.plan.users).map(|user| (User(user), world.plan.quota)).collect();
-    let stores: Vec<Node> = world.stores.iter().filter(|(_, store)| !store.dead).map(|(node, _)| *node).collect();
+    let is_listed = |store: &StoreHost| !store.dead && store.given_up.is_none();
+    let stores: Vec<Node> = world.stores.iter().filter(|(_, store)| is_listed(store)).map(|(node, _)| *node).collect();
+    // With no store left to ask, the administrator must remember the epoch.
+    let remembered = world.bank.as_ref().filter(|_| stores.is_empty()).map_or(Epoch(0), BankCore::epoch);
     let bank = BankCore::rebuild(
         world.bank_config(),
         world.keys.clone(),
@@ -261,7 +282,7 @@ pub(super) fn rebuild_bank(world: &mut World) {
         limits,
         stores,
         0,
-        Epoch(0),
+        remembered,
         &mut out,
     );
     world.bank = Some(bank);

@@ -53,6 +53,10 @@ pub(super) struct StoreHost {
     pub(super) copy: Option<Disk>,
     pub(super) dead: bool,
     pub(super) cut_until: u64,
+    /// Cut off, and the administrator gives it up until then.
+    pub(super) giving_up: bool,
+    /// What each user had there when the bank gave this life up: it stays so, since nobody counts it any more.
+    pub(super) given_up: Option<BTreeMap<User, u64>>,
     /// Set back and not yet known to the bank in a new life.
     pub(super) restored: bool,
     pub(super) life: Incarnation,
@@ -142,6 +146,8 @@ impl World {
                 copy: None,
                 dead: false,
                 cut_until: 0,
+                giving_up: false,
+                given_up: None,
                 restored: false,
                 life: Incarnation(1),
                 closed: Epoch(0),
@@ -263,8 +269,10 @@ impl World {
             Event::Deliver(message) => self.deliver(message),
             Event::BankTick => {
                 self.bank_event(BankEvent::Tick);
-                let dead: Vec<Node> = self.stores.iter().filter(|(_, s)| s.dead).map(|(node, _)| *node).collect();
-                for store in dead {
+                let now = self.now;
+                let is_gone = |s: &StoreHost| s.dead || (s.giving_up && s.given_up.is_none() && s.cut_until > now);
+                let gone: Vec<Node> = self.stores.iter().filter(|(_, s)| is_gone(s)).map(|(node, _)| *node).collect();
+                for store in gone {
                     self.bank_event(BankEvent::Exclude { store });
                 }
                 self.queue.at(self.now + 1_000_000, Event::BankTick);

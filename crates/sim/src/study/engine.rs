@@ -198,10 +198,8 @@ impl Engine {
         let at = self.rng.below(model.clients_per_user.into()) as u32;
         let client = (user.wrapping_mul(7919) % model.clients + at) % model.clients;
         let pick = self.rng.unit();
-        let kind = if pick < model.writes {
-            Kind::Write
-        } else if pick < model.writes + model.deletes {
-            Kind::Delete
+        let kind = if pick < model.writes + model.deletes {
+            self.write_or_delete(start, pick)
         } else if pick < model.writes + model.deletes + model.reads {
             Kind::Read
         } else {
@@ -212,6 +210,27 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The scientific load writes a checkpoint, then deletes the one before it; the first has none before it.
+    fn write_or_delete(&self, start: Time, pick: f64) -> Kind {
+        let model = &self.model;
+        let share = model.writes / (model.writes + model.deletes);
+        let is_write = if model.workload == Workload::Scientific {
+            (start % CYCLE) as f64 <= CYCLE as f64 * model.duty * share
+        } else {
+            pick < model.writes
+        };
+        match is_write {
+            true => Kind::Write,
+            false if start < CYCLE && model.workload == Workload::Scientific => Kind::Meta,
+            false => Kind::Delete,
+        }
+    }
+}
+
+/// A minute of computing and writing a checkpoint: the burst is at its start.
+const CYCLE: Time = 60_000_000_000;
+
 /// The time of the next request: Poisson, in bursts if the load has them.
 fn next_arrival(engine: &mut Engine, now: Time) -> Time {
     let mean = 1.0 / engine.model.peak();
@@ -219,10 +238,8 @@ fn next_arrival(engine: &mut Engine, now: Time) -> Time {
     if engine.model.duty >= 1.0 {
         return next;
     }
-    // A minute of computing and writing a checkpoint: the burst is at its start.
-    let cycle = 60_000_000_000;
-    let burst = (cycle as f64 * engine.model.duty) as Time;
-    if next % cycle < burst { next } else { (next / cycle + 1) * cycle + next % 1000 }
+    let burst = (CYCLE as f64 * engine.model.duty) as Time;
+    if next % CYCLE < burst { next } else { (next / CYCLE + 1) * CYCLE + next % 1000 }
 }
 
 /// Runs a model.

@@ -56,6 +56,7 @@ impl BankCore {
         store.total = renew.total;
         store.epoch = store.epoch.max(renew.epoch);
         Some(BankToStore::Lease(Lease {
+            bank: self.head.incarnation,
             incarnation: renew.incarnation,
             boot: renew.boot,
             beat: renew.beat,
@@ -69,7 +70,11 @@ impl BankCore {
 
     /// A store, or a life of one, that the bank does not know.
     fn register(&mut self, renew: &Renew, now: Micros, out: &mut BankOutput) -> Option<BankToStore> {
-        let Some(base) = &renew.base else { return Some(BankToStore::NeedBase) };
+        let bank = self.head.incarnation;
+        // A rebuilt bank cannot tell a late message from a new one. One that names this life of the bank was sent after
+        // its question, and what the store heard from the lost bank changes nothing in it from then on.
+        let asked = self.recovery.is_none() || renew.bank == bank;
+        let Some(base) = renew.base.as_ref().filter(|_| asked) else { return Some(BankToStore::NeedBase { bank }) };
         let older: Vec<Incarnation> = self
             .stores
             .iter()
@@ -84,7 +89,8 @@ impl BankCore {
             }
         }
         let recovering = self.recovery.is_some();
-        if !base.fresh && !recovering {
+        // A store that the rebuilt bank does not wait for has been given up: what it took since then counts nowhere.
+        if !base.fresh && !self.awaits(renew.store) {
             return Some(reincarnate(renew.incarnation, renew.boot));
         }
         if base.fresh && self.awaits_stores() {
@@ -164,7 +170,7 @@ impl BankCore {
                 }
             }
         }
-        self.stop_awaiting(node, out);
+        self.stop_awaiting(node, now, out);
         self.advance_horizon(out);
     }
 

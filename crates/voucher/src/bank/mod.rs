@@ -8,6 +8,8 @@ mod horizon;
 mod lease;
 mod load;
 mod rebuild;
+#[cfg(test)]
+mod rebuild_tests;
 mod report;
 mod returns;
 mod stores;

@@ -3,7 +3,7 @@
 use super::account::Account;
 use super::{BankAction, BankConfig, BankCore, BankOutput, Head};
 use crate::message::Renew;
-use crate::{Epoch, Incarnation, Keyring, Node, User};
+use crate::{Epoch, Incarnation, Keyring, Micros, Node, User};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -70,6 +70,10 @@ impl BankCore {
         self.recovery.as_ref().is_some_and(|recovery| recovery.until.is_none())
     }
 
+    pub(super) fn awaits(&self, node: Node) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.awaited.contains(&node))
+    }
+
     pub(super) fn note_recovering_store(&mut self, renew: &Renew, out: &mut BankOutput) {
         let Some(recovery) = &mut self.recovery else { return };
         if recovery.until.is_some() {
@@ -81,11 +85,15 @@ impl BankCore {
         self.start_if_complete(out);
     }
 
-    /// A store that was given up is not waited for.
-    pub(super) fn stop_awaiting(&mut self, node: Node, out: &mut BankOutput) {
+    /// A store that was given up is not waited for, once no lease of the lost bank can be left.
+    pub(super) fn stop_awaiting(&mut self, node: Node, now: Micros, out: &mut BankOutput) {
+        let leased_until = *self.epoch_began.get_or_insert(now) + self.config.lease + self.config.lease_margin;
         if let Some(recovery) = &mut self.recovery
+            && now >= leased_until
             && recovery.awaited.remove(&node)
         {
+            let fence = recovery.newest.plus(1 + self.config.params.skew());
+            out.actions.push(BankAction::Excluded { store: node, fence });
             self.write_recovery(out);
             self.start_if_complete(out);
         }

@@ -32,7 +32,12 @@ impl BankCore {
             self.advance_horizon(out);
         }
         let Some(store) = self.stores.get(&key) else { return };
-        let ack = BankToStore::Ack { incarnation: key.1, reported: store.reported, horizon: self.head.horizon };
+        let ack = BankToStore::Ack {
+            bank: self.head.incarnation,
+            incarnation: key.1,
+            reported: store.reported,
+            horizon: self.head.horizon,
+        };
         out.actions.push(BankAction::ToStore(key.0, ack));
     }
 

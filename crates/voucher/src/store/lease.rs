@@ -42,6 +42,7 @@ impl StoreCore {
             incarnation: self.head.incarnation,
             boot: self.boot,
             beat: self.head.beat,
+            bank: self.bank,
             before: self.before.clone(),
             epoch: self.acting_epoch(),
             free: self.space.0,
@@ -53,9 +54,12 @@ impl StoreCore {
     pub(super) fn from_bank(&mut self, message: BankToStore, now: Micros, out: &mut StoreOutput) {
         match message {
             BankToStore::Lease(lease) => self.leased(&lease, now, out),
-            BankToStore::NeedBase => {
-                self.send_base = true;
-                self.renew(now, out);
+            BankToStore::NeedBase { bank } => {
+                if bank >= self.bank {
+                    self.bank = bank;
+                    self.send_base = true;
+                    self.renew(now, out);
+                }
             }
             BankToStore::Reincarnate { incarnation, boot } => {
                 if incarnation > self.head.incarnation && boot == self.boot {
@@ -64,8 +68,8 @@ impl StoreCore {
                 }
             }
             BankToStore::Wait => {}
-            BankToStore::Ack { incarnation, reported, horizon } => {
-                if incarnation == self.head.incarnation {
+            BankToStore::Ack { bank, incarnation, reported, horizon } => {
+                if incarnation == self.head.incarnation && bank == self.bank {
                     self.acked = self.acked.max(reported.min(self.head.reported));
                     self.fold(horizon, out);
                     self.send_reports(now, out);
@@ -75,9 +79,10 @@ impl StoreCore {
     }
 
     fn leased(&mut self, lease: &Lease, now: Micros, out: &mut StoreOutput) {
-        if lease.incarnation != self.head.incarnation || lease.boot != self.boot {
+        if lease.incarnation != self.head.incarnation || lease.boot != self.boot || lease.bank < self.bank {
             return;
         }
+        self.bank = lease.bank;
         let Some(position) = self.sent_renewals.iter().position(|(beat, _)| *beat == lease.beat) else { return };
         let (_, sent) = self.sent_renewals[position];
         // Answers to older renewals say nothing new.

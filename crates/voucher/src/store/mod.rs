@@ -105,6 +105,8 @@ pub struct StoreCore {
     boot: u64,
     /// Earlier processes that may have sent renewals since the bank last answered: see [`crate::message::Renew`].
     before: Vec<(u64, u64)>,
+    /// The newest life of the bank that this process has heard of; what earlier ones say comes late.
+    bank: Incarnation,
     next_serial: u64,
     /// What each user had here as of `head.folded`.
     base: BTreeMap<User, i64>,
@@ -168,6 +170,7 @@ impl StoreCore {
             keys,
             boot,
             before: Vec::new(),
+            bank: Incarnation(0),
             next_serial: head.serials,
             total: base.clone(),
             base,

@@ -1,30 +1,33 @@
 //! The pieces on hand.
 
 use crate::{ANYONE, Epoch, MAX_PIECES, Node, Piece, VoucherId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A piece on hand.
-#[derive(Clone, Copy, Debug)]
-struct Coin {
-    piece: Piece,
+/// Where a piece can be spent, and which it is: in this order those that expire first come first.
+type Place = (Node, Epoch, VoucherId);
+
+fn place(piece: &Piece) -> Place {
+    let terms = &piece.voucher.terms;
+    (terms.audience, terms.expiry, piece.id())
 }
 
-impl Coin {
-    fn usable_at(&self, store: Node) -> bool {
-        let audience = self.piece.voucher.terms.audience;
-        audience == ANYONE || audience == store
-    }
-
-    fn is_free(&self) -> bool {
-        self.piece.voucher.terms.audience == ANYONE
-    }
+fn all_of(audience: Node) -> std::ops::RangeInclusive<Place> {
+    let last = VoucherId {
+        issuer: crate::Issuer { node: Node(u32::MAX), incarnation: crate::Incarnation(u32::MAX) },
+        serial: u64::MAX,
+    };
+    (audience, Epoch(0), VoucherId::default())..=(audience, Epoch(u64::MAX), last)
 }
 
-/// Pieces, those that expire first in front.
+/// The pieces on hand. Who deletes many files has as many small refunds: nothing here looks at all of them to pay once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Purse {
-    coins: Vec<Coin>,
+    pieces: BTreeMap<Place, Piece>,
+    /// The same, by amount.
+    by_amount: BTreeSet<(Node, u64, Place)>,
     anywhere: u64,
+    /// No piece expires before this epoch.
+    valid_from: Epoch,
     /// Refunds that came, until they expire: a repeated message is not a second refund.
     refunds: BTreeSet<(Epoch, VoucherId)>,
 }
@@ -34,21 +37,32 @@ impl Purse {
         if piece.amount == 0 {
             return;
         }
-        let coin = Coin { piece };
+        let at = place(&piece);
+        let mut joined = piece;
         // Balances of one voucher join again, so that splitting does not make ever more pieces; never to more than its value.
-        let same = self.coins.iter_mut().find(|other| other.piece.voucher == piece.voucher);
-        if let Some(other) = same {
-            let added = piece.amount.min(piece.voucher.terms.value.saturating_sub(other.piece.amount));
-            other.piece.amount += added;
-            self.anywhere += if coin.is_free() { added } else { 0 };
-            return;
+        if let Some(other) = self.pieces.get(&at) {
+            if other.voucher != piece.voucher {
+                return;
+            }
+            joined.amount = other.amount.saturating_add(piece.amount).min(piece.voucher.terms.value.max(other.amount));
         }
-        if coin.is_free() {
-            self.anywhere += piece.amount;
-        }
-        let expiry = piece.voucher.terms.expiry;
-        let at = self.coins.partition_point(|other| other.piece.voucher.terms.expiry <= expiry);
-        self.coins.insert(at, coin);
+        self.valid_from = self.valid_from.min(piece.voucher.terms.expiry);
+        self.remove(&at);
+        self.insert(joined);
+    }
+
+    fn insert(&mut self, piece: Piece) {
+        let at = place(&piece);
+        self.anywhere += if at.0 == ANYONE { piece.amount } else { 0 };
+        self.by_amount.insert((at.0, piece.amount, at));
+        self.pieces.insert(at, piece);
+    }
+
+    fn remove(&mut self, at: &Place) -> Option<Piece> {
+        let piece = self.pieces.remove(at)?;
+        self.anywhere -= if at.0 == ANYONE { piece.amount } else { 0 };
+        self.by_amount.remove(&(at.0, piece.amount, *at));
+        Some(piece)
     }
 
     /// What can be spent anywhere.
@@ -57,45 +71,50 @@ impl Purse {
     }
 
     pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.coins.iter().map(|coin| &coin.piece)
+        self.pieces.values()
     }
 
     /// Pieces for exactly `need` bytes at this store, no more of them than a request may carry, or nothing
-    /// at all. Those that can only be used there go first, then those that expire first; with very many
-    /// small ones, the largest first.
+    /// at all. Those that can only be used there go first, then those that expire first; where that
+    /// would be too many, the largest first.
     pub(super) fn take(&mut self, need: u64, store: Node) -> Option<Vec<Piece>> {
-        let mut order: Vec<usize> = Vec::new();
-        let simple = self.coins.len() <= MAX_PIECES;
-        let mut found = 0;
-        for bound in [true, false] {
-            for (at, coin) in self.coins.iter().enumerate() {
-                if (simple && found >= need) || !coin.usable_at(store) || coin.is_free() == bound {
-                    continue;
-                }
-                found += coin.piece.amount;
-                order.push(at);
-            }
-        }
-        if !simple {
-            order.sort_by_key(|at| std::cmp::Reverse(self.coins[*at].piece.amount));
-            order.truncate(MAX_PIECES);
-            found = order.iter().map(|at| self.coins[*at].piece.amount).sum();
-        }
-        if found < need {
-            return None;
-        }
-        let mut pieces = Vec::with_capacity(order.len());
+        let bound = self.pieces.range(all_of(store)).filter(|_| store != ANYONE);
+        let in_order = bound.chain(self.pieces.range(all_of(ANYONE))).map(|(at, piece)| (piece.amount, *at));
+        let chosen = covering(need, in_order).or_else(|| covering(need, self.largest_first(store)))?;
+        Some(self.take_from(need, &chosen))
+    }
+
+    fn largest_first(&self, store: Node) -> impl Iterator<Item = (u64, Place)> + '_ {
+        let of = |audience: Node| {
+            let (first, last) = all_of(audience).into_inner();
+            self.by_amount
+                .range((audience, 0, first)..=(audience, u64::MAX, last))
+                .rev()
+                .map(|(_, amount, at)| (*amount, *at))
+        };
+        let (mut bound, mut free) = (of(store).filter(move |_| store != ANYONE).peekable(), of(ANYONE).peekable());
+        std::iter::from_fn(move || match (bound.peek(), free.peek()) {
+            (Some((one, _)), Some((other, _))) if one >= other => bound.next(),
+            (Some(_), None) => bound.next(),
+            _ => free.next(),
+        })
+    }
+
+    /// Splits off `need` in all.
+    fn take_from(&mut self, need: u64, chosen: &[Place]) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(chosen.len());
         let mut missing = need;
-        for at in order {
-            let free = self.coins[at].is_free();
-            if let Some(part) = self.coins[at].piece.split(missing) {
+        for at in chosen {
+            let Some(mut piece) = self.remove(at) else { continue };
+            if let Some(part) = piece.split(missing) {
                 missing -= part.amount;
-                self.anywhere -= if free { part.amount } else { 0 };
                 pieces.push(part);
             }
+            if piece.amount > 0 {
+                self.insert(piece);
+            }
         }
-        self.coins.retain(|coin| coin.piece.amount > 0);
-        Some(pieces)
+        pieces
     }
 
     /// Whether this refund comes for the first time.
@@ -105,32 +124,42 @@ impl Purse {
 
     /// Takes free pieces for at most `amount`, those that last longest first: they are of most use to others.
     pub(super) fn take_free(&mut self, amount: u64) -> Vec<Piece> {
-        let mut pieces = Vec::new();
-        let mut missing = amount;
-        for coin in self.coins.iter_mut().rev() {
-            if missing > 0
-                && coin.is_free()
-                && pieces.len() < MAX_PIECES
-                && let Some(part) = coin.piece.split(missing)
-            {
-                missing -= part.amount;
-                self.anywhere -= part.amount;
-                pieces.push(part);
-            }
-        }
-        self.coins.retain(|coin| coin.piece.amount > 0);
-        pieces
+        let lasting = self.pieces.range(all_of(ANYONE)).rev().take(MAX_PIECES);
+        let mut found = 0u64;
+        let chosen: Vec<Place> = lasting
+            .take_while(|(_, piece)| {
+                let missing = found < amount;
+                found = found.saturating_add(piece.amount);
+                missing
+            })
+            .map(|(at, _)| *at)
+            .collect();
+        self.take_from(amount, &chosen)
     }
 
     pub(super) fn drop_expired(&mut self, epoch: Epoch) {
+        if epoch <= self.valid_from {
+            return;
+        }
+        self.valid_from = epoch;
         self.refunds = self.refunds.split_off(&(epoch, VoucherId::default()));
-        let anywhere = &mut self.anywhere;
-        self.coins.retain(|coin| {
-            let keep = coin.piece.voucher.terms.expiry >= epoch;
-            if !keep && coin.is_free() {
-                *anywhere -= coin.piece.amount;
-            }
-            keep
-        });
+        let expired: Vec<Place> = self.pieces.keys().filter(|(_, expiry, _)| *expiry < epoch).copied().collect();
+        for at in expired {
+            self.remove(&at);
+        }
     }
+}
+
+/// The first of them that cover `need`, unless that takes more than a request may carry.
+fn covering(need: u64, pieces: impl Iterator<Item = (u64, Place)>) -> Option<Vec<Place>> {
+    let mut found = 0u64;
+    let mut chosen = Vec::new();
+    for (amount, at) in pieces.take(MAX_PIECES) {
+        if found >= need {
+            break;
+        }
+        found = found.saturating_add(amount);
+        chosen.push(at);
+    }
+    (found >= need).then_some(chosen)
 }

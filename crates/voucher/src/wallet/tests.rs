@@ -245,3 +245,41 @@ fn a_refund_that_is_repeated_after_it_expired_is_worth_nothing() {
     step(&mut w, WalletEvent::FromStore(refund(8)), 4);
     assert_eq!(w.on_hand(), 0);
 }
+
+/// Every payment of a client that had deleted many small files sorted all its refunds: 0.3 of the throughput was left.
+#[test]
+fn many_small_refunds_do_not_slow_payments_down() {
+    let time = |refunds: u64| {
+        let mut wallet = funded(1 << 40);
+        for serial in 0..refunds {
+            let refund =
+                StoreToClient::Refunded { op: Op(serial), refund: Some(piece(8192, serial + 10, 4)), epoch: Epoch(1) };
+            step(&mut wallet, WalletEvent::FromStore(refund), 1);
+        }
+        let began = std::time::Instant::now();
+        for op in 0..2000 {
+            let paid = step(&mut wallet, spend(1 << 20 | op, Node(7), 8192), 1);
+            assert!(matches!(paid.as_slice(), [WalletAction::Pay { pieces, .. }] if pieces.len() == 1), "{paid:?}");
+            let spent = StoreToClient::Spent { op: Op(1 << 20 | op), used: 8192, balance: Vec::new(), epoch: Epoch(1) };
+            step(&mut wallet, WalletEvent::FromStore(spent), 1);
+        }
+        began.elapsed()
+    };
+    let (few, many) = (time(2000), time(60_000));
+    assert!(many < few * 10, "{many:?} with thirty times as many as in {few:?}");
+}
+
+/// More small pieces than a request may carry, and one large one: it is the large one that pays.
+#[test]
+fn a_large_payment_is_not_made_of_small_pieces() {
+    let mut wallet = funded(1 << 30);
+    for serial in 0..1000 {
+        let refund =
+            StoreToClient::Refunded { op: Op(serial), refund: Some(piece(4096, serial + 10, 4)), epoch: Epoch(1) };
+        step(&mut wallet, WalletEvent::FromStore(refund), 1);
+    }
+    let paid = step(&mut wallet, spend(5000, Node(7), 4 << 20), 1);
+    assert!(matches!(paid.as_slice(), [WalletAction::Pay { pieces, .. }] if pieces.len() == 1), "{paid:?}");
+    let small = step(&mut wallet, spend(5001, Node(7), 40_960), 1);
+    assert!(matches!(small.as_slice(), [WalletAction::Pay { pieces, .. }] if pieces.len() == 10), "{small:?}");
+}
