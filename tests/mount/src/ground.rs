@@ -85,10 +85,18 @@ impl Ground {
 
     /// The same with other options.
     pub fn mount_image_with(&mut self, name: &str, image: &Path, options: &str) -> PathBuf {
+        self.try_mount(name, image, options).expect("the image can be mounted")
+    }
+
+    /// The same of an image that may be damaged; else what mount(8) says.
+    pub fn try_mount(&mut self, name: &str, image: &Path, options: &str) -> Result<PathBuf, String> {
         let path = self.directory(name);
-        program("mount", ["-o".as_ref(), options.as_ref(), image.as_os_str(), path.as_os_str()]).ok();
+        let outcome = program("mount", ["-o".as_ref(), options.as_ref(), image.as_os_str(), path.as_os_str()]);
+        if outcome.code != Some(0) {
+            return Err(outcome.err);
+        }
         self.mounted.push(path.clone());
-        path
+        Ok(path)
     }
 
     /// Something was mounted here, to be unmounted with the rest.

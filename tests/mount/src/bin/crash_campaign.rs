@@ -17,7 +17,7 @@ use ullage_mount_tests::space::Space;
     after_help = "Needs root. Examples:
   crash-campaign --rounds 200
   crash-campaign --power --rounds 100
-  crash-campaign --power --caches --rounds 100
+  crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
   crash-campaign --rounds 200 --no-passthrough"
 )]

@@ -1,64 +1,42 @@
-//! A disk with a cache of its own that loses what was not flushed: an image served through FUSE, below a loop device.
-//!
-//! Writes go to the image that is read, and are remembered until the next flush, which puts them into the image that a power
-//! cut leaves. A cut leaves of those since then whatever a real disk may have written by itself: any of their sectors.
+//! A disk with a cache of its own that loses what was not flushed: the program `caching-disk`, below a loop device.
 
 use crate::ground::Ground;
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, MountOption,
-    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
-};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 use ullage_posix_tests::random::Random;
-
-const ROOT: INodeNo = INodeNo(1);
-const DISK: INodeNo = INodeNo(2);
-const NAME: &str = "disk";
-/// What a disk writes whole or not at all.
-const SECTOR: usize = 512;
-const FOREVER: Duration = Duration::from_secs(1 << 30);
-
-#[derive(Debug)]
-struct Cache {
-    current: File,
-    stable: File,
-    /// Since the last flush, in order.
-    waiting: Vec<(u64, Vec<u8>)>,
-    flushes: u64,
-    /// Flushes do nothing.
-    lying: bool,
-}
 
 /// A disk whose cache is lost with the power.
 #[derive(Debug)]
 pub struct CachingDisk {
-    cache: Arc<Mutex<Cache>>,
+    talk: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     device: PathBuf,
+    // Ends with its input.
+    _process: Child,
 }
 
 impl CachingDisk {
-    /// Serves the file system in `image`, of which a cut leaves what was flushed. A disk that is `lying` flushes nothing.
-    pub fn new(ground: &mut Ground, image: &Path, lying: bool) -> Self {
-        let stable = File::options().read(true).write(true).open(image).expect("the image is there");
-        let current = image.with_extension("current");
-        let current =
-            File::options().read(true).write(true).create_new(true).open(current).expect("a file can be made");
-        rustix::fs::ioctl_ficlone(&current, &stable).expect("the file system below has reflinks");
-        let cache = Cache { current, stable, waiting: Vec::new(), flushes: 0, lying };
-        let cache = Arc::new(Mutex::new(cache));
+    /// Serves the file system in `image`, of which a cut leaves what was flushed.
+    pub fn new(ground: &mut Ground, image: &Path) -> Self {
         let name = image.file_name().and_then(OsStr::to_str).expect("it has a name");
         let point = ground.directory(&format!("cache-of-{name}"));
-        let mut config = Config::default();
-        config.mount_options = vec![MountOption::FSName("caching-disk".to_owned()), MountOption::RW];
-        let session = Session::new(Server(cache.clone()), &point, &config).expect("root can mount");
-        std::thread::spawn(move || session.run());
+        let program = std::env::current_exe().expect("this program is a file").with_file_name("caching-disk");
+        let mut process = Command::new(&program)
+            .args([image, &point])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{} ({error}): cargo build -p ullage-mount-tests --bins", program.display())
+            });
+        let (input, output) = (process.stdin.take(), process.stdout.take());
+        let talk = (input.expect("it was asked for"), BufReader::new(output.expect("it was asked for")));
+        let disk = Self { talk: Mutex::new(talk), device: point.join("disk"), _process: process };
+        assert_eq!(disk.answer(), "ready");
         ground.will_unmount(&point);
-        Self { cache, device: point.join(NAME) }
+        disk
     }
 
     /// What a loop device is to be made of.
@@ -66,128 +44,25 @@ impl CachingDisk {
         &self.device
     }
 
-    /// How often it was flushed.
-    pub fn flushes(&self) -> u64 {
-        lock(&self.cache).flushes
+    /// From now on it says that it flushes and does not.
+    pub fn lie(&self) {
+        assert_eq!(self.ask("lie"), "lying");
     }
 
-    /// Leaves in a new file what the disk holds when the power goes now; gives how many sectors were lost.
-    pub fn lose(&self, into: &Path, random: &mut Random) -> usize {
-        let cache = lock(&self.cache);
-        let image = File::create_new(into).expect("a copy can be made");
-        rustix::fs::ioctl_ficlone(&image, &cache.stable).expect("the file system below has reflinks");
-        // From nothing at all to nearly everything.
-        let kept = random.below(4);
-        let mut lost = 0;
-        for (offset, data) in &cache.waiting {
-            for (at, sector) in data.chunks(SECTOR).enumerate() {
-                if random.below(4) < kept {
-                    image.write_all_at(sector, offset + (at * SECTOR) as u64).expect("the copy is ours");
-                } else {
-                    lost += 1;
-                }
-            }
-        }
-        lost
-    }
-}
-
-fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
-    cache.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Server(Arc<Mutex<Cache>>);
-
-impl Server {
-    fn attributes(&self, ino: INodeNo) -> FileAttr {
-        let size = if ino == DISK { lock(&self.0).current.metadata().map_or(0, |meta| meta.len()) } else { 0 };
-        let then = SystemTime::UNIX_EPOCH;
-        FileAttr {
-            ino,
-            size,
-            blocks: size / 512,
-            atime: then,
-            mtime: then,
-            ctime: then,
-            crtime: then,
-            kind: if ino == DISK { FileType::RegularFile } else { FileType::Directory },
-            perm: 0o700,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
-    }
-}
-
-impl Filesystem for Server {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name == NAME {
-            reply.entry(&FOREVER, &self.attributes(DISK), Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
-        }
+    /// Leaves in a new file what the disk holds when the power goes now.
+    pub fn lose(&self, into: &Path, random: &mut Random) {
+        let answer = self.ask(&format!("lose {} {}", into.display(), random.bits()));
+        assert!(answer.ends_with("lost"), "{answer}");
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        assert!(ino == ROOT || ino == DISK, "the kernel asks for {ino:?}");
-        reply.attr(&FOREVER, &self.attributes(ino));
+    fn ask(&self, what: &str) -> String {
+        writeln!(self.talk.lock().expect("no other test has it").0, "{what}").expect("it listens");
+        self.answer()
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let mut buffer = vec![0; size as usize];
-        match lock(&self.0).current.read_at(&mut buffer, offset) {
-            Ok(length) => reply.data(&buffer[..length]),
-            Err(_) => reply.error(Errno::EIO),
-        }
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let mut cache = lock(&self.0);
-        match cache.current.write_all_at(data, offset) {
-            Ok(()) => {
-                cache.waiting.push((offset, data.to_vec()));
-                reply.written(data.len() as u32);
-            }
-            Err(_) => reply.error(Errno::EIO),
-        }
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let mut cache = lock(&self.0);
-        cache.flushes += 1;
-        if !cache.lying {
-            for (offset, data) in std::mem::take(&mut cache.waiting) {
-                cache.stable.write_all_at(&data, offset).expect("the image can be written");
-            }
-        }
-        reply.ok();
+    fn answer(&self) -> String {
+        let mut line = String::new();
+        self.talk.lock().expect("no other test has it").1.read_line(&mut line).expect("it answers");
+        line.trim().to_owned()
     }
 }

@@ -6,12 +6,14 @@
 //! Promises are held still while the images are frozen: whatever was promised before must be there.
 
 use super::cache::CachingDisk;
+use super::promise::Promise;
 use super::round::newcomers;
 use super::verify::verify_cut;
 use super::workload::{Load, Worker, directories};
 use crate::ground::Ground;
 use crate::run::program;
 use crate::space::Space;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -68,8 +70,7 @@ impl Machine {
                 Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", image.to_str().expect("it is text")]).ok(),
                 Kind::Xfs => program("mkfs.xfs", ["-q", image.to_str().expect("it is text")]).ok(),
             };
-            let cache =
-                (writes != Writes::Ordered).then(|| CachingDisk::new(&mut ground, &image, writes == Writes::Lying));
+            let cache = (writes != Writes::Ordered).then(|| CachingDisk::new(&mut ground, &image));
             let below = cache.as_ref().map_or(&*image, CachingDisk::device).to_owned();
             let mounted = ground.mount_image(name, &below);
             disks.push(Disk { image, mounted, cache });
@@ -78,6 +79,12 @@ impl Machine {
         space.state = disks[0].mounted.join("state");
         space.flags = ["--linger-ms", "100"].iter().chain(flags).map(Into::into).collect();
         space.up();
+        if writes == Writes::Lying {
+            for disk in &disks {
+                program("sync", ["-f".as_ref(), disk.mounted.as_os_str()]).ok();
+                disk.cache.iter().for_each(CachingDisk::lie);
+            }
+        }
         Self { space, disks, kind }
     }
 
@@ -117,24 +124,10 @@ impl Machine {
             load.end.store(true, Ordering::Relaxed);
             promised
         });
-        let mut wrong = Vec::new();
-        {
-            let copy = self.copy();
-            let outcome = copy.try_up();
-            if outcome.code == Some(0) {
-                wrong.extend(verify_cut(&copy.mount, &promises));
-                if !lying {
-                    wrong.extend(newcomers(&copy));
-                    copy.compare_du(&copy.mount);
-                    copy.down_and_check();
-                }
-            } else {
-                wrong.push(format!("it does not come up by itself: {}", outcome.err));
-            }
-            if !wrong.is_empty() && !lying {
-                wrong.push(format!("the copy's log:\n{}", copy.log()));
-            }
-        }
+        let wrong = match self.copy() {
+            Ok(copy) => examine(&copy, &promises, lying),
+            Err(why) => vec![format!("its disk cannot be read: {why}")],
+        };
         for disk in &self.disks {
             fs::remove_file(frozen(&disk.image)).expect("the copy was made");
         }
@@ -165,16 +158,16 @@ impl Machine {
     }
 
     /// The space on the frozen images, not yet up.
-    fn copy(&self) -> Space {
+    fn copy(&self) -> Result<Space, String> {
         let mut ground = Ground::new();
         let options = if self.kind == Kind::Xfs { "loop,nouuid" } else { "loop" };
         let mut mounted = Vec::new();
         for (at, disk) in self.disks.iter().enumerate() {
-            mounted.push(ground.mount_image_with(&format!("copy-{at}"), &frozen(&disk.image), options));
+            mounted.push(ground.try_mount(&format!("copy-{at}"), &frozen(&disk.image), options)?);
         }
         let state = mounted[0].join("state");
         let settings = state.join("space.toml");
-        let mut text = fs::read_to_string(&settings).expect("it was there before the load");
+        let mut text = fs::read_to_string(&settings).map_err(|error| error.to_string())?;
         for (disk, copy) in self.disks.iter().zip(&mounted) {
             text = text.replace(&*disk.mounted.to_string_lossy(), &copy.to_string_lossy());
         }
@@ -182,8 +175,28 @@ impl Machine {
         let mut space = Space::on(ground, &mounted[mounted.len() - 1]);
         space.state = state;
         space.flags = self.space.flags.clone();
-        space
+        Ok(space)
     }
+}
+
+/// Brings a copy up and looks for what is wrong with it.
+fn examine(copy: &Space, promises: &BTreeMap<u64, Promise>, lying: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let outcome = copy.try_up();
+    if outcome.code == Some(0) {
+        wrong.extend(verify_cut(&copy.mount, promises));
+        if !lying {
+            wrong.extend(newcomers(copy));
+            copy.compare_du(&copy.mount);
+            copy.down_and_check();
+        }
+    } else {
+        wrong.push(format!("it does not come up by itself: {}", outcome.err));
+    }
+    if !wrong.is_empty() && !lying {
+        wrong.push(format!("the copy's log:\n{}", copy.log()));
+    }
+    wrong
 }
 
 fn frozen(image: &Path) -> PathBuf {

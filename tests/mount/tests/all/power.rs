@@ -30,16 +30,3 @@ fn a_disk_that_calls_durable_what_is_not_is_noticed() {
     assert!(promised > 0);
     assert!(wrong.iter().any(|text| text.contains("was fsynced")), "{wrong:?}");
 }
-
-#[test]
-fn nothing_is_lost_or_mixed_when_any_part_of_what_was_not_flushed_is_lost() {
-    cuts(Machine::new(Kind::Ext4, false, Writes::Cached, &[]), 6000..6004, Duration::ZERO);
-    cuts(Machine::new(Kind::Xfs, true, Writes::Cached, &[]), 6010..6012, Duration::from_millis(20));
-}
-
-#[test]
-fn a_disk_that_ignores_flushes_is_noticed() {
-    let mut machine = Machine::new(Kind::Ext4, false, Writes::Lying, &[]);
-    let (wrong, _) = machine.cut(6100, Duration::ZERO, false);
-    assert!(!wrong.is_empty(), "a space on a disk that never flushed was whole");
-}
