@@ -232,7 +232,8 @@ pub trait Filesystem: Send + Sync + 'static {
         to_name: &[u8],
         flags: u32,
     ) -> Outcome<()>;
-    /// OPEN with the flags of open(2) (`O_TRUNC` included: `FUSE_ATOMIC_O_TRUNC`).
+    /// OPEN with the flags of open(2). `O_TRUNC` comes as a SETATTR afterwards: with `FUSE_ATOMIC_O_TRUNC` the kernel has a running
+    /// program truncated before it refuses the open with ETXTBSY.
     fn open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened>;
     /// CREATE: as MKNOD of a regular file and OPEN in one.
     fn create(

@@ -14,7 +14,6 @@ pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 
 /// Taken whenever offered.
 const WANTED: u64 = ASYNC_READ
-    | ATOMIC_O_TRUNC
     | BIG_WRITES
     | DONT_MASK
     | DO_READDIRPLUS

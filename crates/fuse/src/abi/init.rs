@@ -39,7 +39,6 @@ macro_rules! flags {
 
 flags! {
     ASYNC_READ = 0,
-    ATOMIC_O_TRUNC = 3,
     BIG_WRITES = 5,
     DONT_MASK = 6,
     DO_READDIRPLUS = 13,

@@ -113,7 +113,6 @@ fn xattr(reply: ReplyXattr, outcome: Outcome<Xattr>) {
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO

@@ -19,7 +19,8 @@ fn fill(file: &mut File) {
 #[test]
 fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed() {
     let mut ground = Ground::new();
-    let disk = ground.ext4("disk", 256);
+    // Without the blocks that ext4 reserves for root: other file systems have none.
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop");
     let space = Space::on(ground, &disk);
     space.up();
     for round in 0..3 {
@@ -46,5 +47,27 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
         space.down();
         space.up();
     }
+    space.down_and_check();
+}
+
+/// Writes in passthrough mode were made with root's credentials: any user could fill what ext4 reserves for root, and the
+/// catalog on the same disk had nothing left.
+#[test]
+fn what_is_reserved_for_root_is_left_to_the_catalog() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "10"], "loop");
+    let space = Space::on(ground, &disk);
+    space.up();
+    assert!(space.uses_passthrough());
+    let mut big = File::create(space.path("big")).unwrap();
+    fill(&mut big);
+    let stat = rustix::fs::statvfs(&disk).unwrap();
+    assert!(stat.f_bfree > stat.f_blocks / 12, "{} of {} blocks are left", stat.f_bfree, stat.f_blocks);
+    for n in 0..100 {
+        fs::create_dir(space.path(format!("{n}"))).unwrap();
+        space.sync();
+    }
+    drop(big);
+    fs::remove_file(space.path("big")).unwrap();
     space.down_and_check();
 }

@@ -52,6 +52,25 @@ fn every_pair(space: &Space) {
     }
 }
 
+/// open(2) with O_RDONLY|O_TRUNC of a running program failed with ETXTBSY, but the program was empty by then and crashed.
+#[test]
+fn a_running_program_is_not_truncated() {
+    let space = Space::new();
+    let program = space.path("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let length = fs::metadata(&program).unwrap().len();
+    let mut child = Command::new(&program).arg("20").spawn().unwrap();
+    let refused = fs::OpenOptions::new().read(true).custom_flags(libc::O_TRUNC).open(&program).map(drop);
+    let runs = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ETXTBSY));
+    assert_eq!((fs::metadata(&program).unwrap().len(), runs), (length, true));
+    let emptied = fs::OpenOptions::new().read(true).custom_flags(libc::O_TRUNC).open(&program).unwrap();
+    assert_eq!(emptied.metadata().unwrap().len(), 0);
+    space.down_and_check();
+}
+
 /// `dd oflag=direct` failed at the last piece of a file whose length is no multiple of a block.
 #[test]
 fn direct_writes_may_end_with_an_odd_piece() {
