@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use ullage_bank::client::BankClient;
@@ -115,27 +115,35 @@ pub async fn slow_way(to: String, round_trip: Duration) -> String {
     address
 }
 
+/// Every part leaves `delay` after it came, also while the one before it is still on its way.
 async fn carry(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf, delay: Duration) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count) = from.read(&mut buffer).await {
-        if count == 0 {
-            return;
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let read = async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count) = from.read(&mut buffer).await {
+            if count == 0 || sender.send((Instant::now() + delay, buffer[..count].to_vec())).is_err() {
+                return;
+            }
         }
-        wait(delay).await;
-        if to.write_all(&buffer[..count]).await.is_err() {
-            return;
+    };
+    let write = async move {
+        while let Some((due, bytes)) = receiver.recv().await {
+            wait(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
         }
-    }
+    };
+    tokio::join!(read, write);
 }
 
-/// tokio's timer has 1 ms steps; below that, yielding is exact enough.
-async fn wait(delay: Duration) {
-    if delay >= Duration::from_millis(2) {
-        tokio::time::sleep(delay).await;
-    } else {
-        let until = std::time::Instant::now() + delay;
-        while std::time::Instant::now() < until {
-            tokio::task::yield_now().await;
-        }
+/// tokio's timer has 1 ms steps; the last of them by yielding.
+async fn wait(due: Instant) {
+    let left = due.saturating_duration_since(Instant::now());
+    if let Some(long) = left.checked_sub(Duration::from_millis(2)) {
+        tokio::time::sleep(long).await;
+    }
+    while Instant::now() < due {
+        tokio::task::yield_now().await;
     }
 }
