@@ -68,6 +68,7 @@ fn a_running_program_is_not_truncated() {
     assert_eq!((fs::metadata(&program).unwrap().len(), runs), (length, true));
     let emptied = fs::OpenOptions::new().read(true).custom_flags(libc::O_TRUNC).open(&program).unwrap();
     assert_eq!(emptied.metadata().unwrap().len(), 0);
+    drop(emptied);
     space.down_and_check();
 }
 
