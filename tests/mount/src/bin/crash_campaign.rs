@@ -109,7 +109,9 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
     } else {
         Machine::new(Kind::Ext4, false, writes, flags).cut(seed, Duration::ZERO, true)
     };
-    if !wrong.iter().any(|text| text.contains("was fsynced")) {
+    // What a disk that flushed nothing leaves may be no file system any more.
+    let noticed = |text: &String| arguments.caches || text.contains("was fsynced");
+    if !wrong.iter().any(noticed) {
         println!("a disk that lies was not noticed: this campaign proves nothing");
         return ExitCode::FAILURE;
     }
