@@ -266,7 +266,7 @@ fn load(
 
 /// The first records of a new catalog.
 fn format(kv: &dyn Kv, uid: u32, gid: u32, now: Timestamp) -> Result<()> {
-    let root = Record::directory(ROOT, 0o755, (uid, gid), now);
+    let root = Record::empty(Kind::Directory, ROOT, 0o755, (uid, gid), now);
     let mut actual = ByClass::<Charge>::default();
     actual[Class::Persistent] = Charge::new(DIRECTORY_CHARGE, 1);
     let mut batch = Batch::new();

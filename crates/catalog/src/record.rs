@@ -68,15 +68,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// A directory with nothing in it, which has no name yet.
-    pub(crate) fn directory(parent: FileId, mode: u32, (uid, gid): (u32, u32), now: Timestamp) -> Self {
+    /// A file with nothing in it, which has no name yet; a directory's own two links count.
+    pub(crate) fn empty(kind: Kind, parent: FileId, mode: u32, (uid, gid): (u32, u32), now: Timestamp) -> Self {
         Self {
-            kind: Kind::Directory,
+            kind,
             class: Class::Persistent,
             mode,
             uid,
             gid,
-            nlink: 2,
+            nlink: if kind == Kind::Directory { 2 } else { 1 },
             rdev: 0,
             size: 0,
             blocks: 0,

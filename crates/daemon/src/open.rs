@@ -64,14 +64,18 @@ impl OpenSpace {
         state.store(&settings)?;
         leave_room(&ballast, &mut members)?;
         let size = options.size;
-        let options = SpaceOptions { trees_in_step: take_in_step(state)?, ..options };
+        let options = SpaceOptions {
+            trees_in_step: members.iter().any(|member| member.tree.is_some()) && take_in_step(state)?,
+            ..options
+        };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread)), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
             Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))
         })?;
-        import_pools(&space, &mut settings, progress)?;
-        state.store(&settings)?;
+        if import_pools(&space, &mut settings, progress)? {
+            state.store(&settings)?;
+        }
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
@@ -81,18 +85,20 @@ impl OpenSpace {
     }
 }
 
-/// Takes what lies in the directories of new `mirror` pools into the space, and closes these.
-fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<()> {
+/// Takes what lies in the directories of new `mirror` pools into the space, and closes these. Whether there were any.
+fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<bool> {
+    let mut imported = false;
     for (pool, member) in settings.pools.iter_mut().zip(space.pools().members()) {
         let Some(tree) = &member.tree else { continue };
         if pool.import {
             let files = import(space.catalog(), (member.id, &*member.pool), tree, progress)?;
             tracing::info!(pool = pool.name, files, "imported");
             pool.import = false;
+            imported = true;
         }
         tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
     }
-    Ok(())
+    Ok(imported)
 }
 
 /// On a disk that is nearly full, pools leave to the catalog what it needs.

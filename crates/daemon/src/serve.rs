@@ -34,29 +34,21 @@ pub fn serve(
 ) -> Result<Serving> {
     let point = settings.mountpoint.clone();
     let made = mountpoint::prepare(&point, state)?;
-    serve_at(&point, state, settings, options, how, progress).inspect_err(|_| {
+    allow_many_files();
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
+    let start = || {
+        let open = Arc::new(OpenSpace::open(state, settings, options, progress)?);
+        let mirror = Mirror::start(&open)?;
+        let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
+        let busy = listen(state, &point, &mount, &open)?;
+        Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy })
+    };
+    start().inspect_err(|_| {
         if made {
             let _ = std::fs::remove_dir(&point);
         }
     })
-}
-
-fn serve_at(
-    point: &Path,
-    state: &State,
-    settings: SpaceSettings,
-    options: SpaceOptions,
-    how: ServeOptions,
-    progress: &mut Progress<'_>,
-) -> Result<Serving> {
-    allow_many_files();
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
-    let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
-    let open = Arc::new(OpenSpace::open(state, settings, options, progress)?);
-    let mirror = Mirror::start(&open)?;
-    let mount = Arc::new(Mount::new(open.space.clone(), point, state.dir(), how)?);
-    let busy = listen(state, point, &mount, &open)?;
-    Ok(Serving { state: state.clone(), mountpoint: point.to_owned(), mount, open, mirror, busy })
 }
 
 impl Serving {

@@ -1,6 +1,6 @@
 //! Making a file of any kind.
 
-use crate::directory::{Directory, Dirent, FIRST_COOKIE};
+use crate::directory::{Directory, Dirent};
 use crate::inode::Inode;
 use crate::ledger::Totals;
 use crate::ops::{check_directory, check_name, touch};
@@ -43,28 +43,15 @@ impl New {
             "regular files and only they have a backing file"
         );
         Record {
-            kind: self.kind,
             class: self.class,
-            mode: self.mode & 0o7777,
-            uid: self.uid,
-            gid: self.gid,
-            nlink: if self.kind == Kind::Directory { 2 } else { 1 },
             rdev: self.rdev,
             size: self.target.len() as u64,
-            blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            parent,
             name: name.into(),
             xattrs: self.xattrs.len() as u32,
             xattr_bytes: self.xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u32).sum(),
-            next_cookie: FIRST_COOKIE,
-            entries: 0,
-            times_ahead: false,
             backing: self.backing.clone(),
             target: self.target.clone(),
+            ..Record::empty(self.kind, parent, self.mode & 0o7777, (self.uid, self.gid), now)
         }
     }
 }

@@ -149,7 +149,7 @@ impl Model {
 
     /// A directory of which only the number is known.
     pub(super) fn new_directory(&self, parent: FileId, mode: u32) -> Record {
-        Record::directory(parent, mode, self.owner, self.now)
+        Record::empty(Kind::Directory, parent, mode, self.owner, self.now)
     }
 }
 

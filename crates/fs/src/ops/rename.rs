@@ -33,9 +33,9 @@ impl Space {
             _ => return Err(Errno::EINVAL),
         };
         if let Some(mut held) = held {
-            held.moves(renamed.moved.id, from.id, name);
+            held.moves(&renamed.moved, from.id, name);
             if let Some(exchanged) = &renamed.exchanged {
-                held.moves(exchanged.id, to.id, to_name);
+                held.moves(exchanged, to.id, to_name);
             }
         }
         self.trees.name(from.id, name);

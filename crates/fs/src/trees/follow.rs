@@ -134,10 +134,9 @@ impl Follower {
             Kind::Regular => match &record.backing {
                 Some(backing) if backing.pool == self.trees[at].pool => {
                     let locator = Locator(backing.locator.clone());
-                    gone_is_fine(tree.file(&place, name, &locator).and_then(|()| {
-                        // Its times are the backing file's own.
-                        tree.show_file(&locator, Shown { times: None, ..shown(&record) })
-                    }))
+                    gone_is_fine(
+                        tree.file(&place, name, &locator).and_then(|()| tree.show_file(&locator, shown(&record))),
+                    )
                 }
                 _ => tree.clear(&place, name),
             },
@@ -163,9 +162,7 @@ impl Follower {
                 tree.show_directory(&directory, shown(&record))
             }
             (Kind::Regular, Some(backing)) if backing.pool == self.trees[at].pool => {
-                // Times of data are set by whoever sets them, on the backing file itself.
-                let look = Shown { times: None, ..shown(&record) };
-                gone_is_fine(tree.show_file(&Locator(backing.locator.clone()), look))
+                gone_is_fine(tree.show_file(&Locator(backing.locator.clone()), shown(&record)))
             }
             (Kind::Regular, _) => Ok(()),
             // It shows what it is wherever its first name is made.
@@ -185,14 +182,14 @@ impl Follower {
         let Some(place) = place else { return Ok(()) };
         self.touched.insert(directory);
         let mut there: FxHashSet<Vec<u8>> = self.trees[at].tree.names(&place)?.into_iter().collect();
-        self.each(&inode, &mut |name, _, _| {
+        let mut below = Vec::new();
+        self.each(&inode, &mut |name, file, kind| {
             there.remove(name);
+            below.push((name.to_vec(), file, kind));
         })?;
         for name in there {
             more(Change::Name(directory, name.into()));
         }
-        let mut below = Vec::new();
-        self.each(&inode, &mut |name, file, kind| below.push((name.to_vec(), file, kind)))?;
         for (name, file, kind) in below {
             let outcome = self.name(at, directory, &name, &shared.moving.lock(), more);
             if let Err(error) = outcome {
@@ -330,8 +327,10 @@ impl Follower {
     }
 }
 
+/// Times of data are the backing file's own: whoever sets them sets them there.
 fn shown(record: &Record) -> Shown {
-    Shown { mode: record.mode, uid: record.uid, gid: record.gid, times: Some((record.atime, record.mtime)) }
+    let times = (record.kind != Kind::Regular).then_some((record.atime, record.mtime));
+    Shown { mode: record.mode, uid: record.uid, gid: record.gid, times }
 }
 
 /// A file that has gone meanwhile is a change of its own, to come.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use ullage_catalog::Catalog;
+use ullage_catalog::{Catalog, Inode};
 use ullage_pool::Tree;
 use ullage_types::{FileId, PoolId, ROOT};
 
@@ -82,10 +82,12 @@ struct Shared {
 pub(crate) struct Held<'a>(MutexGuard<'a, Moving>);
 
 impl Held<'_> {
-    /// A directory is about to move from here.
-    pub(crate) fn moves(&mut self, directory: FileId, from: FileId, name: &[u8]) {
-        // Where it stands in the tree is where it was when it moved first.
-        self.0.entry(directory).or_insert_with(|| (from, name.into()));
+    /// A file has moved from here. Only directories are remembered: of other files any name is as good as another.
+    pub(crate) fn moves(&mut self, file: &Inode, from: FileId, name: &[u8]) {
+        if file.is_directory() {
+            // Where it stands in the tree is where it was when it moved first.
+            self.0.entry(file.id).or_insert_with(|| (from, name.into()));
+        }
     }
 }
 
@@ -162,9 +164,9 @@ impl Trees {
         queue.waiting.len() + usize::from(queue.busy)
     }
 
-    /// Ends the thread when it has done what waits. Whether the trees are in step then.
+    /// Ends the thread when it has done what waits. Whether there are trees, and in step then.
     pub(crate) fn stop(&self) -> bool {
-        let Some(shared) = &self.shared else { return true };
+        let Some(shared) = &self.shared else { return false };
         shared.queue.lock().stop = true;
         shared.bell.notify_all();
         match self.thread.lock().take().map(JoinHandle::join) {
