@@ -40,15 +40,15 @@ impl Sandbox {
             eprintln!("skipped: needs root and a cgroup v1 memory hierarchy at {MEMORY_ROOT}");
             return None;
         }
-        fs::write(path.join("memory.limit_in_bytes"), (64u64 << 20).to_string()).unwrap();
+        fs::write(path.join("memory.limit_in_bytes"), (64u64 << 20).to_string()).expect("a box has a limit");
         Some(Self(path))
     }
 
     fn start(&self, runtime: &Path) -> Child {
         let mut command = ullage(runtime);
         command.args(["daemon", "--speed-up", "20", "--box"]).arg(&self.0).stderr(Stdio::null());
-        let child = command.spawn().unwrap();
-        wait("the daemon", || ullage(runtime).arg("status").output().unwrap().status.success());
+        let child = command.spawn().expect("ullage is there");
+        wait("the daemon", || ullage(runtime).arg("status").output().expect("ullage is there").status.success());
         child
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod error;
 mod facts;
+mod fuzz;
 mod import;
 mod limit;
 mod messages;
@@ -28,6 +29,7 @@ pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;
+pub use fuzz::fuzz_decode;
 pub use messages::{
     Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
     StatReport, StatusReport,

@@ -371,19 +371,19 @@ mod tests {
 
     const PLAIN: Counting = Counting { block: 4096, map: false };
 
-    fn holes(holes: &[std::ops::Range<u64>]) -> Holes {
-        Holes { ranges: holes.to_vec(), extents: 0, guessed: false }
+    fn holes(ranges: &[(u64, u64)]) -> Holes {
+        Holes { ranges: ranges.iter().map(|(start, end)| *start..*end).collect(), extents: 0, guessed: false }
     }
 
     #[test]
     fn a_write_goes_as_far_as_there_is_room() {
-        let two = holes(&[4096..8192, 12288..20480]);
+        let two = holes(&[(4096, 8192), (12288, 20480)]);
         assert_eq!(piece(&two, 0..20480, PLAIN, None, false), (20480, 12288));
         assert_eq!(piece(&two, 0..20480, PLAIN, Some(12288), false), (20480, 12288));
         // First what needs nothing, then what fits.
         assert_eq!(piece(&two, 0..20480, PLAIN, Some(4096), false), (4096, 0));
         assert_eq!(piece(&two, 4096..20480, PLAIN, Some(4096), false), (8192, 4096));
-        let last = holes(&[12288..20480]);
+        let last = holes(&[(12288, 20480)]);
         assert_eq!(piece(&last, 12288..20480, PLAIN, Some(4096), false), (16384, 4096));
         assert_eq!(piece(&last, 12288..20480, PLAIN, Some(0), false), (16384, 4096));
         assert_eq!(piece(&last, 12288..20480, PLAIN, Some(4096), true), (20480, 8192));
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_piece_inside_a_block_goes_on() {
-        let one = holes(&[0..4096]);
+        let one = holes(&[(0, 4096)]);
         assert_eq!(piece(&one, 100..200, PLAIN, Some(4096), false), (200, 4096));
     }
 }

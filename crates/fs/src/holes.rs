@@ -100,7 +100,7 @@ mod tests {
         let holes = Holes::of(&file, 1..40000, 4096).unwrap();
         assert_eq!(holes.ranges, [0..8192, 12288..40960]);
         assert_eq!(holes.bytes(), 8192 + 28672);
-        file.write_all_at(&[1; 40960], 0).unwrap();
+        file.write_all_at(&vec![1; 40960], 0).unwrap();
         assert_eq!(Holes::of(&file, 0..40960, 4096).unwrap().bytes(), 0);
     }
 }

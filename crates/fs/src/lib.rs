@@ -8,6 +8,7 @@ mod attributes;
 mod clock;
 mod errno;
 mod filesystem;
+mod fuzz;
 mod headroom;
 mod holes;
 mod node;
@@ -24,6 +25,7 @@ mod trees;
 
 pub use api::*;
 pub use clock::now;
+pub use fuzz::fuzz_decode;
 pub use pools::{PoolMember, Pools};
 pub use recover::Recovered;
 pub use space::{Space, SpaceOptions};

@@ -6,6 +6,7 @@
 mod batch;
 mod engine;
 mod error;
+mod fuzz;
 mod key_range;
 mod kv;
 mod layer;
@@ -16,6 +17,7 @@ mod store;
 pub use batch::{Batch, Change};
 pub use engine::{FjallEngine, FjallOptions, MemoryEngine};
 pub use error::Error;
+pub use fuzz::fuzz_decode;
 pub use kv::{Cut, Engine, Kv, Seq, Visit};
 pub use log::{BLOCK, FileMedium, Medium};
 pub use store::{Canary, Durable, EngineKind, Follow, Options, Stats, Store, Tail};

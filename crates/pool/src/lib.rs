@@ -5,6 +5,7 @@
 mod descriptors;
 mod dir;
 mod error;
+mod fuzz;
 mod null;
 mod pool;
 mod sys;
@@ -12,6 +13,7 @@ mod tree;
 
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;
+pub use fuzz::fuzz_decode;
 pub use null::NullPool;
 pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
 pub use sys::{Lease, probe_lease};

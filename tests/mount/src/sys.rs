@@ -26,6 +26,7 @@ pub fn unmap(at: *mut u8, length: usize) {
 }
 
 /// Stores a word; the caller has checked that it lies in the mapping and is aligned.
+#[expect(clippy::cast_ptr_alignment, reason = "the caller checked it")]
 pub fn store(at: *mut u8, offset: usize, value: u64) {
     // SAFETY: inside the mapping and aligned; volatile, since other programs look at it.
     unsafe { at.add(offset).cast::<u64>().write_volatile(value) };

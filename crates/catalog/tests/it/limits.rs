@@ -198,7 +198,9 @@ fn sixteen_threads_pass_no_limit() {
                 std::thread::yield_now();
             }
         });
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        for worker in workers {
+            worker.join().unwrap();
+        }
         stop.store(true, Relaxed);
     });
     assert!(refused.load(Relaxed) > 0, "the limits were met");

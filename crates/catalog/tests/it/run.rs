@@ -421,7 +421,7 @@ impl Run {
     fn fresh(&mut self, catalog: &Catalog, file: &File) -> Result<New, Lost> {
         let (id, generation) = catalog.numbers().pair();
         // When the power goes meanwhile the number is given all the same, and nothing can be recorded under it.
-        if self.bed.world().is_some_and(|world| world.is_off()) {
+        if self.bed.world().is_some_and(super::world::World::is_off) {
             return Err(Lost);
         }
         assert!(self.ever.insert(id.0), "file id {id} was used before");
@@ -581,7 +581,7 @@ impl Run {
             self.list_on(2);
         }
         self.compare();
-        if self.bed.world().is_some_and(|world| world.is_off()) || self.bed.catalog().sync().is_err() {
+        if self.bed.world().is_some_and(super::world::World::is_off) || self.bed.catalog().sync().is_err() {
             self.cut(1);
             self.compare();
             self.bed.catalog().sync().unwrap();

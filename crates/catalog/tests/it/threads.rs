@@ -155,7 +155,7 @@ fn churn(mut bed: Bed, seed: u64, length: Duration, power_goes: bool) {
 
 #[test]
 fn threads_in_the_same_directories_leave_them_whole() {
-    in_time(|| churn(Bed::memory(), 1, Duration::from_millis(1000), false));
+    in_time(|| churn(Bed::memory(), 1, Duration::from_secs(1), false));
 }
 
 #[test]

@@ -267,9 +267,9 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             };
             let points = timeline::read(&path)?;
             if json {
-                say!("{}", serde_json::to_string(&points)?)
+                say!("{}", serde_json::to_string(&points)?);
             } else {
-                crate::output::text(&timeline::svg(&points)?)
+                crate::output::text(&timeline::svg(&points)?);
             }
         }
         What::Simulate(options) => show_simulation(&options, json)?,

@@ -165,7 +165,9 @@ impl Up {
                 if self.import && !pools.iter().any(|pool| pool.layout == Layout::Mirror) {
                     bail!("--import is for pools with layout=mirror, and there is none");
                 }
-                pools.iter_mut().for_each(|pool| pool.import = self.import && pool.layout == Layout::Mirror);
+                for pool in &mut pools {
+                    pool.import = self.import && pool.layout == Layout::Mirror;
+                }
                 if let Some(reserve) = self.reserve {
                     pools
                         .iter_mut()

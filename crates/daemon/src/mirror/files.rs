@@ -50,7 +50,7 @@ impl Generation {
         self.nanoseconds / 1_000_000_000
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let stem = name.split('.').next()?;
         let (nanoseconds, nonce) = stem.split_once('-')?;
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();

@@ -1,7 +1,8 @@
 //! Generated operations on a space and on maps of names and bytes.
 
 use crate::bed::{Bed, CALLER, ROOT};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use ullage_fs::{Errno, Filesystem, SetAttributes, Xattr};
 use ullage_types::NodeId;
 
@@ -129,11 +130,12 @@ impl Run {
                 self.files.insert(file, File { mode: 0o600, ..File::default() });
                 self.handles.push(Handle { node: entry.node, number: opened.handle, file, writes: true });
                 let linked = space.link(entry.node, parent, &name);
-                if self.names.contains_key(&at) {
-                    assert_eq!(linked.err(), Some(Errno::EEXIST));
-                } else {
-                    space.forget(linked.unwrap().node, 1);
-                    self.names.insert(at, file);
+                match self.names.entry(at) {
+                    Entry::Occupied(_) => assert_eq!(linked.err(), Some(Errno::EEXIST)),
+                    Entry::Vacant(name) => {
+                        space.forget(linked.unwrap().node, 1);
+                        name.insert(file);
+                    }
                 }
             }
             Op::Open { at, write, truncate } => {
@@ -272,9 +274,8 @@ impl Run {
         let renamed = self.bed.space().rename(CALLER, parent, &name, to_parent, &to_name, flags);
         let (file, other) = (self.names.get(&here).copied(), self.names.get(&there).copied());
         let expected = match (file, other, flags) {
-            (None, ..) => Err(Errno::ENOENT),
+            (None, ..) | (_, None, libc::RENAME_EXCHANGE) => Err(Errno::ENOENT),
             (_, Some(_), libc::RENAME_NOREPLACE) => Err(Errno::EEXIST),
-            (_, None, libc::RENAME_EXCHANGE) => Err(Errno::ENOENT),
             (Some(file), _, _) => Ok(file),
         };
         assert_eq!(renamed.err(), expected.err());
@@ -329,7 +330,9 @@ impl Run {
                     true
                 })
                 .unwrap();
-            known.into_iter().for_each(|node| space.forget(node, 1));
+            for node in known {
+                space.forget(node, 1);
+            }
             if after == before {
                 break;
             }
@@ -374,7 +377,9 @@ impl Run {
     }
 
     pub fn all(&mut self, ops: &[Op]) {
-        ops.iter().for_each(|op| self.step(op));
+        for op in ops {
+            self.step(op);
+        }
         self.compare();
         self.reopen();
     }

@@ -158,7 +158,7 @@ impl MemoryFs {
         })
     }
 
-    fn regular(&self) -> Content {
+    fn regular() -> Content {
         Content::Regular { data: tempfile::tempfile().unwrap(), backing: None }
     }
 }
@@ -207,7 +207,7 @@ impl Filesystem for MemoryFs {
     }
     fn mknod(&self, caller: Caller, parent: NodeId, name: &[u8], mode: u32, umask: u32, rdev: u32) -> Outcome<Entry> {
         let regular = mode & 0o170_000 == 0o100_000;
-        let content = if regular { self.regular() } else { Content::Special };
+        let content = if regular { Self::regular() } else { Content::Special };
         let mut state = self.state.lock();
         let entry = state.add(caller, parent, name, mode & !umask, content)?;
         state.inode(entry.node)?.attributes.rdev = rdev;
@@ -255,7 +255,7 @@ impl Filesystem for MemoryFs {
         _: u32,
     ) -> Outcome<(Entry, Opened)> {
         let mut state = self.state.lock();
-        let entry = state.add(caller, parent, name, 0o100_000 | mode & !umask, self.regular())?;
+        let entry = state.add(caller, parent, name, 0o100_000 | mode & !umask, Self::regular())?;
         let opened = state.open(entry.node, false)?;
         Ok((entry, opened))
     }

@@ -10,6 +10,7 @@ mod record;
 mod recover;
 
 pub(crate) use self::file::sync_dir_of;
+pub(crate) use self::record::{fuzz_changes, put_header_right};
 pub(crate) use self::recover::{Recovered, recover};
 
 pub use self::file::FileMedium;

@@ -132,6 +132,22 @@ pub(crate) fn decode_changes(mut payload: &[u8], count: u32) -> Result<Vec<Chang
     if payload.is_empty() { Ok(changes) } else { Err(malformed()) }
 }
 
+/// Makes the first bytes of a block a header that is taken for a whole one, whatever its numbers are: for fuzzing.
+pub(crate) fn put_header_right(block: &mut [u8]) {
+    block[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    block[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    let sum = crc32fast::hash(&block[..HEADER_BYTES - 4]);
+    block[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Reads invented bytes as changes, of as many as their first bytes say: for fuzzing.
+pub(crate) fn fuzz_changes(bytes: &[u8]) {
+    let mut payload = bytes;
+    if let Some(count) = take_u32(&mut payload) {
+        let _ = decode_changes(payload, count);
+    }
+}
+
 fn malformed() -> Error {
     Error::Corrupt("a log record with a right checksum has malformed changes".to_owned())
 }

@@ -61,7 +61,7 @@ pub(crate) fn recover(
             }
             let Some(payload) = read_payload(media[file], offset, &header, checked).map_err(failed)? else { break };
             if header.last > recovered.newest {
-                if header.first.0 > recovered.newest.0 + 1 {
+                if header.first.0 > recovered.newest.0.saturating_add(1) {
                     return Err(Error::Corrupt(format!(
                         "the log lacks the commits between {} and {}",
                         recovered.newest.0, header.first.0
@@ -118,8 +118,8 @@ fn follows(before: Option<&Header>, next: &Header) -> bool {
         Some(before) => {
             next.epoch == before.epoch
                 && next.salt == before.salt
-                && next.index == before.index + 1
-                && next.first.0 == before.last.0 + 1
+                && Some(next.index) == before.index.checked_add(1)
+                && Some(next.first.0) == before.last.0.checked_add(1)
         }
     }
 }

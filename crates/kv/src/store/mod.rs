@@ -13,6 +13,8 @@ mod snapshot;
 mod state;
 mod stats;
 
+pub(crate) use self::snapshot::read_entries;
+
 pub use self::follow::{Durable, Follow, Tail};
 pub use self::options::{Canary, EngineKind, Options};
 pub use self::stats::Stats;

@@ -158,36 +158,17 @@ impl Store {
         if occupied {
             return Err(Error::Engine("a snapshot can only be restored into an empty catalog".to_owned()));
         }
-        let mut magic = [0; MAGIC.len()];
-        from.read_exact(&mut magic).map_err(read_failed)?;
-        let (title, version) = magic.split_at(MAGIC.len() - 1);
-        if title != &MAGIC[..MAGIC.len() - 1] {
-            return Err(Error::Corrupt("this is no snapshot of a catalog".to_owned()));
-        }
-        if version[0] > MAGIC[MAGIC.len() - 1] {
-            return Err(Error::Newer { found: u32::from(version[0]), known: u32::from(MAGIC[MAGIC.len() - 1]) });
-        }
-        let decoder = zstd::stream::read::Decoder::new(from).map_err(read_failed)?;
-        let mut from = Summed::new(decoder);
-        let mut count = 0u64;
         let mut batch = Batch::new();
-        while from.take::<1>().map_err(read_failed)? == [1] {
-            let key_len = u32::from_le_bytes(from.take().map_err(read_failed)?);
-            let value_len = u32::from_le_bytes(from.take().map_err(read_failed)?);
-            let key = from.take_vec(key_len).map_err(read_failed)?;
-            let value = from.take_vec(value_len).map_err(read_failed)?;
+        let mut waiting = 0;
+        let cut = read_entries(from, &mut |key, value| {
             batch.put(key, value);
-            count += 1;
-            if count.is_multiple_of(BATCH_ENTRIES as u64) {
-                self.commit(std::mem::take(&mut batch))?;
+            waiting += 1;
+            if waiting < BATCH_ENTRIES {
+                return Ok(());
             }
-        }
-        let stated = u64::from_le_bytes(from.take().map_err(read_failed)?);
-        let cut = Seq(u64::from_le_bytes(from.take().map_err(read_failed)?));
-        let sum = from.sum.clone().finalize().to_le_bytes();
-        if from.take::<4>().map_err(read_failed)? != sum || stated != count {
-            return Err(Error::Corrupt("the snapshot fails its checksum".to_owned()));
-        }
+            waiting = 0;
+            self.commit(std::mem::take(&mut batch)).map(drop)
+        })?;
         {
             // The snapshot's numbers are taken; the next record covers all from the last durable one on.
             let mut state = self.core.state.lock();
@@ -197,4 +178,38 @@ impl Store {
         self.checkpoint()?;
         Ok(cut)
     }
+}
+
+/// Takes a key and its value as they are read.
+type Take<'a> = dyn FnMut(Vec<u8>, Vec<u8>) -> Result<(), Error> + 'a;
+
+/// Reads a snapshot to its end, and gives back the commit it was taken at. Only then is it known to be whole.
+pub(crate) fn read_entries(from: &mut dyn Read, take: &mut Take<'_>) -> Result<Seq, Error> {
+    let mut magic = [0; MAGIC.len()];
+    from.read_exact(&mut magic).map_err(read_failed)?;
+    let (title, version) = magic.split_at(MAGIC.len() - 1);
+    if title != &MAGIC[..MAGIC.len() - 1] {
+        return Err(Error::Corrupt("this is no snapshot of a catalog".to_owned()));
+    }
+    if version[0] > MAGIC[MAGIC.len() - 1] {
+        return Err(Error::Newer { found: u32::from(version[0]), known: u32::from(MAGIC[MAGIC.len() - 1]) });
+    }
+    let decoder = zstd::stream::read::Decoder::new(from).map_err(read_failed)?;
+    let mut from = Summed::new(decoder);
+    let mut count = 0u64;
+    while from.take::<1>().map_err(read_failed)? == [1] {
+        let key_len = u32::from_le_bytes(from.take().map_err(read_failed)?);
+        let value_len = u32::from_le_bytes(from.take().map_err(read_failed)?);
+        let key = from.take_vec(key_len).map_err(read_failed)?;
+        let value = from.take_vec(value_len).map_err(read_failed)?;
+        take(key, value)?;
+        count += 1;
+    }
+    let stated = u64::from_le_bytes(from.take().map_err(read_failed)?);
+    let cut = Seq(u64::from_le_bytes(from.take().map_err(read_failed)?));
+    let sum = from.sum.clone().finalize().to_le_bytes();
+    if from.take::<4>().map_err(read_failed)? != sum || stated != count {
+        return Err(Error::Corrupt("the snapshot fails its checksum".to_owned()));
+    }
+    Ok(cut)
 }

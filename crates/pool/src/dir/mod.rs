@@ -11,7 +11,7 @@ mod core;
 mod inbox;
 mod leaf;
 mod marker;
-mod name;
+pub(crate) mod name;
 mod probe;
 mod quarantine;
 pub(crate) mod record;
@@ -23,6 +23,7 @@ mod suspects;
 mod worker;
 
 pub use config::{PoolConfig, Uuid};
+pub(crate) use marker::fuzz as fuzz_marker;
 pub use probe::Abilities;
 pub use record::Annotation;
 pub use stats::Stats;

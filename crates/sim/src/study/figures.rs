@@ -100,8 +100,8 @@ fn saturation(line: &Line) -> f64 {
 
 /// Runs every figure; `each` gets them as they are done.
 pub fn study(scale: Scale, only: Option<&str>, each: &mut dyn FnMut(Figure)) {
-    let study = Study { scale };
     type Maker = fn(&Study) -> Figure;
+    let study = Study { scale };
     let all: [(&str, Maker); 14] = [
         ("figure-05", Study::figure_5),
         ("figure-06", Study::figure_6),

@@ -32,7 +32,9 @@ fn by_hand(c: &mut Cluster, event: StoreEvent) -> Vec<StoreToBank> {
 /// The bank's answers to messages carried by hand.
 fn answers(c: &mut Cluster, messages: Vec<StoreToBank>) -> Vec<BankToStore> {
     c.actions.clear();
-    messages.into_iter().for_each(|message| c.to_bank(message));
+    for message in messages {
+        c.to_bank(message);
+    }
     let answers = c.actions.iter().filter_map(|action| match action {
         BankAction::ToStore(_, answer) => Some(answer.clone()),
         _ => None,

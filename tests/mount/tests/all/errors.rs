@@ -28,14 +28,14 @@ impl Disk {
     fn fail(&self) {
         File::options().write(true).open(self.below.join("image")).and_then(|image| image.set_len(0)).unwrap();
         let mut rest = File::create(self.below.join("rest")).unwrap();
-        while rest.write_all(&[1; 1 << 20]).is_ok() {}
+        while rest.write_all(&vec![1; 1 << 20]).is_ok() {}
         while rest.write_all(&[1; 4096]).is_ok() {}
     }
 }
 
 fn durable(path: &Path) -> std::io::Result<()> {
     let mut file = File::create(path)?;
-    file.write_all(&[7; 100_000])?;
+    file.write_all(&vec![7; 100_000])?;
     file.sync_all()
 }
 
@@ -56,7 +56,7 @@ fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
     let errno = |outcome: std::io::Result<()>| outcome.unwrap_err().raw_os_error();
     assert_eq!(errno(fs::rename(space.path("kept"), space.path("moved"))), Some(libc::EROFS));
     assert_eq!(errno(fs::remove_file(space.path("kept"))), Some(libc::EROFS));
-    assert_eq!(fs::read(space.path("kept")).unwrap(), [7; 100_000]);
+    assert_eq!(fs::read(space.path("kept")).unwrap(), vec![7; 100_000]);
     // It still says how it is.
     let status = ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
     assert!(status["used"]["inodes"].is_u64(), "{status}");

@@ -33,7 +33,11 @@ fn new_files_stay_pure(space: &Space, mut old: impl FnMut()) {
     for entry in fs::read_dir(&space.mount).unwrap() {
         let entry = entry.unwrap();
         if entry.file_name().to_string_lossy().starts_with("new-") {
-            assert!(fs::read(entry.path()).unwrap() == NEW, "{:?} holds bytes of another file", entry.file_name());
+            assert!(
+                fs::read(entry.path()).unwrap() == NEW,
+                "{} holds bytes of another file",
+                entry.file_name().display()
+            );
             seen += 1;
         }
     }

@@ -64,7 +64,9 @@ fn a_backing_file_is_not_used_again_while_it_is_mapped() {
         for n in 0..40 {
             fs::write(space.path(format!("new-{round}-{n}")), [7; 8192]).unwrap();
         }
-        maps.iter_mut().for_each(|map| map.write(4000, &[0xEE; 200]));
+        for map in &mut maps {
+            map.write(4000, &[0xEE; 200]);
+        }
         space.sync();
         std::thread::sleep(Duration::from_millis(600));
     }

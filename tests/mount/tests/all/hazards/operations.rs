@@ -31,7 +31,7 @@ fn truncation_of_a_passthrough_file_is_exact() {
 fn allocation_and_holes_in_a_passthrough_file_are_exact() {
     let space = Space::new();
     let file = file(&space, "file");
-    file.write_all_at(&[1; 65536], 0).unwrap();
+    file.write_all_at(&vec![1; 65536], 0).unwrap();
     fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 8192).unwrap();
     let mut back = vec![9; 65536];
     file.read_exact_at(&mut back, 0).unwrap();

@@ -39,7 +39,7 @@ fn a_limit_below_use_stops_growth_only() {
     fs::write(dir.join("file"), vec![1; 1 << 20]).unwrap();
     limit(&["100K"], &dir);
     let file = OpenOptions::new().write(true).open(dir.join("file")).unwrap();
-    file.write_all_at(&[2; 65536], 0).unwrap();
+    file.write_all_at(&vec![2; 65536], 0).unwrap();
     assert!(is_full(&file.write_all_at(&[2; 4096], 2 << 20)));
     assert!(is_full(&fs::create_dir(dir.join("dir"))));
     fs::write(dir.join("empty"), "").unwrap();
@@ -48,7 +48,7 @@ fn a_limit_below_use_stops_growth_only() {
     until_full(|n| file.write_all_at(&[3; 4096], 65536 + n * 4096));
     assert_filled(&dir, 96 << 10, 0, "below use");
     limit(&["none"], &dir);
-    file.write_all_at(&[4; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![4; 1 << 20], 0).unwrap();
     drop(file);
     space.compare_du(&space.mount);
     space.down_and_check();
@@ -79,7 +79,7 @@ fn files_open_before_a_limit_are_told_and_may_not_move_under_it() {
     assert_filled(&dir, 60 << 10, Below::Ext4.slack() + 4096, "beside an old handle");
     drop((before, beside, outside));
     let again = open(&inside);
-    assert!(is_full(&again.write_all_at(&[3; 65536], 1 << 20)));
+    assert!(is_full(&again.write_all_at(&vec![3; 65536], 1 << 20)));
     drop(again);
     space.compare_du(&space.mount);
     space.down_and_check();
@@ -120,10 +120,10 @@ fn an_unnamed_file_from_outside_gets_no_name_inside_while_it_is_written() {
         rustix::fs::linkat(rustix::fs::CWD, from, rustix::fs::CWD, path, follow)
     };
     let outside = unnamed(&space.mount);
-    outside.write_all_at(&[1; 2 << 20], 0).unwrap();
+    outside.write_all_at(&vec![1; 2 << 20], 0).unwrap();
     assert_eq!(name(&outside, &dir.join("file")).unwrap_err(), rustix::io::Errno::XDEV);
     let inside = unnamed(&dir);
-    until_full(|n| inside.write_all_at(&[1; 65536], n * 65536));
+    until_full(|n| inside.write_all_at(&vec![1; 65536], n * 65536));
     name(&inside, &dir.join("file")).unwrap();
     drop((inside, outside));
     assert_filled(&dir, ROOM, Below::Ext4.slack() + 4096, "unnamed");
