@@ -13,6 +13,6 @@ pub mod recount;
 pub mod run;
 pub mod space;
 mod sys;
-
-pub use sys::ring_write;
 pub mod watchdog;
+
+pub use sys::{has_extent_map, has_handle, ring_write};

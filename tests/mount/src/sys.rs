@@ -1,4 +1,4 @@
-//! The system calls around mappings.
+//! The system calls that no library has: around mappings, handles, extents.
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::File;
@@ -54,4 +54,37 @@ pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usiz
 pub fn sync(at: *mut u8, length: usize) -> std::io::Result<()> {
     // SAFETY: `map` gave the address with this length.
     unsafe { rustix::mm::msync(at.cast(), length, MsyncFlags::SYNC) }.map_err(Into::into)
+}
+
+/// Whether name_to_handle_at(2) gives a handle for a file, as servers of NFS ask for one.
+pub fn has_handle(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // A `file_handle` with room for the longest there is: length, type, bytes.
+    let mut handle = [0u32; 2 + 128 / 4];
+    handle[0] = 128;
+    let mut mount = 0;
+    // SAFETY: the path ends with a zero, and the handle has the room that its first word says.
+    let outcome = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            handle.as_mut_ptr(),
+            &raw mut mount,
+            0,
+        )
+    };
+    outcome == 0
+}
+
+/// Whether FIEMAP tells where a file lies.
+pub fn has_extent_map(file: &File) -> bool {
+    use std::os::fd::AsRawFd;
+    const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+    // A `fiemap` of the whole file that asks for the number of its extents only.
+    let mut map = [0u64; 4];
+    map[1] = u64::MAX;
+    // SAFETY: the structure has its whole length, and room for extents is not promised.
+    unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, map.as_mut_ptr()) == 0 }
 }

@@ -17,5 +17,6 @@ mod pools;
 mod power;
 mod rebuild;
 mod repair;
+mod semantics;
 mod supervised;
 mod terminal;

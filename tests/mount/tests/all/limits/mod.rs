@@ -1,6 +1,6 @@
 //! Limits: no way in which files grow passes them, and nothing is refused while there is room.
 
-mod bed;
+pub mod bed;
 mod commands;
 mod growth;
 mod lasting;

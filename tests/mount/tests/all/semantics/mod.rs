@@ -1,0 +1,7 @@
+//! `docs/SEMANTICS.md`, executed: every statement there names the tests that do so, and those that no other test needs are
+//! here.
+
+mod charges;
+mod listed;
+mod users;
+mod values;

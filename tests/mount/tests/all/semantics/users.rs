@@ -1,0 +1,58 @@
+//! What an ordinary user's own mount is.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{Outcome, eventually, run};
+use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
+
+const NOBODY: u32 = 65534;
+
+fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
+    let mut command = Command::new("setpriv");
+    run(command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words))
+}
+
+#[test]
+fn an_ordinary_users_mount_is_theirs_alone() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let disk = ground.directory("disk");
+    let space = Space::on(ground, &disk);
+    fs::create_dir(&space.mount).unwrap();
+    for path in [disk.as_path(), &space.pool(), &space.mount] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let binary = ullage_mount_tests::binary::path();
+    let ullage = |words: &[&str]| {
+        let mut all = vec![binary.as_os_str(), words[0].as_ref(), space.mount.as_os_str()];
+        all.extend(words[1..].iter().map(AsRef::<std::ffi::OsStr>::as_ref));
+        nobody(&all)
+    };
+    let state = space.state.display().to_string();
+    ullage(&["up", "--state", &state, "--pool", &space.pools[0]]).ok();
+    let script = "cd \"$1\" && mkdir d && echo content > d/file && ln d/file d/name && cat d/name";
+    let shell = |script: &str| {
+        let words = ["sh", "-c", script, "sh"];
+        let mut all: Vec<&std::ffi::OsStr> = words.iter().map(AsRef::as_ref).collect();
+        all.push(space.mount.as_os_str());
+        nobody(&all)
+    };
+    assert_eq!(shell(script).ok(), "content\n");
+    // Not even root's.
+    let refused = fs::metadata(space.path("d/file")).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
+    let backing = fs::read_dir(space.pool()).unwrap().flatten().next().unwrap();
+    assert_eq!(backing.metadata().unwrap().uid(), NOBODY);
+    assert_eq!(shell("stat -c %W \"$1/d/file\"").ok().trim().trim_start_matches('-'), "0", "no birth time");
+    let status = ullage(&["status", "--json"]).json();
+    assert_eq!(status["passthrough"], false, "{status}");
+    ullage(&["down"]).ok();
+    eventually("the mount is gone", Duration::from_secs(5), || !is_mounted(&space.mount));
+    let check =
+        [binary.as_os_str(), "check".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    nobody(&check).ok();
+}

@@ -1,0 +1,135 @@
+//! What numbers and names may be, and what is not there at all.
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::eventually;
+use ullage_mount_tests::space::Space;
+
+fn set(path: &Path, name: &str, bytes: usize) -> rustix::io::Result<()> {
+    rustix::fs::setxattr(path, name, &vec![b'x'; bytes], XattrFlags::empty())
+}
+
+#[test]
+fn atime_follows_the_file_system_below() {
+    for (options, moves) in [("loop,strictatime", true), ("loop,noatime", false)] {
+        let mut ground = Ground::new();
+        let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F"], options);
+        let space = Space::on(ground, &disk);
+        space.up();
+        let path = space.path("file");
+        fs::write(&path, "content").unwrap();
+        let long_ago = Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+        let times = Timestamps { last_access: long_ago, last_modification: long_ago };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        let atime = || fs::metadata(&path).unwrap().atime();
+        if moves {
+            eventually("a read moves atime", Duration::from_secs(5), || atime() > 1_000_000_000);
+        } else {
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(atime(), 1_000_000_000, "{options}");
+        }
+        space.down_and_check();
+    }
+}
+
+#[test]
+fn a_directory_is_4096_bytes_long_and_blocks_are_the_charge() {
+    let space = Space::plain();
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..200 {
+        fs::write(dir.join(format!("{n:0>200}")), "").unwrap();
+    }
+    assert_eq!(dir.metadata().unwrap().len(), 4096);
+    let file = dir.join("file");
+    fs::write(&file, vec![1; 10_000]).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    for path in [&dir, &file] {
+        assert_eq!(path.metadata().unwrap().blocks() * 512, space.stat(path)["charge"], "{}", path.display());
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn a_file_has_at_most_65000_names() {
+    let space = Space::plain();
+    let first = space.path("first");
+    fs::write(&first, "").unwrap();
+    for directory in 0..65 {
+        let dir = space.path(format!("{directory}"));
+        fs::create_dir(&dir).unwrap();
+        for n in 0..1000 - usize::from(directory == 0) {
+            fs::hard_link(&first, dir.join(format!("{n}"))).unwrap();
+        }
+    }
+    assert_eq!(first.metadata().unwrap().nlink(), 65_000);
+    assert_eq!(fs::hard_link(&first, space.path("more")).unwrap_err().raw_os_error(), Some(libc::EMLINK));
+    fs::remove_file(space.path("7/7")).unwrap();
+    fs::hard_link(&first, space.path("more")).unwrap();
+    space.down_and_check();
+}
+
+#[test]
+fn extended_attributes_are_bounded_and_some_answer_questions() {
+    let space = Space::plain();
+    let file = space.path("file");
+    fs::write(&file, vec![1; 5000]).unwrap();
+    assert_eq!(set(&file, "user.big", 65_537), Err(Errno::TOOBIG));
+    for n in 0..3 {
+        set(&file, &format!("user.{n}"), 65_536).unwrap();
+    }
+    // The names count too.
+    assert_eq!(set(&file, "user.3", 65_536), Err(Errno::NOSPC));
+    set(&file, "user.3", 65_536 - 4 * 6).unwrap();
+    assert_eq!(set(&file, "user.4", 1), Err(Errno::NOSPC));
+    let get = |path: &Path, name: &str| {
+        let mut value = vec![0; 64];
+        let length = rustix::fs::getxattr(path, name, &mut value)?;
+        value.truncate(length);
+        Ok::<_, Errno>(String::from_utf8(value).unwrap())
+    };
+    assert_eq!(get(&file, "user.ullage.class").unwrap(), "persistent");
+    assert_eq!(get(&file, "user.ullage.pool").unwrap(), "main");
+    assert_eq!(get(&file, "user.ullage.charge").unwrap(), space.stat(&file)["charge"].to_string());
+    assert!(get(&space.mount, "user.ullage.used").is_ok());
+    assert_eq!(get(&file, "user.ullage.used"), Err(Errno::NODATA));
+    assert_eq!(set(&file, "user.ullage.class", 3), Err(Errno::PERM));
+    let mut names = vec![0; 1000];
+    let length = rustix::fs::listxattr(&file, &mut names).unwrap();
+    assert!(!String::from_utf8_lossy(&names[..length]).contains("ullage"));
+    space.down_and_check();
+}
+
+#[test]
+fn a_symbolic_link_holds_4095_bytes() {
+    let space = Space::plain();
+    let longest = "x".repeat(4095);
+    symlink(&longest, space.path("link")).unwrap();
+    assert_eq!(fs::read_link(space.path("link")).unwrap(), Path::new(&longest));
+    let longer = symlink(longest + "x", space.path("longer"));
+    assert_eq!(longer.unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
+    space.down_and_check();
+}
+
+#[test]
+fn what_fuse_does_not_have_is_refused() {
+    let space = Space::plain();
+    let path = space.path("file");
+    fs::write(&path, "content").unwrap();
+    let file = File::open(&path).unwrap();
+    assert!(rustix::fs::ioctl_getflags(&file).is_err(), "chattr(1)'s flags");
+    assert!(!ullage_mount_tests::has_handle(&path), "a handle for NFS");
+    assert!(!ullage_mount_tests::has_extent_map(&file), "FIEMAP");
+    // On what lies below they are there, so that the test sees them.
+    let below = space.backing(&path);
+    assert!(ullage_mount_tests::has_handle(&below));
+    assert!(ullage_mount_tests::has_extent_map(&File::open(&below).unwrap()));
+    drop(file);
+    space.down_and_check();
+}
