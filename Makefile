@@ -4,7 +4,7 @@ DIR ?= $(HOME)/ullage
 ULLAGE := target/release/ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev
 
-.PHONY: up down build install uninstall test tools lint bench
+.PHONY: up down build install uninstall test long fuzz tools lint bench
 
 # Banks that share their accounts in etcd need its client, whose build takes `protoc` (packages protobuf-compiler and
 # libprotobuf-dev). Without it everything else is built.
@@ -56,6 +56,23 @@ test: tools
 	cargo fmt --all --check
 	cargo build -p ullage-cli
 	ULLAGE_BIN=$(CURDIR)/target/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
+
+# What takes longer (about an hour and a half): lint, every decoder fuzzed, hundreds of kills and power cuts, the big runs of vouchers.
+FUZZ_SECONDS ?= 60
+CAMPAIGN := cargo run --release -p ullage-mount-tests --bin crash-campaign --
+long: tools lint fuzz
+	cargo build --release -p ullage-cli
+	cargo build --release -p ullage-mount-tests --bins
+	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --rounds 200
+	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
+	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --power --rounds 100
+	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --power --caches --rounds 40
+	ULLAGE_FULL=1 cargo test -p ullage-cli --test crash --test faults -- --nocapture
+	$(ULLAGE) simulate --faults --seeds 2000
+
+# Needs a nightly toolchain and `cargo install cargo-fuzz`.
+fuzz:
+	fuzz/run.sh $(FUZZ_SECONDS)
 
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
