@@ -15,6 +15,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_kv::Seq;
 
+/// At the end, all files together are waited for so long to be written to by nobody. One that still is costs the next start
+/// a look at its leaf.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Instant, Arc<Node>)>,
@@ -132,7 +136,16 @@ impl Space {
             tracing::error!("the catalog could not be written: {error}");
             return;
         }
+        // The kernel puts its own descriptors of ended handles away a moment later. What somebody has mapped stays so.
+        let until = Instant::now() + LAST_WAIT;
         for node in nodes {
+            let ending = || {
+                let mut open = node.open.lock();
+                open.handles == 0 && !self.is_settled(&mut open)
+            };
+            while ending() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             self.settle(node, true);
         }
     }
