@@ -80,11 +80,27 @@ pub fn has_handle(path: &std::path::Path) -> bool {
 
 /// Whether FIEMAP tells where a file lies.
 pub fn has_extent_map(file: &File) -> bool {
+    first_extent(file).is_ok()
+}
+
+/// Whether the file system has not chosen a place yet for what a file begins with (delayed allocation).
+pub fn is_delayed(file: &File) -> bool {
+    const FIEMAP_EXTENT_DELALLOC: u64 = 4;
+    first_extent(file).is_ok_and(|flags| flags & FIEMAP_EXTENT_DELALLOC != 0)
+}
+
+/// The flags of a file's first extent, zero where it has none.
+fn first_extent(file: &File) -> std::io::Result<u64> {
     use std::os::fd::AsRawFd;
     const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-    // A `fiemap` of the whole file that asks for the number of its extents only.
-    let mut map = [0u64; 4];
+    // A `fiemap` of the whole file: start, length, flags and mapped, count and a spare word, then room for one
+    // `fiemap_extent` of 56 bytes, whose flags are its eleventh word.
+    let mut map = [0u64; 4 + 7];
     map[1] = u64::MAX;
-    // SAFETY: the structure has its whole length, and room for extents is not promised.
-    unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, map.as_mut_ptr()) == 0 }
+    map[3] = 1;
+    // SAFETY: the structure has its whole length, and room for the one extent that it promises.
+    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, map.as_mut_ptr()) } {
+        0 => Ok(map[4 + 5] & 0xffff_ffff),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
