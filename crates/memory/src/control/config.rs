@@ -56,7 +56,7 @@ impl Default for Config {
             tolerated_misses_per_s: 4.0,
             minimum_pages: 256,
             opaque_floor: 0.10,
-            margin: 0.02,
+            margin: 0.01,
             alpha: 1.0 / 16.0,
             fast_for: Duration::from_secs(15 * 60),
             fast_period: Duration::from_secs(60),
