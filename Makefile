@@ -2,7 +2,7 @@
 
 DIR ?= $(HOME)/ullage
 ULLAGE := target/release/ullage
-APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils
 
 .PHONY: up down build install uninstall test long fuzz tools lint bench
 
@@ -47,6 +47,11 @@ tools:
 		missing=$$(for p in $(APT_TESTS); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 		if [ -n "$$missing" ]; then \
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+		fi; \
+		if [ ! -d target/vm/boot ]; then \
+			kernel=$$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$$/\1/p' | head -n 1); \
+			mkdir -p target/vm && (cd target/vm && apt-get download -qq $$kernel 2>/dev/null && dpkg -x linux-image-*.deb . && rm -f linux-image-*.deb) \
+				|| echo "no kernel could be fetched: the tests in a virtual machine are skipped"; \
 		fi; \
 	else echo "not root: tests that need packages, mounts or other users are skipped"; fi
 

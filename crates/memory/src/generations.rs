@@ -21,6 +21,9 @@ pub struct Generation {
 /// they are taken off what left the old classes, and count as no access. `revived` are pages that
 /// came back from swap or disk: accesses beyond everything resident. Gives the accesses added.
 ///
+/// A class up to `unsorted` was there when watching began: what was used long ago and what just now lie in it together. Its
+/// pages that were accessed are taken to be those used last of it; of a class that formed since, to be anywhere in it.
+///
 /// Sums over "this class or older" are compared rather than classes, because the kernel merges its
 /// oldest classes when it needs a new one: that changes names, not how many pages are that old.
 pub fn accesses(
@@ -29,6 +32,7 @@ pub fn accesses(
     after: &[Generation],
     lost: u64,
     revived: u64,
+    unsorted: u64,
 ) -> u64 {
     let resident: u64 = before.iter().map(|generation| generation.pages).sum();
     let as_old = |list: &[Generation], sequence| -> u64 {
@@ -43,7 +47,9 @@ pub fn accesses(
         let older_or_same = as_old(before, old.sequence);
         let left = older_or_same.saturating_sub(as_old(after, old.sequence)).saturating_sub(lost);
         if left > counted {
-            histogram.add((resident - older_or_same) + old.pages / 2, (left - counted) as f64);
+            // The end: what is gone over again and again is the whole class, and half of it would not do.
+            let reach = if old.sequence <= unsorted { left.min(old.pages) } else { old.pages };
+            histogram.add((resident - older_or_same) + reach.saturating_sub(1), (left - counted) as f64);
             counted = left;
         }
     }
@@ -63,8 +69,9 @@ mod tests {
         let mut histogram = Histogram::for_memory(2048);
         let before = generations(&[(5, 100), (4, 200), (3, 700)]);
         let after = generations(&[(6, 50), (5, 100), (4, 200), (3, 650)]);
-        assert_eq!(accesses(&mut histogram, &before, &after, 0, 0), 50);
+        assert_eq!(accesses(&mut histogram, &before, &after, 0, 0, 0), 50);
         assert!((histogram.misses_in(300) - 50.0).abs() < 1e-9);
+        assert!((histogram.misses_in(999) - 50.0).abs() < 1e-9, "at the end of the class");
         assert!(histogram.misses_in(1001) < 1e-9);
     }
 
@@ -73,7 +80,7 @@ mod tests {
         let mut histogram = Histogram::for_memory(2048);
         let before = generations(&[(5, 100), (4, 900)]);
         let after = generations(&[(6, 30), (5, 100), (4, 500)]);
-        assert_eq!(accesses(&mut histogram, &before, &after, 400, 30), 30);
+        assert_eq!(accesses(&mut histogram, &before, &after, 400, 30, 0), 30);
         assert!((histogram.misses_in(1000) - 30.0).abs() < 1e-9);
     }
 
@@ -82,6 +89,16 @@ mod tests {
         let mut histogram = Histogram::for_memory(2048);
         let before = generations(&[(5, 100), (4, 200), (3, 300), (2, 400)]);
         let after = generations(&[(6, 10), (5, 100), (4, 200), (3, 690)]);
-        assert_eq!(accesses(&mut histogram, &before, &after, 0, 0), 10);
+        assert_eq!(accesses(&mut histogram, &before, &after, 0, 0, 0), 10);
+    }
+
+    /// Regression: what was used in the first period seemed to need all that was there when watching began.
+    #[test]
+    fn in_a_class_from_before_the_watch_the_pages_used_last_are_used_again() {
+        let mut histogram = Histogram::for_memory(2048);
+        let before = generations(&[(5, 0), (4, 1000)]);
+        let after = generations(&[(6, 0), (5, 600), (4, 400)]);
+        assert_eq!(accesses(&mut histogram, &before, &after, 0, 0, 5), 600);
+        assert_eq!(histogram.memory_for_misses(0.0), 600);
     }
 }

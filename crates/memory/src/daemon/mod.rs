@@ -5,7 +5,7 @@ mod cost;
 mod record;
 
 use crate::backend;
-use crate::control::{Action, Config, Controller, Observation, Phase, noise_position};
+use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
 use crate::runtime::{RuntimeDir, Undo, lift};
@@ -107,6 +107,8 @@ fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
                 pids: opaque(&hands)?,
                 shape: controller.histogram().empty_like(),
                 noise_position: noise_position(&options.config, controller.report().picture.total),
+                period: Aging::period(&options.config, now),
+                idle_cpus: options.config.idle_cpus,
                 now,
             };
             recorder.opaque_processes = request.pids.len();

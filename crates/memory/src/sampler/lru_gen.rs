@@ -1,4 +1,8 @@
 //! Multi-generational LRU through debugfs: the kernel's own ages, per control group.
+//!
+//! The kernel keeps four generations and evicts from the oldest; each ageing asked for opens a new one and merges the two
+//! oldest. So a generation must last: aged at every sample, or while nobody works, all pages would soon be in the oldest, and
+//! what is evicted be chosen blindly.
 
 use super::{Request, Sampler};
 use crate::PAGE;
@@ -6,10 +10,16 @@ use crate::control::Sample;
 use crate::error::{Error, Result};
 use crate::generations::{Generation, accesses};
 use crate::histogram::Histogram;
-use crate::system::{keyed, place, read, read_number, write};
+use crate::system::{keyed, place, processes, read, read_number, write};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// `_SC_CLK_TCK`, the same on every Linux.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Ageings in a period: with the kernel's four generations, the oldest then holds what was not used for a period.
+const STEPS: u32 = 3;
 
 /// One control group on one memory node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +69,16 @@ pub struct LruGen {
     within: String,
     without: String,
     before: HashMap<(u64, u64), (Vec<Generation>, Losses)>,
+    /// The youngest generation of each group when it was first seen.
+    first: HashMap<(u64, u64), u64>,
     histogram: Option<Histogram>,
     began: Duration,
+    /// When the groups were aged last.
+    stepped: Option<Duration>,
+    /// CPU time of the opaque processes, with their start: at the last sample, and how much they used since the last ageing.
+    ticks: HashMap<i32, (u64, u64)>,
+    used: u64,
+    last: Duration,
 }
 
 /// Counters of a group, to tell eviction from access.
@@ -86,8 +104,13 @@ impl LruGen {
             within: relative(within),
             without: relative(without),
             before: HashMap::new(),
+            first: HashMap::new(),
             histogram: None,
             began: Duration::ZERO,
+            stepped: None,
+            ticks: HashMap::new(),
+            used: 0,
+            last: Duration::ZERO,
         })
     }
 
@@ -124,31 +147,62 @@ impl LruGen {
         }
     }
 
+    /// CPUs that opaque processes used since the last sample.
+    fn busy(&mut self, request: &Request) -> f64 {
+        let mut used = 0;
+        let mut now = HashMap::with_capacity(request.pids.len());
+        for &pid in &request.pids {
+            let (Some(started), Some(ticks)) = (processes::started(pid), processes::cpu_ticks(pid)) else { continue };
+            let before = self.ticks.get(&pid).filter(|(start, _)| *start == started).map_or(ticks, |(_, ticks)| *ticks);
+            used += ticks.saturating_sub(before);
+            now.insert(pid, (started, ticks));
+        }
+        self.ticks = now;
+        self.used += used;
+        let elapsed = request.now.saturating_sub(self.last).as_secs_f64().max(1e-3);
+        self.last = request.now;
+        used as f64 / TICKS_PER_S / elapsed
+    }
+
+    /// Whether it is time to age: somebody worked, and the youngest generation has lasted.
+    fn is_due(&self, request: &Request) -> bool {
+        let Some(stepped) = self.stepped else { return true };
+        let since = request.now.saturating_sub(stepped);
+        since >= request.period / STEPS && self.used as f64 / TICKS_PER_S >= request.idle_cpus * since.as_secs_f64()
+    }
+
+    /// Pages of the watched groups.
+    fn watched(&self) -> Result<u64> {
+        Ok(self.vectors()?.iter().flat_map(|vector| &vector.generations).map(|generation| generation.pages).sum())
+    }
+
     /// Ages all groups, and adds to the histogram what was accessed since the last time.
-    fn step(&mut self, shape: &Histogram) -> Result<u64> {
+    fn step(&mut self, request: &Request) -> Result<()> {
+        (self.stepped, self.used) = (Some(request.now), 0);
         for vector in self.vectors()? {
             self.age(&vector)?;
         }
-        let mut histogram = self.histogram.take().unwrap_or_else(|| shape.empty_like());
-        let mut watched = 0;
+        let mut histogram = self.histogram.take().unwrap_or_else(|| request.shape.empty_like());
         let mut now = HashMap::new();
         for vector in self.vectors()? {
             let losses = self.losses(&vector);
-            let pages: u64 = vector.generations.iter().map(|generation| generation.pages).sum();
-            watched += pages;
-            if let Some((before, old)) = self.before.get(&(vector.memcg, vector.node)) {
+            let key = (vector.memcg, vector.node);
+            let youngest = vector.generations.first().map_or(0, |generation| generation.sequence);
+            let first = *self.first.entry(key).or_insert(youngest);
+            if let Some((before, old)) = self.before.get(&key) {
                 let lost = losses.stolen.saturating_sub(old.stolen);
                 let revived = losses.refaulted.saturating_sub(old.refaulted);
-                let counted = accesses(&mut histogram, before, &vector.generations, lost, revived);
+                let counted = accesses(&mut histogram, before, &vector.generations, lost, revived, first);
                 // What was accessed and is in no older class was accessed at the head.
                 let touched = vector.generations.iter().skip(1).map(|generation| generation.pages).next().unwrap_or(0);
                 histogram.add(0, touched.saturating_sub(counted) as f64);
             }
-            now.insert((vector.memcg, vector.node), (vector.generations, losses));
+            now.insert(key, (vector.generations, losses));
         }
+        self.first.retain(|key, _| now.contains_key(key));
         self.before = now;
         self.histogram = Some(histogram);
-        Ok(watched)
+        Ok(())
     }
 
     /// Pages of the watched groups that are swapped out; the file counts a group with all below it.
@@ -167,20 +221,27 @@ impl Sampler for LruGen {
     }
 
     fn begin_window(&mut self, request: &Request) -> Result<()> {
-        self.step(&request.shape)?;
+        self.busy(request);
+        if self.is_due(request) {
+            self.step(request)?;
+        }
         self.histogram = None;
         self.began = request.now;
         Ok(())
     }
 
     fn sample(&mut self, request: &Request) -> Result<Sample> {
-        let watched = self.step(&request.shape)?;
+        let busy = self.busy(request);
+        if self.is_due(request) {
+            self.step(request)?;
+        }
+        let watched = self.watched()?;
         let histogram = self.histogram.clone().unwrap_or_else(|| request.shape.empty_like());
         Ok(Sample {
             beyond_noise: histogram.misses_in(request.noise_position) as u64,
             histogram,
             referenced: None,
-            busy: None,
+            busy: Some(busy),
             watched,
             existing: watched + self.swapped(),
             window: request.now.saturating_sub(self.began),

@@ -39,6 +39,10 @@ pub struct Request {
     pub shape: Histogram,
     /// LRU position up to which accesses are noise.
     pub noise_position: u64,
+    /// Length of a period now.
+    pub period: Duration,
+    /// Opaque processes that use fewer CPUs than this are idle.
+    pub idle_cpus: f64,
     /// Now.
     pub now: Duration,
 }

@@ -170,7 +170,8 @@ mod tests {
     }
 
     fn request(now: Duration) -> Request {
-        Request { pids: vec![], shape: Histogram::for_memory(10), noise_position: 1, now }
+        let shape = Histogram::for_memory(10);
+        Request { pids: vec![], shape, noise_position: 1, period: Duration::from_secs(60), idle_cpus: 0.05, now }
     }
 
     #[test]
