@@ -31,6 +31,8 @@ pub(crate) struct Settler {
     queue: Mutex<Queue>,
     bell: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Held while files are closed to make room for others. No lock is waited for under it.
+    closing: Mutex<()>,
 }
 
 impl Settler {
@@ -91,6 +93,12 @@ fn run(weak: &Weak<Space>) {
 impl Space {
     /// Runs what opens a file, and when this process has too many open, once more after closing all that can be.
     pub(crate) fn with_files<T, E>(&self, open: impl Fn() -> Result<T, E>, full: impl Fn(&E) -> bool) -> Result<T, E> {
+        match open() {
+            Err(error) if full(&error) => {}
+            outcome => return outcome,
+        }
+        // One at a time: who comes meanwhile would find nothing left to close, and is helped by what is being closed.
+        let _turn = self.settler.closing.lock();
         match open() {
             Err(error) if full(&error) => {
                 self.close_lingering();

@@ -10,10 +10,7 @@ use ullage_mount_tests::space::Space;
 /// Few enough for a test, and a daemon that cannot give itself more.
 const DESCRIPTORS: &str = "--nofile=500:500";
 
-/// Found by a program that opened 20,000 files: the catalog's engine was refused a descriptor too, gave up, and the space was
-/// read-only until it was mounted again.
-#[test]
-fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
+fn space_of_few_descriptors() -> Space {
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 256);
     let space = Space::on(ground, &disk);
@@ -29,6 +26,14 @@ fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
             space.pools[0].as_ref(),
         ]))
     .ok();
+    space
+}
+
+/// Found by a program that opened 20,000 files: the catalog's engine was refused a descriptor too, gave up, and the space was
+/// read-only until it was mounted again.
+#[test]
+fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
+    let space = space_of_few_descriptors();
     fs::create_dir(space.path("many")).unwrap();
     let mut open = Vec::new();
     let refused = (0..600).find_map(|n| match File::create(space.path(format!("many/{n}"))) {
@@ -51,5 +56,29 @@ fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
     drop(open);
     assert_eq!(fs::read_to_string(space.path("many/7")).unwrap(), "7");
     fs::write(space.path("after"), "all is well").unwrap();
+    space.down_and_check();
+}
+
+/// Regression: while one thread closed the files that were out of use, others found none left to close and were refused,
+/// although nobody had more than one file open.
+#[test]
+fn files_that_are_closed_again_count_for_nobody() {
+    let space = space_of_few_descriptors();
+    std::thread::scope(|scope| {
+        for user in 0..4 {
+            let dir = space.path(format!("user-{user}"));
+            scope.spawn(move || {
+                fs::create_dir(&dir).unwrap();
+                for n in 0..2500 {
+                    drop(File::create(dir.join(format!("{n}"))).unwrap_or_else(|error| panic!("file {n}: {error}")));
+                }
+                for n in 0..2500 {
+                    drop(
+                        File::open(dir.join(format!("{n}"))).unwrap_or_else(|error| panic!("file {n} again: {error}")),
+                    );
+                }
+            });
+        }
+    });
     space.down_and_check();
 }
