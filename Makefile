@@ -55,11 +55,11 @@ tools:
 		fi; \
 	else echo "not root: tests that need packages, mounts or other users are skipped"; fi
 
-# Generated tests do the same every time; SEED=… makes them look elsewhere.
+# Generated tests do the same every time; SEED=… makes them look elsewhere. One command builds all, the program too: on its own it would
+# be built with other features of the same libraries, and these twice.
 SEED ?= 1
 test: tools
 	cargo fmt --all --check
-	cargo build -p ullage-cli
 	ULLAGE_BIN=$(CURDIR)/target/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
 
 # What takes longer (about an hour and a half): lint, every decoder fuzzed, hundreds of kills and power cuts, the big runs of vouchers.
