@@ -32,7 +32,8 @@ echo "@@operations $(tail -n +$((seconds + 1)) /tmp/lines | sed 's/.*"operations
 kill -TERM $daemon
 wait $daemon
 echo "@@ended $?"
-# The guard, and whoever asked for the status last, may be a moment behind.
+# The guard comes a moment later, and takes its lock there once more before it ends.
+sleep 2
 for moment in $(seq 40); do [ -e /run/ullage/memory ] || break; sleep 0.5; done
 echo "@@left $(ls -d $box/ullage* 2> /dev/null) $(ls /run/ullage 2> /dev/null)"
 echo "@@high $(cat $box/user/memory.high)"

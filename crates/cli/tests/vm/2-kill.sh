@@ -13,6 +13,7 @@ echo $sleeper > $box/user/cgroup.procs
 ullage memory mark $sleeper
 echo "@@marked $(cat /proc/$sleeper/cgroup)"
 kill -KILL $daemon
+sleep 2
 for moment in $(seq 40); do [ -e /run/ullage/memory ] || [ -e $box/ullage.contributed ] || break; sleep 0.5; done
 echo "@@killed-left $(ls -d $box/ullage* 2> /dev/null) $(ls /run/ullage 2> /dev/null)"
 echo "@@sleeper $(cat /proc/$sleeper/cgroup) $(grep State /proc/$sleeper/status)"
