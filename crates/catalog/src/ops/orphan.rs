@@ -34,10 +34,8 @@ impl Catalog {
     pub(crate) fn retire(&self, directory: Option<Arc<Inode>>) -> Result<()> {
         let mut at = directory;
         while let Some(directory) = at {
-            let waits = {
-                let state = directory.lock();
-                state.record.nlink == 0 && self.waiting.lock().contains_key(&directory.id)
-            };
+            // The directory's own lock is left alone: somebody may be at work in it.
+            let waits = self.waiting.lock().contains_key(&directory.id);
             at = if waits { self.remove_one(&directory)?.and_then(|removed| removed.charged) } else { None };
         }
         Ok(())
@@ -49,9 +47,10 @@ impl Catalog {
             return Ok(None);
         }
         let charged = if file.is_directory() {
+            // Said before it is counted: who takes the last file below out of the totals meanwhile finds it there.
+            self.waiting.lock().insert(file.id, file.clone());
             let below: u64 = file.totals.now().actual.0.iter().map(|charge| charge.inodes).sum();
             if below > 1 {
-                self.waiting.lock().insert(file.id, file.clone());
                 return Ok(None);
             }
             file.parent.read().clone()

@@ -3,7 +3,7 @@
 use crate::bed::{Bed, at};
 use crate::named::new;
 use crate::world::Random;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -161,4 +161,30 @@ fn threads_in_the_same_directories_leave_them_whole() {
 #[test]
 fn power_that_goes_under_threads_leaves_them_whole() {
     in_time(|| (2..8).for_each(|seed| churn(Bed::machine(), seed, Duration::from_millis(200), true)));
+}
+
+/// Whoever came second may not overlook the first: the directory would stay for good.
+#[test]
+fn a_directory_goes_when_it_and_its_last_file_are_let_go_of_at_once() {
+    in_time(|| {
+        let bed = Bed::memory();
+        let catalog = bed.catalog();
+        let root = catalog.root().clone();
+        for round in 0..3000 {
+            let directory = catalog.create(&root, b"d", new(&catalog, Kind::Directory), at(round)).unwrap();
+            let file = catalog.create_unnamed(&directory, new(&catalog, Kind::Regular), at(round)).unwrap();
+            catalog.rmdir(&root, b"d", at(round)).unwrap();
+            let start = Barrier::new(2);
+            std::thread::scope(|scope| {
+                for gone in [&file, &directory] {
+                    let (catalog, start) = (&catalog, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        catalog.remove(gone).unwrap();
+                    });
+                }
+            });
+            assert_eq!(catalog.orphans().unwrap(), [] as [FileId; 0], "round {round}");
+        }
+    });
 }

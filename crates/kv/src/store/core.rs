@@ -8,6 +8,7 @@ use crate::log::Log;
 use crate::{Batch, Cut, Engine, Error, Seq};
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(super) struct Core {
     /// See [`crate::Kv::device`].
     pub device: Option<u64>,
     pub state: Mutex<State>,
+    /// Memory that the layers took after the last commit, so that whoever begins an operation need not take the lock.
+    overlay_bytes: AtomicUsize,
     /// Held while layers are brought into the engine. Taken before `state`, never while holding it.
     pub applying: Mutex<()>,
     /// `durable`, `applied` or `poisoned` changed.
@@ -45,6 +48,7 @@ impl Core {
             log_capacity_bytes: log.as_ref().map_or(0, Log::capacity_bytes),
             log: log.map(Mutex::new),
             state: Mutex::new(State::new(newest)),
+            overlay_bytes: AtomicUsize::new(0),
             applying: Mutex::new(()),
             progress: Condvar::new(),
             wake: Condvar::new(),
@@ -67,6 +71,7 @@ impl Core {
             state.pending.absorb(change.key, change.value, change.fresh);
         }
         state.newest.0 += 1;
+        self.overlay_bytes.store(state.overlay_bytes(), Ordering::Relaxed);
         if state.pending.bytes() > self.options.pending_bytes {
             self.kick(&mut state);
         }
@@ -74,12 +79,16 @@ impl Core {
     }
 
     pub fn make_room(&self) -> Result<(), Error> {
+        if self.overlay_bytes.load(Ordering::Relaxed) <= self.options.overlay_bytes {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         while state.overlay_bytes() > self.options.overlay_bytes && self.options.interval.is_some() {
             state.check()?;
             self.kick(&mut state);
             self.progress.wait(&mut state);
         }
+        self.overlay_bytes.store(state.overlay_bytes(), Ordering::Relaxed);
         Ok(())
     }
 
