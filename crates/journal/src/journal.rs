@@ -43,6 +43,7 @@ impl Journal {
             file: Writer::create(directory, number)?,
             written: 0,
             durable: 0,
+            length: 0,
         };
         let handle = std::thread::Builder::new()
             .name("journal".into())
@@ -147,6 +148,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Durability;
     use std::io::{Seek, SeekFrom, Write};
 
     fn records(directory: &Path) -> Recovered {
@@ -204,7 +206,8 @@ mod tests {
             fs::write(segment_path(&place, 0), &bytes[..length]).unwrap();
             let recovered = records(&place);
             assert_eq!(recovered.records, vec![b"whole".to_vec()], "cut at {length}");
-            assert_eq!(recovered.torn_bytes, (length - whole) as u64);
+            let torn = bytes[whole..length].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            assert_eq!(recovered.torn_bytes, torn as u64);
             assert_eq!(records(&place).torn_bytes, 0, "the tail was cut off");
         }
     }
@@ -228,6 +231,24 @@ mod tests {
     }
 
     use std::fs::File;
+
+    #[test]
+    fn zeros_ahead_of_the_records_are_no_damage_and_end_with_the_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = segment_path(directory.path(), 0);
+        let (journal, _) = Journal::open(directory.path(), Options { durability: Durability::Disk }).unwrap();
+        journal.append(b"first".to_vec()).wait().unwrap();
+        let with_zeros = fs::read(&path).unwrap();
+        assert!(with_zeros.len() > 1 << 20, "room is made ahead");
+        journal.append(vec![7; 2 << 20]).wait().unwrap();
+        drop(journal);
+        let records_alone = 2 * frame::HEADER_BYTES as u64 + 5 + (2 << 20);
+        assert_eq!(fs::metadata(&path).unwrap().len(), records_alone);
+        // As a crash leaves it.
+        fs::write(&path, &with_zeros).unwrap();
+        let recovered = records(directory.path());
+        assert_eq!((recovered.records, recovered.torn_bytes), (vec![b"first".to_vec()], 0));
+    }
 
     #[test]
     fn many_threads_share_flushes_and_lose_nothing() {

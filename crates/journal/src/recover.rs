@@ -11,7 +11,7 @@ pub struct Recovered {
     pub snapshot: Option<Vec<u8>>,
     /// The records after it, oldest first.
     pub records: Vec<Vec<u8>>,
-    /// Bytes cut off as never completed.
+    /// Bytes cut off as never completed, without the zeros at their end.
     pub torn_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ fn read_segment(directory: &Path, number: u64, recovered: &mut Recovered) -> Res
         at = found.next;
     }
     if at < bytes.len() {
-        recovered.torn_bytes += (bytes.len() - at) as u64;
+        recovered.torn_bytes += bytes[at..].iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
         let file = OpenOptions::new().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
         file.set_len(at as u64).map_err(|e| JournalError::io("truncate", &path, e))?;
         file.sync_all().map_err(|e| JournalError::io("flush", &path, e))?;

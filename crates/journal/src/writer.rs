@@ -4,9 +4,13 @@ use crate::recover::segment_path;
 use crate::{Durability, JournalError, frame, snapshot};
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
-use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Zeros written ahead of the records, so that most flushes find the file's size and extents as they are on disk already:
+/// a flush that has to write those as well waits for the file system's own journal.
+const AHEAD_BYTES: usize = 1 << 20;
 
 /// Called on the writer's thread once the record is durable, or never will be.
 pub(crate) type Completion = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
@@ -41,6 +45,8 @@ pub(crate) struct Writer {
     pub(crate) file: File,
     pub(crate) written: u64,
     pub(crate) durable: u64,
+    /// Bytes of the segment's file, zeros ahead of the records included.
+    pub(crate) length: u64,
 }
 
 impl Writer {
@@ -64,13 +70,21 @@ impl Writer {
                     self.shared.work.wait(&mut queue);
                 }
                 if queue.items.is_empty() {
-                    return;
+                    break;
                 }
                 queue.bytes = 0;
                 self.shared.room.notify_all();
                 std::mem::take(&mut queue.items)
             };
             self.commit(items);
+        }
+        self.end_segment();
+    }
+
+    /// Gives back the room ahead. Whoever reads the segment does without it, so a failure does no harm.
+    fn end_segment(&self) {
+        if self.length > self.written && self.refused().is_ok() {
+            let _ = self.file.set_len(self.written);
         }
     }
 
@@ -111,10 +125,13 @@ impl Writer {
         if buffer.is_empty() {
             return Ok(());
         }
-        let path = || segment_path(&self.directory, self.segment);
-        self.file.write_all(buffer).map_err(|e| JournalError::io("append to", &path(), e))?;
+        let failed = |what, writer: &Self, e| {
+            JournalError::io(what, &segment_path(&writer.directory, writer.segment), e)
+        };
+        self.file.write_all_at(buffer, self.written).map_err(|e| failed("append to", self, e))?;
         if self.durability == Durability::Disk {
-            self.file.sync_data().map_err(|e| JournalError::io("flush", &path(), e))?;
+            self.fill_ahead(self.written + buffer.len() as u64);
+            self.file.sync_data().map_err(|e| failed("flush", self, e))?;
         }
         self.written += buffer.len() as u64;
         self.durable = self.written;
@@ -122,11 +139,25 @@ impl Writer {
         Ok(())
     }
 
+    /// Fills with zeros ahead of `end` where records have come to the end of the file. A full disk is no failure of the
+    /// records, which are written.
+    fn fill_ahead(&mut self, end: u64) {
+        if end > self.length {
+            self.length = end;
+            if self.file.write_all_at(&vec![0; AHEAD_BYTES], end).is_ok() {
+                self.length += AHEAD_BYTES as u64;
+            }
+        }
+    }
+
     fn rotate(&mut self, number: u64) -> Result<(), JournalError> {
-        self.file = Self::create(&self.directory, number)?;
+        let file = Self::create(&self.directory, number)?;
+        self.end_segment();
+        self.file = file;
         self.segment = number;
         self.written = 0;
         self.durable = 0;
+        self.length = 0;
         Ok(())
     }
 }
