@@ -1,4 +1,4 @@
-//! The system calls that have no safe wrapper elsewhere: the device's ioctls.
+//! The system calls that have no safe wrapper elsewhere: the device's ioctls, and a thread's scheduling class.
 
 use crate::abi::output::BackingMap;
 use std::io;
@@ -36,6 +36,15 @@ pub fn backing_open(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<
 pub fn backing_close(device: BorrowedFd<'_>, backing: u32) -> io::Result<()> {
     // SAFETY: the kernel reads one u32 behind the pointer, which outlives the call.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const backing) }).map(drop)
+}
+
+/// Puts the calling thread into the class `SCHED_IDLE`, or back into the normal one.
+pub fn set_scheduler(idle: bool) -> io::Result<()> {
+    let class = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: plain numbers; zero is the one priority that both classes have.
+    let none: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call; 0 is this thread.
+    check(unsafe { libc::sched_setscheduler(0, class, &raw const none) }).map(drop)
 }
 
 fn check(result: i32) -> io::Result<u32> {

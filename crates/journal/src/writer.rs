@@ -125,9 +125,8 @@ impl Writer {
         if buffer.is_empty() {
             return Ok(());
         }
-        let failed = |what, writer: &Self, e| {
-            JournalError::io(what, &segment_path(&writer.directory, writer.segment), e)
-        };
+        let failed =
+            |what, writer: &Self, e| JournalError::io(what, &segment_path(&writer.directory, writer.segment), e);
         self.file.write_all_at(buffer, self.written).map_err(|e| failed("append to", self, e))?;
         if self.durability == Durability::Disk {
             self.fill_ahead(self.written + buffer.len() as u64);

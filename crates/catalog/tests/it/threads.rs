@@ -3,9 +3,9 @@
 use crate::bed::{Bed, at};
 use crate::named::new;
 use crate::world::Random;
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use ullage_catalog::{Catalog, Error, Inode, verify};
 use ullage_types::{Class, FileId, Kind, ROOT};

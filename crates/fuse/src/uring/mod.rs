@@ -2,6 +2,7 @@
 //! the CPU that sent it. FORGET, INTERRUPT and notifications still go over the device.
 
 mod buffers;
+mod courtesy;
 #[cfg(test)]
 mod fallback_tests;
 mod queue;
@@ -9,6 +10,7 @@ mod ring;
 
 use crate::affinity;
 use crate::core::Core;
+use courtesy::{Courtesy, Machine};
 use queue::Queue;
 use ring::Ring;
 use std::io;
@@ -33,8 +35,9 @@ pub(crate) struct Started {
 pub(crate) fn start(core: &Arc<Core>, depth: usize) -> Started {
     let mut threads = Vec::new();
     let mut live = Ok(());
+    let machine = Machine::new();
     for cpu in 0..affinity::possible() {
-        if let Err(error) = start_queue(core, cpu, depth, &mut threads) {
+        if let Err(error) = start_queue(core, cpu, depth, machine.clone(), &mut threads) {
             live = Err(io::Error::new(error.kind(), format!("queue of CPU {cpu}: {error}")));
             break;
         }
@@ -49,17 +52,24 @@ pub(crate) fn start(core: &Arc<Core>, depth: usize) -> Started {
     Started { threads, live }
 }
 
-fn start_queue(core: &Arc<Core>, cpu: usize, depth: usize, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+fn start_queue(
+    core: &Arc<Core>,
+    cpu: usize,
+    depth: usize,
+    machine: Option<Arc<Machine>>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> io::Result<()> {
     let (report, reported) = sync_channel(1);
     let core = Arc::clone(core);
     threads.push(std::thread::Builder::new().name(format!("fuse-queue-{cpu}")).spawn(move || {
-        if !affinity::pin(cpu) {
+        let bound = affinity::pin(cpu);
+        if !bound {
             tracing::debug!(cpu, "the queue's thread may not run on its CPU and runs where it may");
         }
         match Queue::new(core, cpu as u16, depth) {
             Ok(queue) => {
                 let _ = report.send(Ok(()));
-                queue.run();
+                queue.run(Courtesy::new(machine.filter(|_| bound)));
             }
             Err(error) => {
                 let _ = report.send(Err(error));

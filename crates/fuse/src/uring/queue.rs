@@ -6,6 +6,7 @@
 //! a message that is answered at once ([`crate::connection::Connection::poke`]), until a commit fetches nothing.
 
 use super::buffers::Buffers;
+use super::courtesy::Courtesy;
 use super::ring::{Completion, Ring};
 use crate::affinity;
 use crate::connection::DeathWatch;
@@ -130,18 +131,19 @@ impl Queue {
     }
 
     /// Serves until the connection ends.
-    pub fn run(mut self) {
+    pub fn run(mut self, mut courtesy: Courtesy) {
         let connection = Arc::clone(&self.core.connection);
         let _watch = DeathWatch(Arc::clone(&connection));
-        if let Err(error) = self.serve() {
+        if let Err(error) = self.serve(&mut courtesy) {
             tracing::error!(queue = self.id, %error, "a queue failed; breaking the connection off");
             connection.abort();
         }
         connection.set_gone();
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self, courtesy: &mut Courtesy) -> io::Result<()> {
         loop {
+            courtesy.consider();
             let mut completions = std::mem::take(&mut self.completions);
             for Completion { tag, result, last } in completions.drain(..) {
                 if tag == INBOX {
