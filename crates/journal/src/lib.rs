@@ -6,7 +6,8 @@
 //!
 //! # On disk
 //! `segment-N` holds records, `snapshot-N` the state before the first record of segment `N`. Recovery reads the
-//! newest snapshot and replays every record of the segments from `N` on. See [`frame`] for the bytes.
+//! newest snapshot and replays every record of the segments from `N` on. See [`frame`] for the bytes. A segment that is
+//! being written may end with zeros, which are no records.
 //!
 //! # Invariants
 //! - A record whose completion was reported is returned by every later [`Journal::open`], in order, exactly once.
