@@ -107,25 +107,49 @@ pub fn random_u64() -> u64 {
 
 /// Lower-case hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// Back from [`to_hex`], if the length is right.
 pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N || !text.is_ascii() {
+    bytes_of(text)?.try_into().ok()
+}
+
+/// Back from [`to_hex`], whatever the length.
+pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let digit = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    let pairs = text.as_bytes().chunks_exact(2);
+    if !pairs.remainder().is_empty() {
         return None;
     }
-    let mut bytes = [0; N];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn digits_go_both_ways_and_nothing_else_is_taken() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let text = to_hex(&bytes);
+        assert_eq!(&text[..8], "00010203");
+        assert_eq!(bytes_of(&text), Some(bytes));
+        assert_eq!(from_hex::<2>("0aFf"), Some([10, 255]));
+        assert_eq!(bytes_of(""), Some(Vec::new()));
+        for wrong in ["0", "0af", "0g", "+1", " 1", "1 ", "0x", "é", "ａ"] {
+            assert_eq!(bytes_of(wrong), None, "{wrong}");
+            assert_eq!(from_hex::<1>(wrong), None, "{wrong}");
+        }
+        assert_eq!(from_hex::<1>("0a0a"), None);
+    }
 
     #[test]
     fn a_key_that_others_can_read_is_refused() {

@@ -2,7 +2,7 @@
 //!
 //! User tokens and capabilities are both made of this; the purpose keeps one from passing as the other.
 
-use crate::keyfile::{from_hex, to_hex};
+use crate::keyfile::{bytes_of, from_hex, to_hex};
 use crate::{Peer, Role};
 use hmac::{Hmac, KeyInit, Mac};
 use serde::de::DeserializeOwned;
@@ -54,16 +54,9 @@ pub fn verify<T: DeserializeOwned>(key: &[u8; 32], purpose: &str, token: &str) -
     }
     let (statement, signature) = token.split_once('.').ok_or(TokenError::Malformed)?;
     let signature: [u8; 32] = from_hex(signature).ok_or(TokenError::Malformed)?;
-    let statement = hex_to_vec(statement).ok_or(TokenError::Malformed)?;
+    let statement = bytes_of(statement).ok_or(TokenError::Malformed)?;
     mac(key, purpose, &statement).verify_slice(&signature).map_err(|_| TokenError::Signature)?;
     serde_json::from_slice(&statement).map_err(|_| TokenError::Malformed)
-}
-
-fn hex_to_vec(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) {
-        return None;
-    }
-    text.as_bytes().chunks(2).map(|digits| from_hex::<1>(std::str::from_utf8(digits).ok()?).map(|b| b[0])).collect()
 }
 
 /// Who a bearer is.

@@ -325,11 +325,6 @@ impl Purse {
 /// The `expires` in a capability; its signature is for stores to check.
 fn expiry_of(capability: &str) -> Option<u64> {
     let (statement, _) = capability.split_once('.')?;
-    let bytes: Option<Vec<u8>> = statement
-        .as_bytes()
-        .chunks(2)
-        .map(|digits| keyfile::from_hex::<1>(std::str::from_utf8(digits).ok()?).map(|byte| byte[0]))
-        .collect();
-    let statement: ullage_bank::capability::Capability = serde_json::from_slice(&bytes?).ok()?;
+    let statement: ullage_bank::capability::Capability = serde_json::from_slice(&keyfile::bytes_of(statement)?).ok()?;
     Some(statement.expires)
 }
