@@ -21,24 +21,6 @@ use ullage_types::{FileId, Kind, PoolId};
 /// The most that one write asks for near a limit.
 const PIECE: u64 = 64 << 20;
 
-/// What is held for an open file.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Grant {
-    /// In the ledger.
-    pub held: u64,
-    /// Of it, what no write since the last measurement may have taken.
-    unspent: u64,
-    /// Of it, what writes under way may still take.
-    under_way: u64,
-}
-
-impl Grant {
-    /// What a measurement lets go of.
-    pub(crate) fn excess(&self) -> u64 {
-        self.held - self.under_way
-    }
-}
-
 /// State of the headroom of a space.
 #[derive(Default)]
 pub(crate) struct Headroom {
@@ -53,17 +35,29 @@ pub(crate) struct Headroom {
     in_pools: Mutex<FxHashMap<PoolId, u64>>,
 }
 
-/// What a pool's file system does with blocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Below {
-    /// Blocks are counted only when they are written to the disk, or more of them than were asked for: they are allocated
-    /// before the write, so that what is measured afterwards is all.
-    pub late: bool,
+/// When a pool's file system finds blocks for what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocks {
+    /// With the write; it counts no others.
+    AtOnce,
+    /// Later, and counts those of the map of extents too: they are asked for before the file is measured, so that what is
+    /// measured is all (ext4).
+    Later,
+    /// Later, and more of them than were asked for, unless they are asked for before the write (xfs).
+    Ahead,
 }
 
-impl Below {
-    pub(crate) fn new(fs_type: Option<&str>) -> Self {
-        Self { late: !matches!(fs_type, Some("tmpfs" | "btrfs")) }
+impl Blocks {
+    pub(crate) fn of(fs_type: Option<&str>) -> Self {
+        match fs_type {
+            Some("tmpfs" | "btrfs") => Self::AtOnce,
+            Some("ext4") => Self::Later,
+            _ => Self::Ahead,
+        }
+    }
+
+    fn counting(self, block: u64) -> Counting {
+        Counting { block, map: self != Self::AtOnce }
     }
 }
 
@@ -75,6 +69,12 @@ pub(crate) struct Range<'a> {
     pub length: u64,
     /// All of it or nothing.
     pub whole: bool,
+}
+
+impl Range<'_> {
+    fn bytes(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset.saturating_add(self.length)
+    }
 }
 
 impl Space {
@@ -94,21 +94,23 @@ impl Space {
     /// Writes to a range with `write(offset, length)`, which gives back how much it wrote, as far as the limits let it.
     /// EDQUOT, or ENOSPC for the limit of a directory or the reserve of a pool, when that is nothing.
     pub(crate) fn write_within(&self, range: &Range<'_>, write: impl Fn(u64, u64) -> Outcome<u64>) -> Outcome<u64> {
-        let pool = range.node.open.lock().backing.as_ref().map(|backing| backing.pool).ok_or(Errno::EBADF)?;
+        let (pool, block) = {
+            let open = range.node.open.lock();
+            open.backing.as_ref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
+        };
         let flow = self.headroom.flow.read();
         if !self.catalog.has_limits() && self.pools.reserve(pool) == 0 {
             return write(range.offset, range.length);
         }
-        let below = self.pools.below(pool);
-        let counting = Counting { block: block_of(range.file)?, map: below.late };
-        let need = counting.worst(range.offset, range.length);
-        match self.take(range.node, pool, need, true) {
-            Ok(()) => {
-                if below.late {
-                    allocate(range.file, range.offset, range.length, counting.block);
+        let blocks = self.pools.blocks(pool);
+        let counting = blocks.counting(block);
+        match self.take(range, pool, blocks, counting) {
+            Ok(need) => {
+                if blocks == Blocks::Ahead {
+                    allocate(range.file, &range.bytes(), block);
                 }
                 let outcome = write(range.offset, range.length);
-                range.node.open.lock().grant.under_way -= need;
+                range.node.open.lock().grant.ended(need);
                 outcome
             }
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
@@ -134,17 +136,17 @@ impl Space {
         while at < end {
             let most = if range.whole { end } else { end.min(at.saturating_add(PIECE)) };
             let holes = Holes::of(range.file, at..most, counting.block)?;
-            let room = self.room_of(range.node, pool)?;
+            let room = self.room_of(&range.node.inode, pool)?;
             let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
-            if let Err(error) = self.take(range.node, pool, need, false) {
+            if let Err(error) = self.take_just(range.node, pool, need) {
                 return refused(at, error);
             }
             if counting.map && need > 0 {
-                allocate(range.file, at, upto - at, counting.block);
+                allocate(range.file, &(at..upto), counting.block);
             }
             let outcome = write(at, upto - at);
             let mut open = range.node.open.lock();
-            open.grant.under_way -= need;
+            open.grant.ended(need);
             self.record_measure(range.node, &mut open)?;
             match outcome {
                 Ok(count) => {
@@ -159,27 +161,57 @@ impl Space {
         Ok(at - range.offset)
     }
 
-    /// Sets `need` aside for a write: of what the file holds, or else of what is asked for now, some more than that with
-    /// `ahead`.
-    fn take(&self, node: &Arc<Node>, pool: PoolId, need: u64, ahead: bool) -> Outcome<()> {
+    /// Sets aside what a write may take: of what the file holds, or else of what is asked for now, some more than that.
+    fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<u64> {
+        let (node, bytes) = (range.node, range.bytes());
         let mut open = node.open.lock();
-        if open.grant.unspent < need {
+        let mut need = open.grant.need(&bytes, counting);
+        if !open.grant.spend(need) {
             // What the writes so far did not take is let go of first.
             self.record_measure(node, &mut open)?;
-            let more = if ahead { ask(need, self.room_of_locked(&node.inode, pool)?) } else { need };
-            let held = match self.hold(&node.inode, pool, more) {
-                Err(Errno::EDQUOT | Errno::ENOSPC) if more > need => self.hold(&node.inode, pool, need).map(|()| need),
-                outcome => outcome.map(|()| more),
-            }?;
-            open.grant.held += held;
-            open.grant.unspent = held;
-            if held > 0 {
-                self.headroom.holders.lock().insert(node.inode.id, node.clone());
-            }
+            need = open.grant.need(&bytes, counting);
+            let more = ask(need, self.room_of(&node.inode, pool)?);
+            self.take_more(node, &mut open, pool, need, more)?;
         }
-        open.grant.unspent -= need;
-        open.grant.under_way += need;
+        if blocks == Blocks::Later
+            && let Some(before) = open.grant.loosen(bytes, need)
+        {
+            allocate(range.file, &before, counting.block);
+        }
+        Ok(need)
+    }
+
+    /// Sets aside `need` and nothing more.
+    fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
+        let mut open = node.open.lock();
+        if open.grant.spend(need) {
+            return Ok(());
+        }
+        self.record_measure(node, &mut open)?;
+        self.take_more(node, &mut open, pool, need, need)
+    }
+
+    /// Holds `more` for a file that was just measured, or at least `need`, which is set aside.
+    fn take_more(&self, node: &Arc<Node>, open: &mut OpenFile, pool: PoolId, need: u64, more: u64) -> Outcome<()> {
+        let held = match self.hold(&node.inode, pool, more) {
+            Err(Errno::EDQUOT | Errno::ENOSPC) if more > need => self.hold(&node.inode, pool, need).map(|()| need),
+            outcome => outcome.map(|()| more),
+        }?;
+        open.grant.add(held);
+        if held > 0 {
+            self.headroom.holders.lock().insert(node.inode.id, node.clone());
+        }
+        assert!(open.grant.spend(need), "what was just held for a write is there");
         Ok(())
+    }
+
+    /// Gives what was written its blocks, where the file system below would do so later.
+    pub(crate) fn firm(open: &mut OpenFile) {
+        if let Some(range) = open.grant.firm()
+            && let Some(backing) = &open.backing
+        {
+            allocate(&backing.file, &range, backing.baseline.block);
+        }
     }
 
     fn hold(&self, inode: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<()> {
@@ -216,19 +248,14 @@ impl Space {
         {
             self.let_go_in_pool(backing.pool, released);
         }
-        open.grant.held -= released;
-        open.grant.unspent = 0;
+        open.grant.measured(released);
         if open.grant.held == 0 && released > 0 {
             self.headroom.holders.lock().remove(&file);
         }
     }
 
     /// Bytes that a file may still grow by; none without a limit.
-    fn room_of(&self, node: &Arc<Node>, pool: PoolId) -> Outcome<Option<u64>> {
-        self.room_of_locked(&node.inode, pool)
-    }
-
-    fn room_of_locked(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
+    fn room_of(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
         let (uid, parent) = {
             let state = inode.lock();
             (state.record.uid, state.record.parent)
@@ -352,17 +379,12 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
 }
 
 /// Gives a range its blocks, where the file system can. A failure shows in the write itself.
-fn allocate(file: &File, offset: u64, length: u64, block: u64) {
-    let start = offset / block * block;
-    let end = offset.saturating_add(length).div_ceil(block).saturating_mul(block);
+fn allocate(file: &File, range: &std::ops::Range<u64>, block: u64) {
+    let start = range.start / block * block;
+    let end = range.end.div_ceil(block).saturating_mul(block);
     if let Err(error) = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start) {
         tracing::debug!("blocks are not allocated ahead: {error}");
     }
-}
-
-/// The size of a file's blocks.
-pub(crate) fn block_of(file: &File) -> Outcome<u64> {
-    Ok((rustix::fs::fstat(file)?.st_blksize as u64).clamp(512, 1 << 20))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod clock;
 mod errno;
 mod filesystem;
 mod fuzz;
+mod grant;
 mod headroom;
 mod holes;
 mod node;

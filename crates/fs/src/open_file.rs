@@ -3,7 +3,7 @@
 //! The backing file is opened once a node and stays open for a while after the last handle, together with its
 //! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
 
-use crate::headroom::Grant;
+use crate::grant::Grant;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct OpenBacking {
 pub(crate) struct Measure {
     pub size: u64,
     pub blocks: u64,
+    /// Size of a block; the same for the whole life of a file.
+    pub block: u64,
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
@@ -68,6 +70,7 @@ impl Measure {
         Ok(Self {
             size: stat.st_size as u64,
             blocks: stat.st_blocks as u64,
+            block: (stat.st_blksize as u64).clamp(512, 1 << 20),
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             ctime: time(stat.st_ctime, stat.st_ctime_nsec),

@@ -1,6 +1,6 @@
 //! The pools of a space, and which of them a new file goes to.
 
-use crate::headroom::Below;
+use crate::headroom::Blocks;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +26,7 @@ pub struct PoolMember {
 /// Every pool of a space.
 pub struct Pools {
     members: Vec<PoolMember>,
-    below: Vec<Below>,
+    blocks: Vec<Blocks>,
     spread: Spread,
     turn: AtomicU64,
 }
@@ -35,8 +35,8 @@ impl Pools {
     /// Pools in the order of the configuration.
     pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        let below = members.iter().map(|member| Below::new(member.pool.describe().fs_type.as_deref())).collect();
-        Self { below, members, spread, turn: AtomicU64::new(0) }
+        let blocks = members.iter().map(|member| Blocks::of(member.pool.describe().fs_type.as_deref())).collect();
+        Self { blocks, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -60,10 +60,10 @@ impl Pools {
         self.members.iter().find(|member| member.id == id).map_or(0, |member| member.reserve.0)
     }
 
-    /// What a pool's file system does with blocks.
-    pub(crate) fn below(&self, id: PoolId) -> Below {
+    /// When a pool's file system finds blocks for what is written.
+    pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
         let index = self.members.iter().position(|member| member.id == id);
-        index.map_or(Below { late: true }, |index| self.below[index])
+        index.map_or(Blocks::Ahead, |index| self.blocks[index])
     }
 
     /// A new backing file in the pool that the spread names; in another one where that is full.

@@ -194,6 +194,7 @@ impl Space {
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
     /// lease would see them; one for reading takes their place.
     pub(crate) fn is_settled(&self, open: &mut OpenFile) -> bool {
+        Self::firm(open);
         let Some(backing) = &mut open.backing else { return true };
         if backing.discards || !(backing.written || backing.claimed) {
             return true;
@@ -233,6 +234,7 @@ impl Space {
 
     /// Brings the record up to what the backing file says, if it may have been written or read.
     pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
+        Self::firm(open);
         let Some(backing) = &mut open.backing else { return Ok(()) };
         if backing.discards {
             return Ok(());

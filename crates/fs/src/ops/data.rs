@@ -1,6 +1,7 @@
 //! READ, WRITE, LSEEK: data that moves through the server.
 
 use crate::headroom::Range;
+use crate::node::Node;
 use crate::{Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -31,7 +32,10 @@ fn write_all(file: &std::fs::File, data: &[u8], offset: u64) -> Outcome<u64> {
 impl Space {
     /// The backing file behind a handle.
     pub(crate) fn stream(&self, node: NodeId) -> Outcome<Stream> {
-        let node = self.node(node)?;
+        Self::stream_of(&*self.node(node)?)
+    }
+
+    fn stream_of(node: &Node) -> Outcome<Stream> {
         let open = node.open.lock();
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
         Ok(Stream { pool: backing.pool, file: backing.file.clone(), discards: backing.discards })
@@ -65,13 +69,14 @@ impl Space {
     }
 
     pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], kill: bool) -> Outcome<u32> {
-        let stream = self.stream(node)?;
+        let node = self.node(node)?;
+        let stream = Self::stream_of(&node)?;
         if kill {
-            self.kill_privileges(&self.inode(node)?)?;
+            self.kill_privileges(&node.inode)?;
         }
         if stream.discards {
             let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-            self.catalog.update(&self.inode(node)?, |record| {
+            self.catalog.update(&node.inode, |record| {
                 record.size = record.size.max(end);
                 record.mtime = crate::now();
                 record.ctime = record.mtime;
@@ -79,7 +84,6 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
-        let node = self.node(node)?;
         let range = Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false };
         let written = self.write_within(&range, |at, length| {
             let start = (at - offset) as usize;

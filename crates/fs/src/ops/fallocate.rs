@@ -1,7 +1,8 @@
 //! FALLOCATE.
 
-use crate::headroom::{Range, block_of};
+use crate::headroom::Range;
 use crate::holes::Holes;
+use crate::open_file::Measure;
 use crate::{Outcome, Space};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -18,13 +19,14 @@ impl Space {
         let mode = FallocateFlags::from_bits_retain(mode);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         if frees || mode.contains(FallocateFlags::INSERT_RANGE) {
-            // Neither adds blocks, and what frees them must work at a limit too.
+            // Neither adds blocks, and what frees them must work at a limit too. What is freed gets none afterwards.
+            Self::firm(&mut node.open.lock());
             rustix::fs::fallocate(&stream.file, mode, offset, length)?;
         } else {
             let range = Range { node: &node, file: &stream.file, offset, length, whole: true };
             self.write_within(&range, |offset, length| {
                 let holes = if mode.is_empty() && self.catalog.has_limits() {
-                    Some(Holes::of(&stream.file, offset..offset + length, block_of(&stream.file)?)?)
+                    Some(Holes::of(&stream.file, offset..offset + length, Measure::of(&stream.file)?.block)?)
                 } else {
                     None
                 };

@@ -123,6 +123,7 @@ impl Space {
             rustix::fs::ftruncate(&backing.file, size)?;
         }
         let discards = backing.discards;
+        open.grant.cut(size);
         if kill {
             self.drop_capability(&node.inode)?;
         }

@@ -5,9 +5,10 @@ use rustix::fs::{FallocateFlags, copy_file_range, fallocate, sendfile};
 use rustix::pipe::{SpliceFlags, splice};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use ullage_mount_tests::map::Map;
+use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::ring_write;
 use ullage_mount_tests::run::{LIMIT, eventually};
 use ullage_mount_tests::space::Space;
@@ -242,6 +243,53 @@ fn what_was_allocated_can_be_written_at_the_limit() {
         }
         assert_filled(&dir, ROOM, below.slack(), "allocated");
         drop(file);
+        space.down_and_check();
+    }
+}
+
+/// Where blocks are found later than the data is written, what is freed before that must stay free.
+#[test]
+fn what_is_freed_right_after_it_was_written_takes_no_room() {
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "box", 16 << 20);
+    let write = |name: &str| {
+        let file = open(&dir.join(name));
+        for n in 0..256 {
+            file.write_all_at(&[1; 4096], n * 4096).unwrap();
+        }
+        file
+    };
+    let used = |file: &File| file.metadata().unwrap().blocks() * 512;
+    let punched = write("punched");
+    fallocate(&punched, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 1 << 19).unwrap();
+    assert_eq!(used(&punched), 1 << 19);
+    let cut = write("cut");
+    cut.set_len(8192).unwrap();
+    assert_eq!(used(&cut), 8192);
+    let emptied = write("emptied");
+    emptied.set_len(0).unwrap();
+    emptied.write_all_at(&[1; 4096], 1 << 20).unwrap();
+    assert_eq!(used(&emptied), 4096);
+    drop((punched, cut, emptied));
+    assert_eq!(counted(&dir).bytes - 4096, (1 << 19) + 8192 + 4096);
+    space.down_and_check();
+}
+
+/// The map of a file's extents grows when its blocks are found, which may be long after the write.
+#[test]
+fn a_full_directory_is_no_fuller_once_everything_is_on_the_disk() {
+    for below in [Below::Ext4, Below::Xfs] {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let files: Vec<File> = (0..16).map(|n| open(&dir.join(format!("{n}")))).collect();
+        // In turns, with gaps: as many extents as can be.
+        until_full(|n| files[n as usize % files.len()].write_all_at(&[7; 4096], n / 16 * 12288));
+        assert_filled(&dir, ROOM, below.slack(), "in turns");
+        drop(files);
+        rustix::fs::sync();
+        let used = in_pool(&space);
+        assert!(used <= ROOM, "{below:?}: {} bytes past the limit on the disk", used - ROOM);
+        assert_filled(&dir, ROOM, below.slack(), "on the disk");
         space.down_and_check();
     }
 }
