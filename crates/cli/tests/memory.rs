@@ -168,3 +168,51 @@ fn status_histogram_and_timeline_of_a_running_controller() {
     assert!(daemon.wait().unwrap().success(), "ends in order on SIGTERM");
     assert!(!runtime.exists());
 }
+
+/// Boxes of the bench with this number.
+fn boxes(bench: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(MEMORY_ROOT).into_iter().flatten().flatten().map(|entry| entry.path());
+    let own = format!("ullage-bench-{bench}-");
+    entries.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))).collect()
+}
+
+#[test]
+fn a_bench_that_is_stopped_or_killed_leaves_no_box() {
+    let dir = tempfile::tempdir().unwrap();
+    let probe = Path::new(MEMORY_ROOT).join(format!("ullage-cli-{}-probe", std::process::id()));
+    if !is_root() || fs::create_dir(&probe).is_err() {
+        eprintln!("skipped: needs root and a cgroup v1 memory hierarchy at {MEMORY_ROOT}");
+        return;
+    }
+    fs::remove_dir(&probe).unwrap();
+    for signal in ["TERM", "KILL"] {
+        let mut command = ullage(dir.path());
+        command.args(["bench", "--box-size", "16M", "--prime", "600", "--systems", "ullage,unlimited", "--lanes", "2"]);
+        command.arg("--records").arg(dir.path().join("records")).stdout(Stdio::null()).stderr(Stdio::piped());
+        let bench = command.spawn().unwrap();
+        let id = bench.id();
+        wait("loads in all boxes", || {
+            let busy = |path: &PathBuf| fs::read_to_string(path.join("user/cgroup.procs")).is_ok_and(|p| !p.is_empty());
+            boxes(id).iter().filter(|path| busy(path)).count() == 6
+        });
+        let loads: Vec<String> = boxes(id)
+            .iter()
+            .flat_map(|path| {
+                fs::read_to_string(path.join("user/cgroup.procs"))
+                    .unwrap_or_default()
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert!(Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status().unwrap().success());
+        let output = bench.wait_with_output().unwrap();
+        if signal == "TERM" {
+            assert_eq!(output.status.code(), Some(1));
+            assert!(text(&output).contains("stopped by a signal"), "{}", text(&output));
+            assert_eq!(boxes(id), Vec::<PathBuf>::new(), "when it has ended its boxes are gone");
+        }
+        wait("the boxes to go", || boxes(id).is_empty());
+        wait("the loads to go", || loads.iter().all(|pid| !Path::new("/proc").join(pid).exists()));
+    }
+}

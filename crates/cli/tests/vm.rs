@@ -1,5 +1,6 @@
-//! `ullage memory` on a kernel with cgroup v2 and MGLRU: Debian's, booted under QEMU. Skipped, with a message, where QEMU,
-//! busybox, cpio or the kernel (`make tools` unpacks it below `target/vm`) cannot be had.
+//! `ullage memory` on other kernels, booted under QEMU: Debian's, with cgroup v2 and MGLRU (`make tools` unpacks it below
+//! `target/vm`), and one with the idle-page bitmap (`make idle-kernel` builds it below `target/vm-idle`). Skipped, with a
+//! message, where QEMU, busybox, cpio or the kernel cannot be had.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,9 +12,9 @@ use std::process::{Command, Stdio};
 /// Emulation is slow, and other tests run beside it.
 const LIMIT_S: &str = "400";
 
-/// The newest kernel below `target/vm`, with its modules.
-fn kernel() -> Option<(PathBuf, PathBuf)> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/vm");
+/// The newest kernel below a directory in `target`, with its modules.
+fn kernel(directory: &str) -> Option<(PathBuf, PathBuf)> {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(directory);
     let boot = fs::read_dir(unpacked.join("boot")).ok()?;
     let image =
         boot.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("vmlinuz")).max()?;
@@ -56,16 +57,34 @@ fn pack(root: &Path, modules: &Path) -> PathBuf {
     root.with_extension("gz")
 }
 
-#[test]
-fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
-    let Some((image, modules)) = kernel() else {
-        eprintln!("skipped: there is no kernel below target/vm (`make tools` fetches one)");
-        return;
+/// What a machine said, by name.
+struct Told {
+    console: String,
+    said: HashMap<String, String>,
+}
+
+impl Told {
+    #[track_caller]
+    fn said(&self, name: &str) -> &str {
+        self.said.get(name).unwrap_or_else(|| panic!("nothing was said of {name}:\n{}", self.console))
+    }
+
+    #[track_caller]
+    fn json(&self, name: &str) -> serde_json::Value {
+        serde_json::from_str(self.said(name)).unwrap()
+    }
+}
+
+/// Boots a kernel and runs the scripts. `words` become variables of the first process. `None` where it cannot be done.
+fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
+    let Some((image, modules)) = kernel(directory) else {
+        eprintln!("skipped: there is no kernel below target/{directory} (`make {made_by}`)");
+        return None;
     };
     for program in ["qemu-system-x86_64", "busybox", "cpio", "setpriv"] {
         if !has(program) {
             eprintln!("skipped: {program} is missing (`make tools` installs it)");
-            return;
+            return None;
         }
     }
     let dir = tempfile::tempdir().unwrap();
@@ -75,25 +94,25 @@ fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
         .arg(image)
         .arg("-initrd")
         .arg(initrd)
-        .args(["-append", "console=ttyS0 panic=-1 quiet"])
+        .args(["-append", &format!("console=ttyS0 panic=-1 quiet {words}")])
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let console = String::from_utf8_lossy(&machine.stdout).replace('\r', "");
-    let told: HashMap<&str, &str> = console
+    let said = console
         .lines()
         .filter_map(|line| line.split_once("@@").map(|(_, said)| said.split_once(' ').unwrap_or((said, ""))))
+        .map(|(name, said)| (name.to_owned(), said.trim().to_owned()))
         .collect();
-    let said = |name: &str| told.get(name).unwrap_or_else(|| panic!("nothing was said of {name}:\n{console}")).trim();
-    let json = |name: &str| serde_json::from_str::<serde_json::Value>(said(name)).unwrap();
-    said("end");
+    let told = Told { console, said };
+    told.said("end");
+    Some(told)
+}
 
-    let away = json("away");
-    assert_eq!(
-        (away["backend"].as_str(), away["sampler"].as_str()),
-        (Some("cgroup v2"), Some("MGLRU (debugfs lru_gen)"))
-    );
-    // All but the working set: 256 MiB less 57.
+/// A user of 57 MiB in a box of 256 MiB went away, and came back beside a hog.
+fn lent_and_taken_back(told: &Told, sampler: &str) {
+    let away = told.json("away");
+    assert_eq!((away["backend"].as_str(), away["sampler"].as_str()), (Some("cgroup v2"), Some(sampler)));
     let lent = away["report"]["picture"]["contributed"].as_u64().unwrap() * 4096;
     let oracle = (256 << 20) - 60_000_000;
     assert!(lent as f64 >= 0.85 * f64::from(oracle), "{lent} of {oracle} bytes were lent: {}", away["report"]);
@@ -102,13 +121,28 @@ fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
         "what was touched once was evicted: {}",
         away["report"]
     );
-    let faults: u64 = said("faults").parse().unwrap();
+    let faults: u64 = told.said("faults").parse().unwrap();
     // Emulated clocks jump and periods are of three seconds: some are evicted in vain. Chosen blindly it would be three
     // quarters of the 14,648 pages (regression: each sample aged the generations, and soon all were the oldest).
+    let console = &told.console;
     assert!(faults < 1_500, "{faults} faults on coming back\n{console}");
-    assert!(said("operations").parse::<u64>().unwrap() > 20, "the user worked again\n{console}");
-    assert_eq!((said("ended"), said("left"), said("high")), ("0", "", "max"), "nothing is left behind");
+    assert!(told.said("operations").parse::<u64>().unwrap() > 20, "the user worked again\n{console}");
+    assert_eq!((told.said("ended"), told.said("left"), told.said("high")), ("0", "", "max"), "nothing is left behind");
+}
 
+#[test]
+fn memory_is_lent_and_taken_back_with_the_idle_page_bitmap() {
+    let words = "SAMPLER=idle-bitmap SCRIPTS=1-away";
+    if let Some(told) = boot("vm-idle", "idle-kernel", words) {
+        lent_and_taken_back(&told, "idle-page bitmap");
+    }
+}
+
+#[test]
+fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
+    let Some(told) = boot("vm", "tools", "") else { return };
+    lent_and_taken_back(&told, "MGLRU (debugfs lru_gen)");
+    let (said, json, console) = (|name: &str| told.said(name), |name: &str| told.json(name), &told.console);
     assert!(said("marked").contains("/killed/ullage.contributed"), "{console}");
     assert_eq!(said("killed-left"), "", "a killed controller's groups go");
     assert!(!said("sleeper").contains("ullage") && said("sleeper").contains("sleeping"), "{}", said("sleeper"));

@@ -48,6 +48,9 @@ pub enum Error {
     /// No controller runs.
     #[error("no controller runs in {}: start one with 'ullage memory daemon'", .0.display())]
     NotRunning(PathBuf),
+    /// A signal asked for the end.
+    #[error("stopped by a signal: what was measured so far is kept")]
+    Stopped,
     /// Input that is not what it should be.
     #[error("{0}")]
     Invalid(String),

@@ -53,6 +53,14 @@ impl<K: Eq + Hash + Clone> LruQueue<K> {
         }
     }
 
+    /// Forgets all pages but those that `keep` is true of.
+    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        let gone: Vec<K> = self.last.keys().filter(|page| !keep(page)).cloned().collect();
+        for page in &gone {
+            self.remove(page);
+        }
+    }
+
     /// All pages, most recently used first.
     pub fn order(&self) -> Vec<K> {
         let mut pages: Vec<_> = self.last.iter().collect();
@@ -99,6 +107,18 @@ impl<K: Eq + Hash + Clone> LruQueue<K> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Regression: pages of processes that had ended stayed in the idle-page sampler's queue and pushed all others back.
+    #[test]
+    fn forgotten_pages_leave_no_gap() {
+        let mut queue = LruQueue::default();
+        for page in 0..10 {
+            queue.access(page);
+        }
+        queue.retain(|page| page % 2 == 0);
+        assert_eq!((queue.len(), queue.access(0)), (5, Some(4)));
+        assert_eq!(queue.access(1), None);
+    }
 
     proptest! {
         #[test]

@@ -76,6 +76,9 @@ enum What {
     /// Clean up after a controller that was killed (started by it)
     #[command(hide = true)]
     Guard,
+    /// Remove the boxes of a bench that was killed (started by it)
+    #[command(hide = true)]
+    Sweep,
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +280,7 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
         What::Load { size, hog: true, .. } => bench::load::hog(size.0),
         What::Load { size, cold, hog: false } => bench::load::user(size.0, cold.0)?,
         What::Guard => guard::watch(&runtime)?,
+        What::Sweep => bench::watch()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -373,7 +377,8 @@ fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
         lanes: options.lanes,
         timelines: options.timelines.clone(),
     };
-    bench::run(&plan, |record| {
+    let stop = ullage_memory::daemon::stop_on_signals()?;
+    bench::run(&plan, &stop, |record| {
         if json {
             say!("{}", serde_json::json!(record));
         } else {

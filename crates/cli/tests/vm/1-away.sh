@@ -8,7 +8,7 @@ mkfifo /tmp/orders
 sh -c "echo \$\$ > $box/user/cgroup.procs; exec ullage memory load 60000000 --cold 40000000" < /tmp/orders > /tmp/lines &
 exec 3> /tmp/orders
 sleep 2
-ullage memory daemon --box $box --speed-up 20 &
+ullage memory daemon --box $box --speed-up 20 ${SAMPLER:+--sampler $SAMPLER} &
 daemon=$!
 sleep 1
 echo work >&3

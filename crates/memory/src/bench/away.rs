@@ -2,6 +2,8 @@
 
 use super::load::{Line, Second};
 use super::sandbox::Sandbox;
+use super::sweep;
+use crate::backend::GROUP_NAME;
 use crate::error::{Error, Result};
 use crate::runtime::{Cost, RuntimeDir, Status};
 use crate::sys;
@@ -11,6 +13,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -47,6 +50,9 @@ pub struct Plan {
     pub timelines: Option<PathBuf>,
 }
 
+/// How long a signal may wait to be noticed.
+const TICK: Duration = Duration::from_millis(100);
+
 /// What one trial gave.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -76,14 +82,23 @@ pub struct Record {
 }
 
 /// Runs the plan: systems interleaved, `lanes` of them and all sets of each at the same time, every
-/// trial in a box of its own.
-pub fn run(plan: &Plan, mut tell: impl FnMut(&Record)) -> Result<()> {
+/// trial in a box of its own. [`Error::Stopped`] once `stop` is set; boxes go with the bench, even when it is killed.
+pub fn run(plan: &Plan, stop: &AtomicBool, mut tell: impl FnMut(&Record)) -> Result<()> {
+    sweep::sweep();
+    let mut guard = sweep::start_guard(&plan.program)?;
+    let outcome = run_all(plan, stop, &mut tell);
+    drop(guard.stdin.take());
+    let _swept = guard.wait();
+    outcome
+}
+
+fn run_all(plan: &Plan, stop: &AtomicBool, tell: &mut impl FnMut(&Record)) -> Result<()> {
     let order: Vec<&String> = (0..plan.repeats).flat_map(|_| &plan.systems).collect();
     for systems in order.chunks(plan.lanes.max(1)) {
         let records: Vec<Result<Record>> = std::thread::scope(|scope| {
             let pairs = systems.iter().enumerate().flat_map(|(lane, system)| SETS.map(|set| (lane, system, set)));
             let trials: Vec<_> =
-                pairs.map(|(lane, system, set)| scope.spawn(move || trial(plan, lane, system, set))).collect();
+                pairs.map(|(lane, system, set)| scope.spawn(move || trial(plan, stop, lane, system, set))).collect();
             let died = || Err(Error::Invalid("a trial panicked".into()));
             trials.into_iter().map(|trial| trial.join().unwrap_or_else(|_| died())).collect()
         });
@@ -102,7 +117,27 @@ fn append(path: &Path, record: &Record) -> Result<()> {
     writeln!(open.map_err(Error::io("opening", path))?, "{line}").map_err(Error::io("writing", path))
 }
 
-fn trial(plan: &Plan, lane: usize, system: &str, (set, working, cold): (&str, f64, f64)) -> Result<Record> {
+/// Waits so long, or until the bench is to stop.
+fn pause(time: Duration, stop: &AtomicBool) -> Result<()> {
+    let until = Instant::now() + time;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        match until.checked_duration_since(Instant::now()) {
+            Some(left) => std::thread::sleep(left.min(TICK)),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn trial(
+    plan: &Plan,
+    stop: &AtomicBool,
+    lane: usize,
+    system: &str,
+    (set, working, cold): (&str, f64, f64),
+) -> Result<Record> {
     let share = |part: f64| (plan.box_bytes as f64 * part) as u64;
     let load = |words: &[String]| -> Vec<OsString> {
         let words = ["memory", "load"].map(str::to_owned).into_iter().chain(words.iter().cloned());
@@ -116,7 +151,7 @@ fn trial(plan: &Plan, lane: usize, system: &str, (set, working, cold): (&str, f6
     let runtime = RuntimeDir::new(Some(sandbox_dir(&sandbox.path)));
     let daemon = (system == "ullage").then(|| start_daemon(plan, set, &mut sandbox, &runtime)).transpose()?;
     order(&mut orders, "work")?;
-    std::thread::sleep(plan.prime);
+    pause(plan.prime, stop)?;
     order(&mut orders, "rest")?;
     let before: Vec<Second> = lines.try_iter().filter_map(second).collect();
 
@@ -139,13 +174,13 @@ fn trial(plan: &Plan, lane: usize, system: &str, (set, working, cold): (&str, f6
             sandbox.start("hog", &hog, if system == "nice 19" { 19 } else { 0 })?;
         }
     }
-    std::thread::sleep(plan.away);
-    let donated_bytes = sandbox.usage(if system == "ullage" { "ullage.contributed" } else { "hog" });
+    pause(plan.away, stop)?;
+    let donated_bytes = sandbox.usage(if system == "ullage" { GROUP_NAME } else { "hog" });
     let _while_away = lines.try_iter().count();
     order(&mut orders, "where")?;
     let evicted = evicted(&lines)?;
     order(&mut orders, "work")?;
-    let back = collect(&lines, plan.back);
+    let back = collect(&lines, plan.back, stop)?;
     let cost = Status::read(&runtime).map(|status| status.cost).unwrap_or_default();
     if let Some(pid) = daemon {
         sys::signal(pid, libc::SIGTERM).map_err(Error::io("stopping", "the daemon"))?;
@@ -234,11 +269,12 @@ fn evicted(lines: &Receiver<Line>) -> Result<Vec<u64>> {
 }
 
 /// Seconds as they come; one that takes longer than a second counts for as long as it took.
-fn collect(lines: &Receiver<Line>, time: Duration) -> Vec<Second> {
+fn collect(lines: &Receiver<Line>, time: Duration, stop: &AtomicBool) -> Result<Vec<Second>> {
     let until = Instant::now() + time;
     let mut found = Vec::new();
     while let Some(left) = until.checked_duration_since(Instant::now()) {
-        found.extend(lines.recv_timeout(left).ok().and_then(second));
+        found.extend(lines.recv_timeout(left.min(TICK)).ok().and_then(second));
+        pause(Duration::ZERO, stop)?;
     }
-    found
+    Ok(found)
 }

@@ -5,6 +5,8 @@ mod figure3;
 pub mod load;
 mod report;
 mod sandbox;
+mod sweep;
 
 pub use away::{Plan, Record, SETS, SYSTEMS, run};
 pub use report::{read, write};
+pub use sweep::watch;

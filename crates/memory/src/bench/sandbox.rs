@@ -1,5 +1,6 @@
 //! A box: a cgroup v1 memory group with a limit, for one trial, removed when dropped.
 
+use crate::backend::GROUP_NAME;
 use crate::error::{Error, Result};
 use crate::system::mounts::Mounts;
 use crate::system::{read_number, write};
@@ -8,6 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+/// What the names of boxes begin with; the number of the bench's process follows.
+const PREFIX: &str = "ullage-bench-";
+
+/// The bench that a box belongs to, if it is one.
+pub(super) fn owner(path: &Path) -> Option<i32> {
+    path.file_name()?.to_str()?.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
 
 /// The box and what runs in it.
 pub(super) struct Sandbox {
@@ -20,7 +29,7 @@ impl Sandbox {
         let root = Mounts::read()?.v1_memory.ok_or_else(|| {
             Error::NoController("  the bench divides a box of its own and needs a cgroup v1 memory hierarchy".into())
         })?;
-        let path = root.join(format!("ullage-bench-{}-{name}", std::process::id()));
+        let path = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
         for directory in [path.clone(), path.join("user"), path.join("hog")] {
             fs::create_dir(&directory).map_err(Error::io("creating", &directory))?;
         }
@@ -71,14 +80,26 @@ impl Drop for Sandbox {
 }
 
 /// Groups empty some time after their last process ended.
-fn remove(path: &Path) {
+pub(super) fn remove(path: &Path) {
     for _ in 0..100 {
-        for group in ["user", "hog", "ullage.contributed"] {
+        for group in ["user", "hog", GROUP_NAME] {
             let _not_empty_yet = fs::remove_dir(path.join(group));
         }
         if fs::remove_dir(path).is_ok() || !path.exists() {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_says_whose_it_is() {
+        assert_eq!(owner(Path::new("/sys/fs/cgroup/memory/ullage-bench-412-0-small")), Some(412));
+        assert_eq!(owner(Path::new("/sys/fs/cgroup/memory/ullage-bench-x")), None);
+        assert_eq!(owner(Path::new("/sys/fs/cgroup/memory/user.slice")), None);
     }
 }

@@ -1,20 +1,22 @@
 //! The idle-page bitmap: per physical page, for root, on kernels with idle page tracking.
 
+use super::physical::{FLAGS, Physical, frame};
 use super::{Request, Sampler};
 use crate::PAGE;
 use crate::control::Sample;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::histogram::Histogram;
 use crate::lru::LruQueue;
 use crate::system::keyed;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::path::Path;
 use std::time::Duration;
 
 /// At most about this many pages are watched; LRU positions among a sample chosen by address are
 /// those of all pages divided by the sampling ratio, so a sample of the space gives the whole curve.
-const SAMPLED_PAGES: u64 = 8192;
+/// Each costs two system calls a sample, ten times a second in fast ageing.
+const SAMPLED_PAGES: u64 = 2048;
 
 /// A page of a process.
 type VirtualPage = (i32, u64);
@@ -22,8 +24,7 @@ type VirtualPage = (i32, u64);
 /// The sampler: a true LRU queue over a sample of virtual pages.
 #[derive(Debug)]
 pub struct IdleBitmap {
-    bitmap: File,
-    path: PathBuf,
+    physical: Physical,
     queue: LruQueue<VirtualPage>,
     sampled: Vec<VirtualPage>,
     /// One page in so many is sampled.
@@ -37,10 +38,8 @@ pub struct IdleBitmap {
 impl IdleBitmap {
     /// Opens the bitmap.
     pub fn open(path: &Path) -> Result<Self> {
-        let bitmap = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("opening", path))?;
         Ok(Self {
-            bitmap,
-            path: path.to_owned(),
+            physical: Physical::open(path, Path::new(FLAGS))?,
             queue: LruQueue::default(),
             sampled: Vec::new(),
             one_in: 1,
@@ -65,30 +64,31 @@ impl IdleBitmap {
                     .extend(pages.filter(|page| hash(pid, *page).is_multiple_of(self.one_in)).map(|page| (pid, page)));
             }
         }
+        // What was unmapped, or went with its process, is in nobody's way any more.
+        let sampled: HashSet<VirtualPage> = self.sampled.iter().copied().collect();
+        self.queue.retain(|page| sampled.contains(page));
     }
 
-    /// Sets the idle bit of a page, after telling whether it was still set: `None` if not resident.
-    fn test_and_set(&self, frame: u64) -> Result<bool> {
-        let (offset, bit) = (frame / 64 * 8, 1u64 << (frame % 64));
-        let mut word = [0; 8];
-        self.bitmap.read_exact_at(&mut word, offset).map_err(Error::io("reading", &self.path))?;
-        let idle = u64::from_ne_bytes(word) & bit != 0;
-        self.bitmap.write_all_at(&bit.to_ne_bytes(), offset).map_err(Error::io("writing", &self.path))?;
-        Ok(idle)
-    }
-
-    /// Goes over the sampled pages; those no longer idle move to the front of the queue.
+    /// Goes over the sampled pages; those that were used move to the front of the queue. Asking takes the mark of use away,
+    /// so that pages of one folio, which share it, are told the same.
     fn walk(&mut self, histogram: &mut Histogram) -> Result<()> {
         let mut open: Option<(i32, File)> = None;
-        for index in 0..self.sampled.len() {
-            let Some(&(pid, page)) = self.sampled.get(index) else { break };
+        let mut told: HashMap<u64, bool> = HashMap::new();
+        for &(pid, page) in &self.sampled {
             if open.as_ref().is_none_or(|(of, _)| *of != pid) {
                 open = File::open(format!("/proc/{pid}/pagemap")).ok().map(|file| (pid, file));
             }
             let Some(frame) = open.as_ref().and_then(|(_, pagemap)| frame(pagemap, page)) else { continue };
-            if !self.test_and_set(frame)?
-                && let Some(position) = self.queue.access((pid, page))
-            {
+            let Some(folio) = self.physical.folio(frame) else { continue };
+            let used = match told.get(&folio) {
+                Some(&used) => used,
+                None => {
+                    let used = self.physical.was_used(folio)?;
+                    told.insert(folio, used);
+                    used
+                }
+            };
+            if used && let Some(position) = self.queue.access((pid, page)) {
                 histogram.add(position * self.one_in, self.one_in as f64);
             }
         }
@@ -103,6 +103,7 @@ impl Sampler for IdleBitmap {
 
     fn begin_window(&mut self, request: &Request) -> Result<()> {
         let ratio = self.one_in;
+        self.physical.forget();
         self.choose(&request.pids);
         if self.one_in != ratio {
             self.queue = LruQueue::default();
@@ -127,15 +128,6 @@ impl Sampler for IdleBitmap {
             window: request.now.saturating_sub(self.began),
         })
     }
-}
-
-/// Physical frame of a virtual page, if resident and visible to us.
-fn frame(pagemap: &File, page: u64) -> Option<u64> {
-    let mut entry = [0; 8];
-    pagemap.read_exact_at(&mut entry, page * 8).ok()?;
-    let entry = u64::from_ne_bytes(entry);
-    let frame = entry & ((1 << 55) - 1);
-    (entry >> 63 == 1 && frame != 0).then_some(frame)
 }
 
 fn resident(pid: i32) -> Option<u64> {

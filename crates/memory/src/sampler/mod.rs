@@ -3,6 +3,7 @@
 mod clear_refs;
 mod idle_bitmap;
 mod lru_gen;
+mod physical;
 mod probe;
 mod worker;
 
