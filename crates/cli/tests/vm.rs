@@ -132,7 +132,8 @@ fn lent_and_taken_back(told: &Told, sampler: &str) {
 
 #[test]
 fn memory_is_lent_and_taken_back_with_the_idle_page_bitmap() {
-    let words = "SAMPLER=idle-bitmap SCRIPTS=1-away";
+    // Under emulation a sample takes a second, and a period must have a few.
+    let words = "SAMPLER=idle-bitmap SCRIPTS=1-away SPEED=6 WORK=70";
     if let Some(told) = boot("vm-idle", "idle-kernel", words) {
         lent_and_taken_back(&told, "idle-page bitmap");
     }

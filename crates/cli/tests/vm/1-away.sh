@@ -8,11 +8,11 @@ mkfifo /tmp/orders
 sh -c "echo \$\$ > $box/user/cgroup.procs; exec ullage memory load 60000000 --cold 40000000" < /tmp/orders > /tmp/lines &
 exec 3> /tmp/orders
 sleep 2
-ullage memory daemon --box $box --speed-up 20 ${SAMPLER:+--sampler $SAMPLER} &
+ullage memory daemon --box $box --speed-up ${SPEED:-20} ${SAMPLER:+--sampler $SAMPLER} &
 daemon=$!
 sleep 1
 echo work >&3
-sleep 18
+sleep ${WORK:-18}
 echo rest >&3
 ullage memory run -- ullage memory load 400000000 --hog &
 # Under emulation, beside other tests, it takes as long as it takes.

@@ -65,14 +65,16 @@ impl Physical {
         })
     }
 
-    /// Whether a folio was used since this was last asked. Only what was used costs a second call.
-    pub fn was_used(&self, folio: u64) -> Result<bool> {
-        let (offset, bit) = (folio / 64 * 8, 1u64 << (folio % 64));
-        let mut word = [0; 8];
-        self.bitmap.read_exact_at(&mut word, offset).map_err(Error::io("reading", &self.path))?;
-        let used = u64::from_ne_bytes(word) & bit == 0;
-        if used {
-            self.bitmap.write_all_at(&bit.to_ne_bytes(), offset).map_err(Error::io("writing", &self.path))?;
+    /// Which of the folios whose first frames these bits of a word stand for were used since this was last asked. None of
+    /// those in the last, partial word of memory, which the kernel does not show. Only what was used costs a second call.
+    pub fn used(&self, word: u64, folios: u64) -> Result<u64> {
+        let mut idle = [0; 8];
+        if self.bitmap.read_at(&mut idle, word * 8).map_err(Error::io("reading", &self.path))? < idle.len() {
+            return Ok(0);
+        }
+        let used = folios & !u64::from_ne_bytes(idle);
+        if used != 0 {
+            self.bitmap.write_all_at(&used.to_ne_bytes(), word * 8).map_err(Error::io("writing", &self.path))?;
         }
         Ok(used)
     }
@@ -129,14 +131,14 @@ mod tests {
     #[test]
     fn what_was_used_is_marked_idle_again() {
         let (dir, physical) = physical(&[ON_LRU; 200]);
-        assert!(physical.was_used(70).unwrap());
-        assert!(!physical.was_used(70).unwrap());
-        let words = fs::read(dir.path().join("bitmap")).unwrap();
-        assert_eq!(words[8..16], (1u64 << 6).to_ne_bytes());
+        assert_eq!(physical.used(1, 0b1010).unwrap(), 0b1010);
+        assert_eq!(physical.used(1, 0b1010).unwrap(), 0);
+        assert_eq!(fs::read(dir.path().join("bitmap")).unwrap()[8..16], 0b1010u64.to_ne_bytes());
         // The kernel takes a bit away when the page is used. Writing a bit leaves the others of its word alone there, and
         // not in this file.
         fs::write(dir.path().join("bitmap"), [0; 256]).unwrap();
-        assert!(physical.was_used(70).unwrap());
-        assert!(physical.was_used(1 << 20).is_err(), "beyond the end");
+        assert_eq!(physical.used(1, 0b0010).unwrap(), 0b0010);
+        // Regression: a page in the last, partial word of memory ended the sampler.
+        assert_eq!(physical.used(1 << 20, 1).unwrap(), 0);
     }
 }
