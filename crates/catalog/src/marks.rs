@@ -15,17 +15,22 @@ pub struct CatalogMarks {
 }
 
 impl CatalogMarks {
-    /// Returns when it is durable that files in `leaf` are being changed; at once when that is known.
-    pub fn mark(&self, leaf: &[u8]) -> Result<()> {
+    /// Returns when it is durable that files in these leaves are being changed; at once when that is known. One commit and
+    /// one flush for all of them.
+    pub fn mark(&self, leaves: &[&[u8]]) -> Result<()> {
         let seq = {
             let mut set = self.set.lock();
-            if let Some(&seq) = set.get(leaf) {
-                seq
+            let known = leaves.iter().filter_map(|leaf| set.get(*leaf)).max().copied();
+            let new: Vec<&[u8]> = leaves.iter().filter(|leaf| !set.contains_key(**leaf)).copied().collect();
+            if new.is_empty() {
+                known.unwrap_or(Seq(0))
             } else {
                 let mut batch = Batch::new();
-                batch.put(keys::mark(self.pool.0, leaf), Vec::new());
+                for leaf in &new {
+                    batch.put(keys::mark(self.pool.0, leaf), Vec::new());
+                }
                 let seq = self.kv.commit(batch)?;
-                set.insert(leaf.into(), seq);
+                set.extend(new.into_iter().map(|leaf| (leaf.into(), seq)));
                 seq
             }
         };

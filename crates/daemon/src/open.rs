@@ -81,6 +81,9 @@ impl OpenSpace {
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
             space.set_limit(root, Limit { bytes, ..before })?;
         }
+        for member in space.pools().members() {
+            member.pool.begin();
+        }
         Ok(Self { space, store, settings, recovered })
     }
 }

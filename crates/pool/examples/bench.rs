@@ -26,7 +26,7 @@ impl Numbers for Counter {
 struct NoMarks;
 
 impl Marks for NoMarks {
-    fn mark(&self, _: &[u8]) -> Result<(), ullage_pool::Error> {
+    fn mark(&self, _: &[&[u8]]) -> Result<(), ullage_pool::Error> {
         Ok(())
     }
 

@@ -101,8 +101,8 @@ pub trait Numbers: Send + Sync {
 /// Durable marks of the leaf directories in which the catalog and the backing files may differ after a crash
 /// (a write-intent log, as disk arrays have it); handed in by the catalog.
 pub trait Marks: Send + Sync {
-    /// Returns when it is durable that `leaf` is being changed. Cheap when it is already marked.
-    fn mark(&self, leaf: &[u8]) -> Result<(), Error>;
+    /// Returns when it is durable that these leaves are being changed. Cheap when they are already marked.
+    fn mark(&self, leaves: &[&[u8]]) -> Result<(), Error>;
     /// Nothing in `leaf` is open for writing, fresh or being removed any more; need not be durable.
     fn clear(&self, leaf: &[u8]);
 }
@@ -117,6 +117,9 @@ pub trait Pool: Send + Sync {
     /// A new backing file, from the ready ones where there are any. Never blocks on a flush when its leaf is
     /// already marked. ENOSPC and EDQUOT come back as [`Error::Io`] with that errno.
     fn create(&self, hint: Hint) -> Result<Fresh, Error>;
+
+    /// Recovery is over: what files will be made in soon may be prepared, in the background.
+    fn begin(&self) {}
 
     /// Gives back a file from [`Pool::create`] that no transaction ever named: it can be used at once.
     fn abandon(&self, fresh: Fresh);

@@ -10,9 +10,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use ullage_policy::place::Sparse;
-use ullage_pool::{Access, Binding, Pool, PoolConfig};
+use ullage_pool::{Access, Binding, Hint, Pool, PoolConfig};
 
 /// A child that is being started holds a copy of every descriptor for a moment, and a lease probe at that moment says
 /// that the file is in use: tests that start children and tests that count what is left take turns.
@@ -56,17 +57,47 @@ fn every_file_is_where_the_rule_says_and_no_leaf_overflows() {
 #[test]
 fn marks_are_cleared_when_a_leaf_is_idle_and_not_while_a_file_is_open_for_writing() {
     let dir = tempfile::tempdir().unwrap();
-    let config = PoolConfig { clear_after: Duration::from_millis(100), ready: false, ..config() };
+    let sparse = Sparse { entries: 2, random_bits: 0, buckets: 1, ..Sparse::default() };
+    let config = PoolConfig { clear_after: Duration::from_millis(100), ready: false, sparse, ..config() };
     let opened = open(dir.path(), config, 1).unwrap();
-    let fresh = opened.pool.create(hint(1)).unwrap();
+    // Two to a leaf: the first leaf is no longer filled.
+    let fresh: Vec<_> = (0..4).map(|_| opened.pool.create(hint(1)).unwrap().binding).collect();
     std::thread::sleep(Duration::from_millis(1500));
-    assert!(opened.marks.has(&fresh.binding.locator));
-    opened.pool.closed(&fresh.binding);
-    until("the mark is cleared", || !opened.marks.has(&fresh.binding.locator));
-    let _reader = opened.pool.open(&fresh.binding, Access::Read).unwrap();
-    assert!(!opened.marks.has(&fresh.binding.locator), "reading leaves nothing in doubt");
-    opened.pool.doom(&fresh.binding).unwrap();
-    assert!(opened.marks.has(&fresh.binding.locator));
+    assert!(fresh.iter().all(|binding| opened.marks.has(&binding.locator)));
+    for binding in &fresh {
+        opened.pool.closed(binding);
+    }
+    until("the mark is cleared", || !opened.marks.has(&fresh[0].locator));
+    assert!(opened.marks.has(&fresh[3].locator), "files will be made there");
+    let _reader = opened.pool.open(&fresh[0], Access::Read).unwrap();
+    assert!(!opened.marks.has(&fresh[0].locator), "reading leaves nothing in doubt");
+    opened.pool.doom(&fresh[0]).unwrap();
+    assert!(opened.marks.has(&fresh[0].locator));
+    opened.pool.closed(&fresh[0]);
+    opened.pool.close().unwrap();
+    assert!(opened.marks.0.lock().unwrap().is_empty(), "an orderly end leaves none");
+}
+
+/// Whoever makes a file waits for no flush: one marks all leaves in which files are made next.
+#[test]
+fn leaves_are_marked_before_files_are_made_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), PoolConfig { ready: false, ..config() }, 1).unwrap();
+    opened.pool.begin();
+    until("leaves are marked", || opened.marks.1.load(Ordering::Relaxed) == 1);
+    for pid in 0..100 {
+        let fresh = opened.pool.create(Hint { pid, ..hint(1) }).unwrap();
+        assert!(opened.marks.has(&fresh.binding.locator));
+    }
+    assert_eq!(opened.marks.1.load(Ordering::Relaxed), 1, "with one flush");
+    // The next leaf of a series is marked before it is begun, by whoever begins the one before at the latest.
+    let before = opened.marks.1.load(Ordering::Relaxed);
+    for _ in 0..2048 {
+        let fresh = opened.pool.create(hint(1)).unwrap();
+        assert!(opened.marks.has(&fresh.binding.locator));
+    }
+    let flushes = opened.marks.1.load(Ordering::Relaxed) - before;
+    assert!(flushes <= 4, "{flushes} flushes for four leaves");
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn marks_survive_a_power_cut_once_set() {
                 marks.clear(&leaf).unwrap();
                 set.remove(&leaf);
             } else {
-                marks.mark(&leaf).unwrap();
+                marks.mark(&[&leaf]).unwrap();
                 set.insert(leaf);
             }
         }

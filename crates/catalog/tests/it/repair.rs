@@ -69,7 +69,7 @@ fn sound() -> &'static (Map, Facts) {
         catalog.update(&open, grow).unwrap();
         catalog.unlink(&lower, b"removed-while-open", at(5)).unwrap();
         files.push(open.clone());
-        catalog.marks(PoolId(0)).unwrap().mark(b"2-512/001.0/000").unwrap();
+        catalog.marks(PoolId(0)).unwrap().mark(&[b"2-512/001.0/000"]).unwrap();
         catalog.sync().unwrap();
         let mut facts = Facts::default();
         facts.pools.insert(PoolId(0));

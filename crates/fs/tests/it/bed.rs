@@ -27,8 +27,8 @@ impl Numbers for NumbersOf {
 struct MarksOf(Arc<CatalogMarks>);
 
 impl Marks for MarksOf {
-    fn mark(&self, leaf: &[u8]) -> Result<(), Error> {
-        self.0.mark(leaf).map_err(|error| Error::Unusable(error.to_string()))
+    fn mark(&self, leaves: &[&[u8]]) -> Result<(), Error> {
+        self.0.mark(leaves).map_err(|error| Error::Unusable(error.to_string()))
     }
 
     fn clear(&self, leaf: &[u8]) {

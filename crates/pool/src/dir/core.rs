@@ -50,6 +50,8 @@ pub struct Core {
     pub stocked: AtomicU32,
     /// Most of them, by the inodes that are free.
     pub most_stock: AtomicU32,
+    /// A series fills another leaf than when leaves were last marked ahead.
+    pub begun: AtomicBool,
     /// Nothing is made ready any more.
     pub closing: AtomicBool,
     pub counters: Counters,
@@ -78,6 +80,7 @@ impl Core {
             most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),
             stocked: AtomicU32::new(0),
             most_stock: AtomicU32::new(0),
+            begun: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             counters: Counters::default(),
             random: AtomicU64::new(seed ^ u64::from(std::process::id())),
@@ -164,7 +167,14 @@ impl Core {
                 }
             }
         };
+        if series.filling() != Some(number) {
+            series.fill(number);
+            self.begun.store(true, Ordering::Relaxed);
+        }
         let leaf = self.leaves.get(&self.config.sparse.leaf(index, number));
+        if !leaf.is_marked() {
+            self.mark_ahead()?;
+        }
         let fresh = self.make_in(&leaf, how)?;
         leaves.took(number);
         Ok(fresh)

@@ -22,6 +22,8 @@ pub struct Work {
     pub released: Vec<Binding>,
     pub abandoned: Vec<Fresh>,
     pub held: Vec<String>,
+    /// The pool is about to be used.
+    pub begin: bool,
     pub stop: bool,
 }
 
@@ -65,6 +67,12 @@ impl Inbox {
         if many || self.deep.load(Ordering::Relaxed) {
             self.poke();
         }
+    }
+
+    /// The pool is about to be used.
+    pub fn begin(&self) {
+        self.pending.lock().work.begin = true;
+        self.poke();
     }
 
     /// Ready files run low.

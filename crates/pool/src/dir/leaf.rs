@@ -40,11 +40,16 @@ impl Leaf {
     pub fn enter(&self, generation: Generation, marks: &dyn Marks) -> Result<bool, Error> {
         let mut doubt = self.doubt.lock();
         if !doubt.marked {
-            marks.mark(self.path.as_bytes())?;
+            marks.mark(&[self.path.as_bytes()])?;
             doubt.marked = true;
         }
         doubt.changed = Instant::now();
         Ok(doubt.busy.insert(generation.0))
+    }
+
+    /// Whether it is known that files of this leaf may differ from the catalog.
+    pub fn is_marked(&self) -> bool {
+        self.doubt.lock().marked
     }
 
     /// The file and the catalog agree again.
@@ -113,13 +118,19 @@ impl Leaves {
         Arc::clone(self.leaves.write().entry(path.into()).or_insert_with(make))
     }
 
-    /// Clears the marks of leaves that were idle for this long. What they hold is flushed first, by `sync`: a file that
+    /// Clears the marks of leaves that were idle for this long, but those to be `kept`. What they hold is flushed first, by `sync`: a file that
     /// is recorded as closed with a size that a power cut takes away would be wrong in an unmarked leaf.
-    pub fn clear_idle(&self, idle_for: Duration, marks: &dyn Marks, sync: impl FnOnce() -> bool) {
+    pub fn clear_idle(
+        &self,
+        idle_for: Duration,
+        kept: impl Fn(&Leaf) -> bool,
+        marks: &dyn Marks,
+        sync: impl FnOnce() -> bool,
+    ) {
         let idle = |leaf: &Arc<Leaf>| {
             leaf.idle_since().filter(|since| since.elapsed() >= idle_for).map(|since| (Arc::clone(leaf), since))
         };
-        let idle: Vec<_> = self.leaves.read().values().filter_map(idle).collect();
+        let idle: Vec<_> = self.leaves.read().values().filter(|leaf| !kept(leaf)).filter_map(idle).collect();
         if !idle.is_empty() && sync() {
             for (leaf, since) in idle {
                 leaf.clear(since, marks);
@@ -137,6 +148,28 @@ impl Leaves {
             });
         }
     }
+}
+
+/// Marks those that are not marked, and that nobody else is just marking, with one flush.
+pub fn mark_all(leaves: &[Arc<Leaf>], marks: &dyn Marks) -> Result<(), Error> {
+    let mut doubts = Vec::new();
+    let mut paths = Vec::new();
+    for leaf in leaves {
+        if let Some(doubt) = leaf.doubt.try_lock()
+            && !doubt.marked
+        {
+            doubts.push(doubt);
+            paths.push(leaf.path.as_bytes());
+        }
+    }
+    if !paths.is_empty() {
+        marks.mark(&paths)?;
+    }
+    for doubt in &mut doubts {
+        doubt.marked = true;
+        doubt.changed = Instant::now();
+    }
+    Ok(())
 }
 
 /// Opens a directory below the root; symbolic links are not followed, anywhere on the path.

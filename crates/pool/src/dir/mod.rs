@@ -6,6 +6,7 @@
 //! Marks are cleared after a flush of the whole file system below. A synced file is expected to keep its name, which
 //! ext4, xfs and btrfs give (creation, rename and attribute are in the log before the file's own flush returns).
 
+mod ahead;
 mod config;
 mod core;
 mod inbox;
@@ -182,6 +183,10 @@ impl Pool for DirPool {
         core.make(index)
     }
 
+    fn begin(&self) {
+        self.inbox.begin();
+    }
+
     fn abandon(&self, fresh: Fresh) {
         self.inbox.abandon(fresh);
     }
@@ -311,7 +316,7 @@ impl Pool for DirPool {
             return Ok(());
         }
         self.core.sync()?;
-        self.core.leaves.clear_idle(Duration::ZERO, &*self.core.marks, || true);
+        self.core.leaves.clear_idle(Duration::ZERO, |_| false, &*self.core.marks, || true);
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::Path;
+use std::time::Duration;
 
 /// What the file system below can do.
 #[allow(clippy::struct_excessive_bools)] // Independent answers, not states.
@@ -77,7 +78,17 @@ fn probe_leases(file: OwnedFd) -> bool {
     let refused = sys::probe_lease(&reader, Lease::Read) == Err(Errno::AGAIN)
         && sys::probe_lease(&file, Lease::Write) == Err(Errno::AGAIN);
     drop(file);
-    refused && sys::probe_lease(&reader, Lease::Read).is_ok() && sys::probe_lease(&reader, Lease::Write).is_ok()
+    // A child that another thread is just starting holds all descriptors for a moment.
+    let granted = |kind| {
+        (0..50).any(|_| {
+            let answer = sys::probe_lease(&reader, kind);
+            if answer == Err(Errno::AGAIN) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            answer.is_ok()
+        })
+    };
+    refused && granted(Lease::Read) && granted(Lease::Write)
 }
 
 /// The name of the file system below, by its magic number.

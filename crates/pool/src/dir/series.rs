@@ -28,6 +28,8 @@ pub struct Series {
     stock: Mutex<Vec<Binding>>,
     /// How full its leaves are; `None` until the first file is made. Locked while a file is made or removed.
     pub leaves: Mutex<Option<Leaves>>,
+    /// The leaf that is filled, plus one; 0 until that is known.
+    filling: AtomicU32,
     target: AtomicU32,
     taken: AtomicU32,
     missed: AtomicU32,
@@ -145,6 +147,22 @@ impl Series {
         }
         let idle = self.idle.load(Ordering::Relaxed) > 0;
         if idle { self.ready().saturating_sub(self.target.load(Ordering::Relaxed)) } else { 0 }
+    }
+
+    /// The number of the leaf that is filled, as far as it is known.
+    pub fn filling(&self) -> Option<u32> {
+        self.filling.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Leaf `number` is filled from here on.
+    pub fn fill(&self, number: u32) -> u32 {
+        self.filling.store(number + 1, Ordering::Relaxed);
+        number
+    }
+
+    /// Whether files are made here all the time.
+    pub fn is_in_demand(&self) -> bool {
+        self.target.load(Ordering::Relaxed) > 0
     }
 
     /// Holds no more ready files until there is demand again.

@@ -77,6 +77,12 @@ impl<'a> Worker<'a> {
         for binding in work.released {
             self.retire(&binding);
         }
+        if work.begin || self.core.begun.load(Ordering::Relaxed) {
+            // Who makes a file in a leaf that is not marked marks it.
+            if let Err(error) = self.core.mark_ahead() {
+                tracing::debug!(%error, "no leaves are marked ahead");
+            }
+        }
         for index in 0..self.core.series.len() {
             busy |= self.serve(index, !work.stop);
         }
@@ -171,7 +177,12 @@ impl<'a> Worker<'a> {
         if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
             core.part(false);
         }
-        core.leaves.clear_idle(core.config.clear_after, &*core.marks, || core.sync().is_ok());
+        core.leaves.clear_idle(
+            core.config.clear_after,
+            |leaf| core.is_ahead(leaf),
+            &*core.marks,
+            || core.sync().is_ok(),
+        );
         core.leaves.trim();
     }
 

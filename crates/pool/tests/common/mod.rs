@@ -29,9 +29,9 @@ impl Numbers for Counter {
     }
 }
 
-/// Marks in memory.
+/// Marks in memory, and how often any were set.
 #[derive(Default)]
-pub struct Marked(pub Mutex<BTreeSet<Vec<u8>>>);
+pub struct Marked(pub Mutex<BTreeSet<Vec<u8>>>, pub AtomicU64);
 
 impl Marked {
     pub fn has(&self, locator: &ullage_pool::Locator) -> bool {
@@ -41,8 +41,9 @@ impl Marked {
 }
 
 impl Marks for Marked {
-    fn mark(&self, leaf: &[u8]) -> Result<(), Error> {
-        self.0.lock().unwrap().insert(leaf.to_vec());
+    fn mark(&self, leaves: &[&[u8]]) -> Result<(), Error> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.lock().unwrap().extend(leaves.iter().map(|leaf| leaf.to_vec()));
         Ok(())
     }
 
