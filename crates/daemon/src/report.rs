@@ -54,7 +54,7 @@ fn limits(kind: &str, fs_type: Option<&str>) -> String {
             format!("exact: every write to a limited file goes through the server; {below} counts blocks at the write")
         }
         (_, below) => format!(
-            "exact: every write to a limited file goes through the server, its blocks allocated before it, since {} \
+            "exact: every write to a limited file goes through the server, its blocks asked for before they are counted, since {} \
              counts some of them only later",
             below.unwrap_or("the file system below")
         ),
