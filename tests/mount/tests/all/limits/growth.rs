@@ -261,7 +261,7 @@ fn what_is_freed_right_after_it_was_written_takes_no_room() {
     };
     let used = |file: &File| file.metadata().unwrap().blocks() * 512;
     let punched = write("punched");
-    fallocate(&punched, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 1 << 19).unwrap();
+    fallocate(&punched, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 1 << 19, 1 << 19).unwrap();
     assert_eq!(used(&punched), 1 << 19);
     let cut = write("cut");
     cut.set_len(8192).unwrap();
