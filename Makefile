@@ -4,7 +4,7 @@ DIR ?= $(HOME)/ullage
 ULLAGE := target/release/ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils
 
-.PHONY: up down build install uninstall test long fuzz tools idle-kernel lint bench
+.PHONY: up down build install uninstall test long fuzz tools idle-kernel new-kernel lint bench
 
 # Banks that share their accounts in etcd need its client, whose build takes `protoc` (packages protobuf-compiler and
 # libprotobuf-dev). Without it everything else is built.
@@ -60,6 +60,11 @@ tools:
 idle-kernel:
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq linux-source-6.12 bc flex bison libelf-dev cpio kmod >/dev/null
 	crates/cli/tests/vm/idle-kernel.sh target/vm-idle
+
+# A kernel with FUSE over io_uring for the virtual machine, from Debian's next release's backports: with it, `make test` takes CPUs away
+# below a mount over io_uring too.
+new-kernel:
+	crates/cli/tests/vm/new-kernel.sh target/vm-new
 
 # Generated tests do the same every time; SEED=… makes them look elsewhere. One command builds all, the program too: on its own it would
 # be built with other features of the same libraries, and these twice.

@@ -1,113 +1,13 @@
-//! `ullage memory` on other kernels, booted under QEMU: Debian's, with cgroup v2 and MGLRU (`make tools` unpacks it below
-//! `target/vm`), and one with the idle-page bitmap (`make idle-kernel` builds it below `target/vm-idle`). Skipped, with a
-//! message, where QEMU, busybox, cpio or the kernel cannot be had.
+//! Other kernels, booted under QEMU: Debian's, which `make tools` unpacks below `target/vm`, one with the idle-page bitmap, which
+//! `make idle-kernel` builds below `target/vm-idle`, and one newer than any release of Debian has, which `make new-kernel` fetches
+//! below `target/vm-new`. Skipped, with a message, where QEMU, busybox, cpio or the kernel cannot be had.
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#[path = "vm/machine.rs"]
+mod machine;
 
-/// Emulation is slow, and other tests run beside it.
-const LIMIT_S: &str = "400";
-
-/// The newest kernel below a directory in `target`, with its modules.
-fn kernel(directory: &str) -> Option<(PathBuf, PathBuf)> {
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(directory);
-    let boot = fs::read_dir(unpacked.join("boot")).ok()?;
-    let image =
-        boot.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("vmlinuz")).max()?;
-    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
-    Some((image, unpacked.join("lib/modules").join(version).join("kernel")))
-}
-
-fn has(program: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status().unwrap().success()
-}
-
-#[track_caller]
-fn shell(script: &str, arguments: &[&Path]) {
-    let status = Command::new("sh").args(["-ec", script, "sh"]).args(arguments).status().unwrap();
-    assert!(status.success(), "{script}");
-}
-
-/// The first file system: the program with its libraries, busybox, modules, scripts.
-fn pack(root: &Path, modules: &Path) -> PathBuf {
-    for directory in ["bin", "proc", "sys", "dev", "tmp", "run", "lib/modules", "scripts"] {
-        fs::create_dir_all(root.join(directory)).unwrap();
-    }
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm");
-    let program = Path::new(env!("CARGO_BIN_EXE_ullage"));
-    shell(
-        r#"
-        cp "$2/init" "$1/init"; chmod 755 "$1/init"; cp "$2"/*.sh "$1/scripts/"
-        cp "$(command -v busybox)" "$1/bin/busybox"
-        cp "$(command -v setpriv)" "$1/bin/setpriv.real"
-        strip -o "$1/bin/ullage" "$3" 2>/dev/null || cp "$3" "$1/bin/ullage"
-        for module in zsmalloc zram; do cp "$(find "$4" -name $module.ko)" "$1/lib/modules/"; done
-        for library in $(ldd "$1/bin/ullage" "$1/bin/setpriv.real" | grep -oE '/[^ :]+' | sort -u); do
-            case "$library" in "$1"/*) continue ;; esac
-            mkdir -p "$1$(dirname "$library")"; cp -L "$library" "$1$library"
-        done
-        cd "$1"; find . | cpio -o -H newc --quiet | gzip -1 > "$1.gz"
-        "#,
-        &[root, &scripts, program, modules],
-    );
-    root.with_extension("gz")
-}
-
-/// What a machine said, by name.
-struct Told {
-    console: String,
-    said: HashMap<String, String>,
-}
-
-impl Told {
-    #[track_caller]
-    fn said(&self, name: &str) -> &str {
-        self.said.get(name).unwrap_or_else(|| panic!("nothing was said of {name}:\n{}", self.console))
-    }
-
-    #[track_caller]
-    fn json(&self, name: &str) -> serde_json::Value {
-        serde_json::from_str(self.said(name)).unwrap()
-    }
-}
-
-/// Boots a kernel and runs the scripts. `words` become variables of the first process. `None` where it cannot be done.
-fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
-    let Some((image, modules)) = kernel(directory) else {
-        eprintln!("skipped: there is no kernel below target/{directory} (`make {made_by}`)");
-        return None;
-    };
-    for program in ["qemu-system-x86_64", "busybox", "cpio", "setpriv"] {
-        if !has(program) {
-            eprintln!("skipped: {program} is missing (`make tools` installs it)");
-            return None;
-        }
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let initrd = pack(&dir.path().join("root"), &modules);
-    let machine = Command::new("timeout")
-        .args([LIMIT_S, "qemu-system-x86_64", "-nographic", "-no-reboot", "-m", "768", "-smp", "2", "-kernel"])
-        .arg(image)
-        .arg("-initrd")
-        .arg(initrd)
-        .args(["-append", &format!("console=ttyS0 panic=-1 quiet {words}")])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let console = String::from_utf8_lossy(&machine.stdout).replace('\r', "");
-    let said = console
-        .lines()
-        .filter_map(|line| line.split_once("@@").map(|(_, said)| said.split_once(' ').unwrap_or((said, ""))))
-        .map(|(name, said)| (name.to_owned(), said.trim().to_owned()))
-        .collect();
-    let told = Told { console, said };
-    told.said("end");
-    Some(told)
-}
+use machine::{Told, boot};
 
 /// A user of 57 MiB in a box of 256 MiB went away, and came back beside a hog.
 fn lent_and_taken_back(told: &Told, sampler: &str) {
@@ -133,7 +33,7 @@ fn lent_and_taken_back(told: &Told, sampler: &str) {
 #[test]
 fn memory_is_lent_and_taken_back_with_the_idle_page_bitmap() {
     // Under emulation a sample takes a second, and a period must have a few.
-    let words = "SAMPLER=idle-bitmap SCRIPTS=1-away SPEED=6 WORK=70";
+    let words = "SAMPLER=idle-bitmap SCRIPTS=memory/1-away SPEED=6 WORK=70";
     if let Some(told) = boot("vm-idle", "idle-kernel", words) {
         lent_and_taken_back(&told, "idle-page bitmap");
     }
@@ -141,7 +41,7 @@ fn memory_is_lent_and_taken_back_with_the_idle_page_bitmap() {
 
 #[test]
 fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
-    let Some(told) = boot("vm", "tools", "") else { return };
+    let Some(told) = boot("vm", "tools", "SCRIPTS=memory/*") else { return };
     lent_and_taken_back(&told, "MGLRU (debugfs lru_gen)");
     let (said, json, console) = (|name: &str| told.said(name), |name: &str| told.json(name), &told.console);
     assert!(said("marked").contains("/killed/ullage.contributed"), "{console}");
@@ -152,4 +52,47 @@ fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
     assert_eq!(json("user")["backend"], "cgroup v2");
     assert_eq!((said("user-code"), said("user-left")), ("7", ""));
     assert!(said("undelegated").contains("no part of the hierarchy is delegated to you"), "{}", said("undelegated"));
+}
+
+/// A space was made and used, its daemon killed, a CPU taken away and given back (`mount/*.sh`).
+fn used_while_cpus_come_and_go(told: &Told, transport: &str, passthrough: bool) {
+    let (said, console) = (|name: &str| told.said(name), &told.console);
+    assert!(said("up").ends_with("done"), "{console}");
+    let status = told.json("status");
+    assert_eq!(status["transport"], transport, "{status}");
+    assert_eq!(status["passthrough"], passthrough, "{status}");
+    assert_eq!(said("same"), "yes", "{console}");
+    assert_eq!(
+        said("kinds"),
+        "fifo,character special file,symbolic link,directory,regular file,",
+        "of the kinds that were made"
+    );
+    assert_eq!((said("links"), said("runs"), said("allowed")), ("2", "from the mount", "mine"), "{console}");
+    assert!(said("refused").contains("Permission denied"), "{}", said("refused"));
+    assert_eq!(said("refused-space"), "No space left on device", "of a directory with a limit of 1 MiB: {console}");
+    assert!(said("small-kib").parse::<u64>().unwrap() <= 1024, "{}", said("small-kib"));
+    assert!(said("again").ends_with("done"), "a killed daemon's space starts again: {console}");
+    for name in ["data", "moved", "programs", "users"] {
+        assert!(said("kept").contains(name), "{name}: {console}");
+    }
+    assert_eq!(said("check"), "clean", "{console}");
+
+    assert_eq!(said("both"), "12 12", "{console}");
+    assert_eq!(said("gone"), "0 12", "without the second CPU: {console}");
+    assert_eq!(said("back"), "0-1 12 12", "{console}");
+    assert_eq!((said("busy"), said("down")), ("0", "done"), "{console}");
+    assert_eq!(said("one"), "12", "on one CPU from the start: {console}");
+    assert_eq!((said("more"), said("last")), ("12 12", "done"), "and a second comes later: {console}");
+}
+
+#[test]
+fn a_space_on_debians_kernel_while_cpus_come_and_go() {
+    let Some(told) = boot("vm", "tools", "SCRIPTS=mount/*") else { return };
+    used_while_cpus_come_and_go(&told, "/dev/fuse", false);
+}
+
+#[test]
+fn a_space_over_io_uring_while_cpus_come_and_go() {
+    let Some(told) = boot("vm-new", "new-kernel", "SCRIPTS=mount/* UP=--enable-uring") else { return };
+    used_while_cpus_come_and_go(&told, "io_uring", true);
 }

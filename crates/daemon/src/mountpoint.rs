@@ -2,6 +2,7 @@
 
 use crate::error::io_error;
 use crate::{Client, Error, Request, Result, State};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::path::Path;
 use std::process::Command;
@@ -15,14 +16,15 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
     if is_up(state)? {
         return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
     }
+    // Attributes and listings of a dead mount may still be in the kernel's memory; this is asked of its server each time.
+    if rustix::fs::statfs(mountpoint).is_err_and(is_dead) {
+        tracing::info!("clearing the dead mount at {}", mountpoint.display());
+        clear(mountpoint)?;
+        return prepare(mountpoint, state);
+    }
     match std::fs::metadata(mountpoint) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
-        Err(error) if is_dead(&error) => {
-            tracing::info!("clearing the dead mount at {}", mountpoint.display());
-            clear(mountpoint)?;
-            return prepare(mountpoint, state);
-        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             std::fs::create_dir_all(mountpoint).map_err(io_error("create", mountpoint))?;
             return Ok(true);
@@ -30,7 +32,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
         Err(error) => return Err(io_error("look at", mountpoint)(error)),
     }
     let mut entries = std::fs::read_dir(mountpoint).map_err(io_error("list", mountpoint))?;
-    if entries.next().is_some() {
+    if entries.next().transpose().map_err(io_error("list", mountpoint))?.is_some() {
         return Err(Error::Refused(format!(
             "{} is not empty, and what is in it would be hidden; mount elsewhere, or empty it",
             mountpoint.display()
@@ -70,17 +72,14 @@ pub fn has_ended(pid: u32) -> bool {
 
 /// What a mount says whose server is gone: not connected, or over io_uring that the request was aborted, or cancelled
 /// while it was being handed over.
-fn is_dead(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+fn is_dead(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
 }
 
 /// Takes away a mount that nobody serves.
 fn clear(mountpoint: &Path) -> Result<()> {
     let direct = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
-    if direct == Err(rustix::io::Errno::PERM) {
+    if direct == Err(Errno::PERM) {
         let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
         if helper.is_ok_and(|status| status.success()) {
             return Ok(());

@@ -21,7 +21,7 @@ use ullage_posix_tests::{checks, data_fuzz, lockstep, runner};
 )]
 struct Arguments {
     /// Where to make, and remove again, a directory for the checks.
-    #[arg(required_unless_present = "lockstep")]
+    #[arg(required_unless_present_any = ["lockstep", "list"])]
     directory: Option<PathBuf>,
     /// Only checks whose name (area::check) contains this.
     #[arg(long, default_value = "")]

@@ -256,6 +256,25 @@ fn a_dead_mount_is_cleared_by_the_next_up() {
     space.down_and_check();
 }
 
+/// What is in the kernel's memory of a dead mount looks like a directory with files in it.
+#[test]
+fn a_dead_mount_whose_attributes_and_listing_are_cached_is_cleared() {
+    let space = unused();
+    space.up();
+    fs::write(space.path("file"), "content").unwrap();
+    space.sync();
+    for _ in 0..3 {
+        let listed = || fs::read_dir(&space.mount).unwrap().map(|entry| entry.unwrap().file_name()).count();
+        // The first listing is remembered, the next ones are served from that.
+        assert_eq!([listed(), listed(), listed()], [1; 3]);
+        assert!(fs::metadata(&space.mount).unwrap().is_dir());
+        space.kill();
+        space.up();
+        assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    }
+    space.down_and_check();
+}
+
 #[test]
 fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     let space = unused();
