@@ -35,7 +35,7 @@ pub use messages::{
     StatReport, StatusReport,
 };
 pub use mount::{ServeOptions, TransportChoice};
-pub use mountpoint::has_ended;
+pub use mountpoint::{clear_dead, has_ended};
 pub use open::OpenSpace;
 pub use rebuild::{RebuildReport, rebuild};
 pub use serve::{Serving, serve};

@@ -16,10 +16,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
     if is_up(state)? {
         return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
     }
-    // Attributes and listings of a dead mount may still be in the kernel's memory; this is asked of its server each time.
-    if rustix::fs::statfs(mountpoint).is_err_and(is_dead) {
-        tracing::info!("clearing the dead mount at {}", mountpoint.display());
-        clear(mountpoint)?;
+    if clear_dead(mountpoint)? {
         return prepare(mountpoint, state);
     }
     match std::fs::metadata(mountpoint) {
@@ -74,6 +71,20 @@ pub fn has_ended(pid: u32) -> bool {
 /// while it was being handed over.
 fn is_dead(errno: Errno) -> bool {
     matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
+}
+
+/// Takes the mount away whose server is gone; whether there was one.
+///
+/// # Errors
+/// When it cannot be unmounted, by this user for example.
+pub fn clear_dead(mountpoint: &Path) -> Result<bool> {
+    // Attributes and listings of a dead mount may still be in the kernel's memory; this is asked of its server each time.
+    if !rustix::fs::statfs(mountpoint).is_err_and(is_dead) {
+        return Ok(false);
+    }
+    tracing::info!("clearing the dead mount at {}", mountpoint.display());
+    clear(mountpoint)?;
+    Ok(true)
 }
 
 /// Takes away a mount that nobody serves.

@@ -27,10 +27,18 @@ pub struct Down {
 }
 
 impl Down {
-    /// Asks the daemon to unmount and waits until everything is on disk.
+    /// Asks the daemon to unmount and waits until everything is on disk. A mount whose daemon was killed only goes.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.refuse_inner()?;
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
+        if Client::connect(&state)?.is_none() && state.load()?.is_some() && ullage_daemon::clear_dead(&self.mountpoint)?
+        {
+            eprintln!(
+                "its daemon had ended before; what it served is taken away, and `ullage up {}` brings it back",
+                self.mountpoint.display()
+            );
+            return self.done();
+        }
         let mut client = super::connect(&state, &self.mountpoint)?;
         let Answer::Status(status) = client.ask(&Request::Status)? else {
             anyhow::bail!("the daemon answered another question")
@@ -43,6 +51,10 @@ impl Down {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        self.done()
+    }
+
+    fn done(&self) -> anyhow::Result<ExitCode> {
         if self.json {
             crate::output::json(&serde_json::json!({"down": true}))?;
         }

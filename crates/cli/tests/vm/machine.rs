@@ -95,7 +95,17 @@ pub fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
     let dir = tempfile::tempdir().unwrap();
     let initrd = pack(&dir.path().join("root"), &modules);
     let machine = Command::new("timeout")
-        .args([LIMIT_S, "qemu-system-x86_64", "-nographic", "-no-reboot", "-m", "768", "-smp", "2,maxcpus=4", "-kernel"])
+        .args([
+            LIMIT_S,
+            "qemu-system-x86_64",
+            "-nographic",
+            "-no-reboot",
+            "-m",
+            "768",
+            "-smp",
+            "2,maxcpus=4",
+            "-kernel",
+        ])
         .arg(image)
         .arg("-initrd")
         .arg(initrd)

@@ -7,7 +7,7 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | gr
 [ -n "$mirror" ] || { echo "no Debian mirror in apt's sources" >&2; exit 1; }
 lists=$(mktemp -d)
 trap 'rm -rf "$lists"' EXIT
-fetch() { /usr/lib/apt/apt-helper -qq download-file "$1" "$2" > /dev/null; }
+fetch() { /usr/lib/apt/apt-helper -qq -o APT::Sandbox::User=root download-file "$1" "$2" > /dev/null; }
 fetch "${mirror%/}/dists/${SUITE:-trixie-backports}/main/binary-amd64/Packages.xz" "$lists/packages.xz"
 xz -d "$lists/packages.xz"
 newest=$(sed -n 's/^Package: linux-binary-\([0-9].*-cloud-amd64\)$/\1/p' "$lists/packages" | sort -V | tail -n 1)
@@ -20,3 +20,4 @@ done
 mkdir -p boot lib
 mv usr/lib/modules lib/
 mv "lib/modules/$newest/vmlinuz" "boot/vmlinuz-$newest"
+rm -r usr
