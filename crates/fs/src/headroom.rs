@@ -8,7 +8,7 @@
 use crate::holes::Holes;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::{Errno, Outcome, Space};
+use crate::{Errno, Outcome, Space, without_reserve};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use rustix::fs::FallocateFlags;
@@ -382,7 +382,10 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
 fn allocate(file: &File, range: &std::ops::Range<u64>, block: u64) {
     let start = range.start / block * block;
     let end = range.end.div_ceil(block).saturating_mul(block);
-    if let Err(error) = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start) {
+    let allocated = without_reserve(|| {
+        Ok::<_, std::io::Error>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?)
+    });
+    if let Err(error) = allocated {
         tracing::debug!("blocks are not allocated ahead: {error}");
     }
 }

@@ -134,7 +134,7 @@ impl Connection {
 
 impl Kernel for Connection {
     fn register(&self, file: BorrowedFd<'_>) -> io::Result<u32> {
-        crate::credentials::with_no_reserve(|| sys::backing_open(self.device(), file))
+        ullage_fs::without_reserve(|| sys::backing_open(self.device(), file))
     }
 
     fn unregister(&self, backing: u32) {

@@ -11,7 +11,6 @@ mod choose;
 mod connection;
 mod core;
 mod counters;
-mod credentials;
 mod decode;
 #[cfg(test)]
 mod decode_tests;

@@ -1,7 +1,7 @@
 //! COPY_FILE_RANGE: between backing files of one file system the pool can share blocks.
 
 use crate::headroom::Range;
-use crate::{Outcome, Space};
+use crate::{Outcome, Space, without_reserve};
 use ullage_types::NodeId;
 
 /// The most that one call copies, so that a signal is not kept waiting: the caller asks again.
@@ -27,7 +27,10 @@ impl Space {
         let copied = self.write_within(&range, |at, length| {
             let (mut from, mut to) = (from_offset + (at - to_offset), at);
             let length = length as usize;
-            Ok(rustix::fs::copy_file_range(&source.file, Some(&mut from), &target.file, Some(&mut to), length)? as u64)
+            without_reserve(|| {
+                let (source, target) = (&source.file, &target.file);
+                Ok(rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length)? as u64)
+            })
         })?;
         let mut open = node.open.lock();
         self.record_measure(&node, &mut open)?;

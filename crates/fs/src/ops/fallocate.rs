@@ -3,7 +3,7 @@
 use crate::headroom::Range;
 use crate::holes::Holes;
 use crate::open_file::Measure;
-use crate::{Outcome, Space};
+use crate::{Outcome, Space, without_reserve};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,11 +30,13 @@ impl Space {
                 } else {
                     None
                 };
-                rustix::fs::fallocate(&stream.file, mode, offset, length)?;
-                if let Some(holes) = holes.filter(|holes| holes.guessed) {
-                    fill(&stream.file, &holes, offset + length)?;
-                }
-                Ok(length)
+                without_reserve(|| {
+                    rustix::fs::fallocate(&stream.file, mode, offset, length)?;
+                    if let Some(holes) = holes.filter(|holes| holes.guessed) {
+                        fill(&stream.file, &holes, offset + length)?;
+                    }
+                    Ok(length)
+                })
             })?;
         }
         let mut open = node.open.lock();

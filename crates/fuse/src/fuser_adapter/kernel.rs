@@ -54,7 +54,7 @@ impl Connection {
 
 impl Kernel for Connection {
     fn register(&self, file: BorrowedFd<'_>) -> io::Result<u32> {
-        crate::credentials::with_no_reserve(|| BackingId::create_raw(self.device()?, file))
+        ullage_fs::without_reserve(|| BackingId::create_raw(self.device()?, file))
     }
 
     fn unregister(&self, backing: u32) {
