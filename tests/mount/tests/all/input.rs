@@ -268,7 +268,7 @@ fn a_dead_mount_whose_attributes_and_listing_are_cached_is_cleared() {
     fs::write(space.path("file"), "content").unwrap();
     space.sync();
     for _ in 0..3 {
-        let listed = || fs::read_dir(&space.mount).unwrap().map(|entry| entry.unwrap().file_name()).count();
+        let listed = || fs::read_dir(&space.mount).unwrap().count();
         // The first listing is remembered, the next ones are served from that.
         assert_eq!([listed(), listed(), listed()], [1; 3]);
         assert!(fs::metadata(&space.mount).unwrap().is_dir());
