@@ -38,10 +38,23 @@ fn a_file_is_made_written_opened_again_and_taken_back() {
     });
 }
 
+/// On old kernels (6.1) tmpfs has no attributes of users, in which a backing file says whose it is.
+fn without_attributes(opened: &common::Opened, kind: &str) -> bool {
+    let without = kind == "tmpfs" && !opened.pool.describe().abilities.xattrs;
+    if without {
+        eprintln!("skipped: {kind} has no user attributes on this kernel");
+        opened.pool.close().unwrap();
+    }
+    without
+}
+
 #[test]
 fn class_and_owner_are_recorded_on_the_backing_file_and_gone_when_it_is_recycled() {
     each_file_system(64, |kind, path| {
         let opened = open(path, common::config(), 10).unwrap();
+        if without_attributes(&opened, kind) {
+            return;
+        }
         let annotation = Annotation { class: Class::Elastic, uid: 1000, gid: 100 };
         for _ in 0..300 {
             let binding = opened.pool.create(hint(1)).unwrap().binding;
@@ -75,6 +88,9 @@ fn a_lost_file_is_made_again_empty_and_never_over_another() {
 fn a_backing_file_of_another_binding_or_space_under_the_right_name_is_not_served() {
     each_file_system(64, |kind, path| {
         let opened = open(path, common::config(), 10).unwrap();
+        if without_attributes(&opened, kind) {
+            return;
+        }
         let [mine, theirs] = [(); 2].map(|()| opened.pool.create(hint(1)).unwrap().binding);
         let [to, from] = [&mine, &theirs].map(|binding| opened.pool.backing_path(&binding.locator).unwrap());
         std::fs::rename(from, &to).unwrap();
@@ -124,7 +140,7 @@ fn many_threads_get_files_of_their_own() {
             leases: true,
             ordered: true,
             direct_io: description.abilities.direct_io,
-            xattrs: true,
+            xattrs: kind != "tmpfs" || description.abilities.xattrs,
         };
         assert_eq!((description.fs_type.as_deref(), description.abilities), (Some(kind), expected));
     });
