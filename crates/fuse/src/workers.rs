@@ -3,6 +3,7 @@
 
 use crate::connection::{Connection, DeathWatch};
 use parking_lot::{Condvar, Mutex};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Workers {
     ended: Condvar,
     max_threads: usize,
     largest_reply: usize,
+    /// Where they may run: wherever whoever mounts may.
+    cpus: Option<CpuSet>,
     connection: Arc<Connection>,
 }
 
@@ -47,6 +50,7 @@ impl Workers {
             ended: Condvar::new(),
             max_threads: max_threads.max(1),
             largest_reply,
+            cpus: sched_getaffinity(None).ok(),
             connection,
         })
     }
@@ -83,6 +87,7 @@ impl Workers {
 
     fn run(self: Arc<Self>) {
         let _watch = DeathWatch(Arc::clone(&self.connection));
+        be_ordinary(self.cpus.as_ref());
         let _count = Leaving(&self);
         let mut space = Space { out: vec![0; self.largest_reply], scratch: Vec::new() };
         let mut state = self.state.lock();
@@ -105,6 +110,15 @@ impl Workers {
     }
 }
 
+/// A new thread is like the one that started it: a queue's, bound to its CPU and maybe of the class that gives way to everybody.
+/// Work that somebody waits for for a whole flush of a disk may not end up behind all others on one CPU.
+fn be_ordinary(cpus: Option<&CpuSet>) {
+    if let Some(cpus) = cpus {
+        let _ = sched_setaffinity(None, cpus);
+    }
+    let _ = crate::sys::set_scheduler(false);
+}
+
 /// Counts a thread out, however it ends.
 struct Leaving<'a>(&'a Workers);
 
@@ -112,5 +126,41 @@ impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         self.0.state.lock().threads -= 1;
         self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity;
+
+    #[test]
+    fn a_worker_that_a_queue_starts_is_bound_to_no_cpu_and_gives_way_to_nobody() {
+        let cpus = sched_getaffinity(None).unwrap();
+        let first = affinity::allowed()[0];
+        let queue = std::thread::spawn(move || {
+            affinity::pin(first);
+            let gives_way = crate::sys::set_scheduler(true).is_ok();
+            let worker = std::thread::spawn(move || {
+                let now = || (sched_getaffinity(None).unwrap(), class());
+                let before = now();
+                be_ordinary(Some(&cpus));
+                (before, now())
+            });
+            (gives_way, worker.join().unwrap())
+        });
+        let (gives_way, (before, after)) = queue.join().unwrap();
+        assert_eq!(before.0.count(), 1, "it was like the queue");
+        assert_eq!(before.1, if gives_way { libc::SCHED_IDLE } else { libc::SCHED_OTHER });
+        assert_eq!(after.0, cpus);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(after.1, libc::SCHED_OTHER);
+        }
+    }
+
+    /// The calling thread's scheduling class: field 41 of its stat.
+    fn class() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().parse().unwrap()
     }
 }
