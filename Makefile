@@ -2,7 +2,7 @@
 
 DIR ?= $(HOME)/ullage
 ULLAGE := target/release/ullage
-APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils
 
 .PHONY: up down build install uninstall test long fuzz tools idle-kernel new-kernel lint bench
 

@@ -41,15 +41,8 @@ fn exercise(allow_other: bool) {
     assert_eq!((fs.attached.load(Ordering::SeqCst), fs.detached.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     let in_the_kernel = fs.data_requests.load(Ordering::SeqCst) == 0;
-    let may = rustix::process::geteuid().is_root() && kernel() >= (6, 9);
+    let may = rustix::process::geteuid().is_root() && ullage_posix_tests::sys::kernel() >= (6, 9);
     assert_eq!(in_the_kernel, may, "only a privileged server may pass data through, and not on old kernels");
-}
-
-/// The running kernel's version.
-fn kernel() -> (u32, u32) {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn use_it(at: &Path) {

@@ -110,6 +110,12 @@ impl Space {
         ullage(["status".as_ref(), self.mount.as_os_str(), "--json".as_ref()]).json()["passthrough"] == true
     }
 
+    /// Data moves in the kernel wherever the kernel can do that.
+    #[track_caller]
+    pub fn assert_passthrough(&self) {
+        assert_eq!(self.uses_passthrough(), ullage_posix_tests::sys::kernel() >= (6, 9));
+    }
+
     /// Kills the daemon. The dead mount stays.
     #[track_caller]
     pub fn kill(&self) {

@@ -393,6 +393,13 @@ pub fn transfer_with_bad_address(fd: &impl AsRawFd, write: bool) -> Sys<i64> {
         as i64)
 }
 
+/// The running kernel's version: what FUSE can do depends on it.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Runs `part` in a child process, and gives back what it returned (0 to 255).
 pub fn in_child(part: impl FnOnce() -> i32) -> Sys<i32> {
     // SAFETY: the callers have no other thread at this point, so the child may run ordinary code; it ends with

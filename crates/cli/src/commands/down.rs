@@ -31,15 +31,16 @@ impl Down {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.refuse_inner()?;
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
-        if Client::connect(&state)?.is_none() && state.load()?.is_some() && ullage_daemon::clear_dead(&self.mountpoint)?
-        {
+        let Some(mut client) = Client::connect(&state)? else {
+            if state.load()?.is_none() || !ullage_daemon::clear_dead(&self.mountpoint)? {
+                return Err(super::not_up(&state, &self.mountpoint));
+            }
             eprintln!(
                 "its daemon had ended before; what it served is taken away, and `ullage up {}` brings it back",
                 self.mountpoint.display()
             );
             return self.done();
-        }
-        let mut client = super::connect(&state, &self.mountpoint)?;
+        };
         let Answer::Status(status) = client.ask(&Request::Status)? else {
             anyhow::bail!("the daemon answered another question")
         };

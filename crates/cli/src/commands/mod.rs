@@ -117,15 +117,17 @@ fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> an
 
 /// A connection to the daemon of a space that is up.
 fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
-    if let Some(client) = ullage_daemon::Client::connect(state)? {
-        return Ok(client);
-    }
+    ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))
+}
+
+/// Why there is no daemon to talk to, and what to do.
+fn not_up(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Error {
     let point = mountpoint.display();
     match state.settings_path().try_exists() {
-        Ok(false) => anyhow::bail!(
+        Ok(false) => anyhow::anyhow!(
             "there is no space at {point}: its state would be in {}; `ullage up --help` says how one is made",
             state.dir().display()
         ),
-        _ => anyhow::bail!("{point} is not up; start it with `ullage up {point}`"),
+        _ => anyhow::anyhow!("{point} is not up; start it with `ullage up {point}`"),
     }
 }

@@ -86,7 +86,7 @@ pub fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
         eprintln!("skipped: there is no kernel below target/{directory} (`make {made_by}`)");
         return None;
     };
-    for program in ["qemu-system-x86_64", "busybox", "cpio", "setpriv"] {
+    for program in ["qemu-system-x86_64", "busybox", "cpio", "setpriv", "xz"] {
         if !has(program) {
             eprintln!("skipped: {program} is missing (`make tools` installs it)");
             return None;

@@ -18,6 +18,15 @@ fn unused() -> Space {
     Space::on(ground, &disk)
 }
 
+/// A space that is up, with a file in it that is on the disk.
+fn used() -> Space {
+    let space = unused();
+    space.up();
+    fs::write(space.path("file"), "content").unwrap();
+    space.sync();
+    space
+}
+
 /// `up` is refused with this text, and what lies on the ground is as before, but for the daemon's log.
 #[track_caller]
 fn refused_harmlessly(space: &Space, text: &str) {
@@ -236,10 +245,7 @@ fn a_mount_point_that_is_not_free_is_refused() {
 
 #[test]
 fn a_dead_mount_is_cleared_by_the_next_up_or_down() {
-    let space = unused();
-    space.up();
-    fs::write(space.path("file"), "content").unwrap();
-    space.sync();
+    let space = used();
     let inside = File::open(&space.mount).unwrap();
     for round in 0..3 {
         space.kill();
@@ -264,10 +270,7 @@ fn a_dead_mount_is_cleared_by_the_next_up_or_down() {
 /// What is in the kernel's memory of a dead mount looks like a directory with files in it.
 #[test]
 fn a_dead_mount_whose_attributes_and_listing_are_cached_is_cleared() {
-    let space = unused();
-    space.up();
-    fs::write(space.path("file"), "content").unwrap();
-    space.sync();
+    let space = used();
     for _ in 0..3 {
         let listed = || fs::read_dir(&space.mount).unwrap().count();
         // The first listing is remembered, the next ones are served from that.

@@ -76,6 +76,7 @@ fn a_running_program_is_not_truncated() {
 #[test]
 fn direct_writes_may_end_with_an_odd_piece() {
     let space = Space::new();
+    space.assert_passthrough();
     let source = space.path("source");
     fs::write(&source, vec![7; 70_001]).unwrap();
     for name in ["new", "new", "other"] {

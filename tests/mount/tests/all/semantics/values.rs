@@ -117,13 +117,6 @@ fn a_symbolic_link_holds_4095_bytes() {
     space.down_and_check();
 }
 
-/// The running kernel's version.
-fn kernel() -> (u32, u32) {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
 #[test]
 fn what_fuse_does_not_have_is_refused() {
     let space = Space::plain();
@@ -132,7 +125,7 @@ fn what_fuse_does_not_have_is_refused() {
     let file = File::open(&path).unwrap();
     assert!(rustix::fs::ioctl_getflags(&file).is_err(), "chattr(1)'s flags");
     // Old kernels give one for themselves, asked or not (seen with 6.1).
-    if kernel() >= (6, 18) {
+    if ullage_posix_tests::sys::kernel() >= (6, 18) {
         assert!(!ullage_mount_tests::has_handle(&path), "a handle for NFS");
     }
     assert!(!ullage_mount_tests::has_extent_map(&file), "FIEMAP");
