@@ -36,10 +36,14 @@ impl Space {
 
 /// The record as it would be if the backing file were measured now.
 pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
-    if backing.discards {
-        return Ok(record);
+    if !backing.discards {
+        bring_up(&mut record, backing, &Measure::of(&backing.file)?);
     }
-    let now = Measure::of(&backing.file)?;
+    Ok(record)
+}
+
+/// Brings a record up to what its backing file says now.
+pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure) {
     let before = &backing.baseline;
     if now.atime != before.atime && now.atime > record.atime {
         record.atime = now.atime;
@@ -54,7 +58,6 @@ pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Rec
         record.size = now.size;
         record.blocks = now.blocks;
     }
-    Ok(record)
 }
 
 fn forever(file: FileId, record: &Record) -> AttributesFor {

@@ -1,4 +1,4 @@
-//! What is held in the ledger for one open file, and which of its writes still lack their blocks.
+//! What is held in the ledger for one open file, which of its writes still lack their blocks, and which need none.
 
 use std::ops::Range;
 use ullage_policy::headroom::Counting;
@@ -16,9 +16,79 @@ pub(crate) struct Grant {
     loose: Range<u64>,
     /// What the loose range was counted with.
     counted: u64,
+    /// Written and given its blocks: to write to it again takes nothing.
+    placed: Range<u64>,
+    /// Writes under way that count on it.
+    relying: u32,
+    /// Operations under way that may take blocks away: nothing is placed meanwhile.
+    freeing: u32,
+    /// How often a look for what is placed was in vain, and how many writes the next one waits for.
+    in_vain: (u32, u32),
+}
+
+/// A look at a file's map costs as much as what it saves: one that was in vain is repeated after twice as many writes.
+const MOST_IN_VAIN: u32 = 10;
+
+/// What was set aside for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// So many bytes.
+    Held(u64),
+    /// Nothing: its blocks are placed.
+    Nothing,
 }
 
 impl Grant {
+    /// Whether a write to this range needs nothing. If so it is under way.
+    pub(crate) fn rely(&mut self, range: &Range<u64>) -> bool {
+        let placed = self.freeing == 0 && self.placed.start <= range.start && range.end <= self.placed.end;
+        self.relying += u32::from(placed);
+        placed
+    }
+
+    /// Whether it is time to look whether a range is placed.
+    pub(crate) fn looks(&mut self) -> bool {
+        let due = self.in_vain.1 == 0;
+        self.in_vain.1 = self.in_vain.1.saturating_sub(1);
+        due && self.freeing == 0
+    }
+
+    /// A look was in vain.
+    pub(crate) fn looked_in_vain(&mut self) {
+        let times = (self.in_vain.0 + 1).min(MOST_IN_VAIN);
+        self.in_vain = (times, (1 << times) - 1);
+    }
+
+    /// This range was written and has its blocks.
+    pub(crate) fn place(&mut self, range: Range<u64>) {
+        if self.freeing > 0 {
+            return;
+        }
+        let placed = &self.placed;
+        let touch = range.start <= placed.end && placed.start <= range.end;
+        self.placed = if touch { placed.start.min(range.start)..placed.end.max(range.end) } else { range };
+        self.in_vain = (0, 0);
+    }
+
+    /// What was called placed may not all be written.
+    pub(crate) fn unplace(&mut self) {
+        self.placed = 0..0;
+    }
+
+    /// Something may take blocks away from now on. Whether it has to wait, since a write counts on them: then this is to be
+    /// asked for again.
+    pub(crate) fn free(&mut self) -> bool {
+        self.unplace();
+        let wait = self.relying > 0;
+        self.freeing += u32::from(!wait);
+        wait
+    }
+
+    /// It has taken them away.
+    pub(crate) fn freed(&mut self) {
+        self.freeing -= 1;
+    }
+
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
         self.held - self.under_way
@@ -42,9 +112,12 @@ impl Grant {
         enough
     }
 
-    /// A write that `need` was set aside for is over.
-    pub(crate) fn ended(&mut self, need: u64) {
-        self.under_way -= need;
+    /// A write is over.
+    pub(crate) fn ended(&mut self, taken: Taken) {
+        match taken {
+            Taken::Held(need) => self.under_way -= need,
+            Taken::Nothing => self.relying -= 1,
+        }
     }
 
     /// So much was added in the ledger.
@@ -70,6 +143,21 @@ impl Grant {
         self.counted = need;
         let before = std::mem::replace(&mut self.loose, range);
         (!before.is_empty()).then_some(before)
+    }
+
+    /// Whether a write goes on from the loose range, or into it.
+    pub(crate) fn goes_on(&self, range: &Range<u64>) -> bool {
+        self.joined(range).is_some()
+    }
+
+    /// Whether something written lacks its blocks.
+    pub(crate) fn is_loose(&self) -> bool {
+        !self.loose.is_empty()
+    }
+
+    /// The file was measured, and the loose range stays so: of what it was counted with, its own blocks are in the measurement.
+    pub(crate) fn stays_loose(&mut self, counting: Counting) {
+        self.counted = counting.span(self.loose.start, self.loose.end - self.loose.start);
     }
 
     /// Takes out the range that must have its blocks now.
@@ -132,6 +220,49 @@ mod tests {
         grant.loosen(4096..8192, 1);
         grant.cut(0);
         assert_eq!(grant.firm(), None);
+    }
+
+    #[test]
+    fn what_is_placed_takes_nothing_until_something_takes_it_away() {
+        let mut grant = Grant::default();
+        assert!(!grant.rely(&(0..1)));
+        grant.place(0..4096);
+        grant.place(4096..8192);
+        assert!(grant.rely(&(100..8192)) && !grant.rely(&(100..8193)));
+        // Who takes blocks away waits for who counts on them.
+        assert!(grant.free());
+        grant.ended(Taken::Nothing);
+        assert!(!grant.free());
+        grant.place(0..8192);
+        assert!(!grant.rely(&(0..1)), "nothing is placed meanwhile");
+        grant.freed();
+        assert!(!grant.rely(&(0..1)));
+        grant.place(0..8192);
+        assert!(grant.rely(&(0..1)));
+    }
+
+    #[test]
+    fn a_look_in_vain_is_repeated_more_and_more_rarely() {
+        let mut grant = Grant::default();
+        let mut looks = 0;
+        for _ in 0..5000 {
+            if grant.looks() {
+                looks += 1;
+                grant.looked_in_vain();
+            }
+        }
+        assert!((10..20).contains(&looks), "{looks}");
+        grant.place(0..1);
+        assert!(grant.looks());
+    }
+
+    #[test]
+    fn what_stays_loose_after_a_measurement_has_its_own_blocks_counted() {
+        let mut grant = Grant::default();
+        let first = grant.need(&(0..8192), COUNTING);
+        grant.loosen(0..8192, first);
+        grant.stays_loose(COUNTING);
+        assert_eq!(grant.need(&(8192..12288), COUNTING), COUNTING.worst(0, 12288) - 8192);
     }
 
     proptest! {

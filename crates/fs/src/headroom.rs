@@ -5,13 +5,13 @@
 //! costs no more than two additions while there is plenty. Who finds no room waits until no write is under way, takes
 //! back all that is held in advance, and counts the holes it would fill.
 
+use crate::grant::Taken;
 use crate::holes::Holes;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::{Errno, Outcome, Space, without_reserve};
+use crate::{Errno, Outcome, Space};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
-use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Limit, Subject};
@@ -56,7 +56,7 @@ impl Blocks {
         }
     }
 
-    fn counting(self, block: u64) -> Counting {
+    pub(crate) fn counting(self, block: u64) -> Counting {
         Counting { block, map: self != Self::AtOnce }
     }
 }
@@ -105,12 +105,18 @@ impl Space {
         let blocks = self.pools.blocks(pool);
         let counting = blocks.counting(block);
         match self.take(range, pool, blocks, counting) {
-            Ok(need) => {
+            Ok(taken) => {
                 if blocks == Blocks::Ahead {
-                    allocate(range.file, &range.bytes(), block);
+                    self.allocate(pool, range.file, &range.bytes(), block);
                 }
                 let outcome = write(range.offset, range.length);
-                range.node.open.lock().grant.ended(need);
+                let mut open = range.node.open.lock();
+                if outcome != Ok(range.length) {
+                    // What was to be written here counts as loose, and part of it was not.
+                    self.firm(&mut open);
+                    open.grant.unplace();
+                }
+                open.grant.ended(taken);
                 outcome
             }
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
@@ -142,11 +148,11 @@ impl Space {
                 return refused(at, error);
             }
             if counting.map && need > 0 {
-                allocate(range.file, &(at..upto), counting.block);
+                self.allocate(pool, range.file, &(at..upto), counting.block);
             }
             let outcome = write(at, upto - at);
             let mut open = range.node.open.lock();
-            open.grant.ended(need);
+            open.grant.ended(Taken::Held(need));
             self.record_measure(range.node, &mut open)?;
             match outcome {
                 Ok(count) => {
@@ -162,9 +168,14 @@ impl Space {
     }
 
     /// Sets aside what a write may take: of what the file holds, or else of what is asked for now, some more than that.
-    fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<u64> {
+    fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<Taken> {
         let (node, bytes) = (range.node, range.bytes());
         let mut open = node.open.lock();
+        if blocks == Blocks::Later
+            && (open.grant.rely(&bytes) || crate::placing::finds_placed(&mut open, range.file, &bytes))
+        {
+            return Ok(Taken::Nothing);
+        }
         let mut need = open.grant.need(&bytes, counting);
         if !open.grant.spend(need) {
             // What the writes so far did not take is let go of first.
@@ -175,10 +186,11 @@ impl Space {
         }
         if blocks == Blocks::Later
             && let Some(before) = open.grant.loosen(bytes, need)
+            && self.allocate(pool, range.file, &before, counting.block)
         {
-            allocate(range.file, &before, counting.block);
+            open.grant.place(before);
         }
-        Ok(need)
+        Ok(Taken::Held(need))
     }
 
     /// Sets aside `need` and nothing more.
@@ -203,15 +215,6 @@ impl Space {
         }
         assert!(open.grant.spend(need), "what was just held for a write is there");
         Ok(())
-    }
-
-    /// Gives what was written its blocks, where the file system below would do so later.
-    pub(crate) fn firm(open: &mut OpenFile) {
-        if let Some(range) = open.grant.firm()
-            && let Some(backing) = &open.backing
-        {
-            allocate(&backing.file, &range, backing.baseline.block);
-        }
     }
 
     fn hold(&self, inode: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<()> {
@@ -376,18 +379,6 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
     // Where nothing fits a block is asked for all the same, so that the limit says which one it is.
     let fits = counting.fitting(blocks, holes.extents, room.unwrap_or(u64::MAX)).max(1) * counting.block;
     ((first.start + fits).min(range.end), cost(fits))
-}
-
-/// Gives a range its blocks, where the file system can. A failure shows in the write itself.
-fn allocate(file: &File, range: &std::ops::Range<u64>, block: u64) {
-    let start = range.start / block * block;
-    let end = range.end.div_ceil(block).saturating_mul(block);
-    let allocated = without_reserve(|| {
-        Ok::<_, std::io::Error>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?)
-    });
-    if let Err(error) = allocated {
-        tracing::debug!("blocks are not allocated ahead: {error}");
-    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod holes;
 mod node;
 mod open_file;
 mod ops;
+mod placing;
 mod pools;
 mod privileges;
 mod reaper;

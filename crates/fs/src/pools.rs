@@ -1,6 +1,7 @@
 //! The pools of a space, and which of them a new file goes to.
 
 use crate::headroom::Blocks;
+use crate::reserve::Distance;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,6 +28,7 @@ pub struct PoolMember {
 pub struct Pools {
     members: Vec<PoolMember>,
     blocks: Vec<Blocks>,
+    distances: Vec<Distance>,
     spread: Spread,
     turn: AtomicU64,
 }
@@ -36,7 +38,8 @@ impl Pools {
     pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
         let blocks = members.iter().map(|member| Blocks::of(member.pool.describe().fs_type.as_deref())).collect();
-        Self { blocks, members, spread, turn: AtomicU64::new(0) }
+        let distances = members.iter().map(|_| Distance::default()).collect();
+        Self { blocks, distances, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -64,6 +67,19 @@ impl Pools {
     pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
         let index = self.members.iter().position(|member| member.id == id);
         index.map_or(Blocks::Ahead, |index| self.blocks[index])
+    }
+
+    /// Runs what writes data to a file of a pool with no claim on what is reserved below it.
+    pub(crate) fn without_reserve<T, E: From<std::io::Error>>(
+        &self,
+        id: PoolId,
+        file: &std::fs::File,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        match self.members.iter().position(|member| member.id == id) {
+            Some(index) => self.distances[index].keep(file, work),
+            None => crate::without_reserve(work),
+        }
     }
 
     /// A new backing file in the pool that the spread names; in another one where that is full.

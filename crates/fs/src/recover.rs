@@ -44,6 +44,10 @@ impl Space {
             let mut leaves: BTreeSet<Box<[u8]>> = marks.marked().into_iter().collect();
             if !leaves.is_empty() {
                 leaves.extend(pool.newest_leaves()?);
+                if self.catalog.has_limits() {
+                    // What has no place yet may take blocks that no measurement shows.
+                    pool.sync()?;
+                }
             }
             for leaf in leaves {
                 done.leaves += 1;

@@ -194,7 +194,7 @@ impl Space {
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
     /// lease would see them; one for reading takes their place.
     pub(crate) fn is_settled(&self, open: &mut OpenFile) -> bool {
-        Self::firm(open);
+        self.firm(open);
         let Some(backing) = &mut open.backing else { return true };
         if backing.discards || !(backing.written || backing.claimed) {
             return true;
@@ -234,13 +234,12 @@ impl Space {
 
     /// Brings the record up to what the backing file says, if it may have been written or read.
     pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
-        Self::firm(open);
-        let Some(backing) = &mut open.backing else { return Ok(()) };
-        if backing.discards {
+        if open.backing.as_ref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }
-        let now = crate::open_file::Measure::of(&backing.file)?;
+        let now = self.measure(open)?;
         let release = open.grant.excess();
+        let Some(backing) = &mut open.backing else { return Ok(()) };
         if now == backing.baseline && release == 0 {
             if backing.recorded == Seq(0) {
                 backing.recorded = self.catalog.kv().newest();
@@ -248,9 +247,7 @@ impl Space {
             return Ok(());
         }
         let outcome = self.catalog.record_measured(&node.inode, release, |record| {
-            if let Ok(new) = crate::attributes::measured(record.clone(), backing) {
-                *record = new;
-            }
+            crate::attributes::bring_up(record, backing, &now);
             Ok(())
         });
         backing.baseline = now;

@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 /// `FIEMAP_EXTENT_LAST`.
 const LAST: u32 = 1;
+/// `FIEMAP_EXTENT_MERGED`: made up of blocks, in a file without extents.
+const MERGED: u32 = 0x1000;
 /// Extents asked for at once.
 const BATCH: usize = 64;
 
@@ -33,6 +36,12 @@ struct Fiemap {
     extents: [FiemapExtent; BATCH],
 }
 
+impl Fiemap {
+    fn extents(&self) -> &[FiemapExtent] {
+        &self.extents[..(self.mapped as usize).min(BATCH)]
+    }
+}
+
 /// Has the kernel begin to write a file's data, and does not wait for it.
 pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
     // SAFETY: the call takes no memory of ours, and the borrow keeps the descriptor open.
@@ -44,26 +53,13 @@ pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
 
 /// The allocated extents that touch a range, in order, as (offset, length): those not written to yet and those without a
 /// place on the disk yet included. EOPNOTSUPP where the file system keeps none.
-pub(crate) fn extents(file: &File, range: std::ops::Range<u64>) -> io::Result<Vec<(u64, u64)>> {
+pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<(u64, u64)>> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     let mut start = range.start;
     while start < range.end {
-        let mut map = Fiemap {
-            start,
-            length: range.end - start,
-            flags: 0,
-            mapped: 0,
-            count: BATCH as u32,
-            reserved: 0,
-            extents: [FiemapExtent::default(); BATCH],
-        };
-        // SAFETY: the structure has the kernel's layout and says how many extents it has room for.
-        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mapped = &map.extents[..(map.mapped as usize).min(BATCH)];
-        found.extend(mapped.iter().map(|extent| (extent.logical, extent.length)));
-        match mapped.last() {
+        let map = map(file, start..range.end)?;
+        found.extend(map.extents().iter().map(|extent| (extent.logical, extent.length)));
+        match map.extents().last() {
             Some(last) if last.flags & LAST == 0 && last.logical + last.length > start => {
                 start = last.logical + last.length;
             }
@@ -71,4 +67,36 @@ pub(crate) fn extents(file: &File, range: std::ops::Range<u64>) -> io::Result<Ve
         }
     }
     Ok(found)
+}
+
+/// What was written and has its place on the disk from `start` on without a gap, as far as one look goes.
+pub(crate) fn written_run(file: &File, start: u64) -> Option<Range<u64>> {
+    let map = map(file, start..u64::MAX >> 1).ok()?;
+    let mut run: Option<Range<u64>> = None;
+    for extent in map.extents() {
+        let from = run.as_ref().map_or(start, |run| run.end);
+        if extent.flags & !(LAST | MERGED) != 0 || extent.logical > from {
+            break;
+        }
+        let begin = run.map_or(extent.logical, |run| run.start);
+        run = Some(begin..extent.logical + extent.length);
+    }
+    run
+}
+
+fn map(file: &File, range: Range<u64>) -> io::Result<Fiemap> {
+    let mut map = Fiemap {
+        start: range.start,
+        length: range.end - range.start,
+        flags: 0,
+        mapped: 0,
+        count: BATCH as u32,
+        reserved: 0,
+        extents: [FiemapExtent::default(); BATCH],
+    };
+    // SAFETY: the structure has the kernel's layout and says how many extents it has room for.
+    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } {
+        0 => Ok(map),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

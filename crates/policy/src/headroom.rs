@@ -38,6 +38,11 @@ impl Counting {
         (blocks / 32 + 8).saturating_mul(self.block)
     }
 
+    /// Whether a file that takes so much can have no map outside its inode, wherever its blocks come to lie.
+    pub fn needs_no_map(&self, bytes: u64) -> bool {
+        bytes <= IN_INODE * self.block
+    }
+
     /// What a write to this range takes at most, whatever the file looks like.
     pub fn worst(&self, offset: u64, length: u64) -> u64 {
         let span = self.span(offset, length);

@@ -2,7 +2,7 @@
 
 use crate::headroom::Range;
 use crate::node::Node;
-use crate::{Errno, Outcome, Space, without_reserve};
+use crate::{Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use ullage_types::{NodeId, PoolId};
@@ -87,7 +87,8 @@ impl Space {
         let range = Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false };
         let written = self.write_within(&range, |at, length| {
             let start = (at - offset) as usize;
-            without_reserve(|| write_all(&stream.file, &data[start..start + length as usize], at))
+            let piece = &data[start..start + length as usize];
+            self.pools.without_reserve(stream.pool, &stream.file, || write_all(&stream.file, piece, at))
         })?;
         Ok(written as u32)
     }

@@ -2,11 +2,13 @@
 
 use crate::headroom::Range;
 use crate::holes::Holes;
+use crate::node::Node;
 use crate::open_file::Measure;
 use crate::{Outcome, Space, without_reserve};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use ullage_types::NodeId;
 
 impl Space {
@@ -17,30 +19,49 @@ impl Space {
             return Err(crate::Errno::EOPNOTSUPP);
         }
         let mode = FallocateFlags::from_bits_retain(mode);
+        // Zeroed ranges are as if never written.
+        drop(Self::lock_to_free(&node));
+        let outcome = self.fallocate_freeing(&node, &stream.file, offset, length, mode);
+        let mut open = node.open.lock();
+        // What has blocks now was not written for that.
+        self.firm(&mut open);
+        let measured = self.record_measure(&node, &mut open);
+        open.grant.freed();
+        outcome.and(measured)
+    }
+
+    /// As asked for, while nothing counts on blocks that the file has.
+    fn fallocate_freeing(
+        &self,
+        node: &Arc<Node>,
+        file: &File,
+        offset: u64,
+        length: u64,
+        mode: FallocateFlags,
+    ) -> Outcome<()> {
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         if frees || mode.contains(FallocateFlags::INSERT_RANGE) {
             // Neither adds blocks, and what frees them must work at a limit too. What is freed gets none afterwards.
-            Self::firm(&mut node.open.lock());
-            rustix::fs::fallocate(&stream.file, mode, offset, length)?;
+            self.firm(&mut node.open.lock());
+            rustix::fs::fallocate(file, mode, offset, length)?;
         } else {
-            let range = Range { node: &node, file: &stream.file, offset, length, whole: true };
+            let range = Range { node, file, offset, length, whole: true };
             self.write_within(&range, |offset, length| {
                 let holes = if mode.is_empty() && self.catalog.has_limits() {
-                    Some(Holes::of(&stream.file, offset..offset + length, Measure::of(&stream.file)?.block)?)
+                    Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)
                 } else {
                     None
                 };
                 without_reserve(|| {
-                    rustix::fs::fallocate(&stream.file, mode, offset, length)?;
+                    rustix::fs::fallocate(file, mode, offset, length)?;
                     if let Some(holes) = holes.filter(|holes| holes.guessed) {
-                        fill(&stream.file, &holes, offset + length)?;
+                        fill(file, &holes, offset + length)?;
                     }
                     Ok(length)
                 })
             })?;
         }
-        let mut open = node.open.lock();
-        self.record_measure(&node, &mut open)
+        Ok(())
     }
 }
 

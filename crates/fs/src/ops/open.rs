@@ -20,7 +20,7 @@ impl Space {
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let _modes = self.headroom.modes.read();
-        let mut open = node.open.lock();
+        let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
         if truncates {
             self.truncate_locked(&node, &mut open, 0, caller.uid != 0)?;

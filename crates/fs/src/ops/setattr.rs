@@ -29,7 +29,7 @@ impl Space {
             if inode.kind != Kind::Regular {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
-            let mut open = node.open.lock();
+            let mut open = Self::lock_to_cut(&node);
             self.back(&node, &mut open, true)?;
             let kill = change.kill_privileges || caller.uid != 0;
             let outcome = self.truncate_locked(&node, &mut open, size, kill);

@@ -54,24 +54,26 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
 /// catalog on the same disk had nothing left.
 #[test]
 fn what_is_reserved_for_root_is_left_to_the_catalog() {
-    leaves_what_is_reserved(|_| {}, fill);
+    leaves_what_is_reserved(256, |_| {}, fill);
 }
 
 /// So were writes that go through the server: those of limited files, and all where there is no passthrough.
 #[test]
 fn what_is_reserved_for_root_is_left_also_by_limited_files() {
     let limit = |space: &Space| crate::limits::bed::limit(&["1T"], &space.mount);
-    leaves_what_is_reserved(limit, fill);
-    leaves_what_is_reserved(limit, |file| {
+    leaves_what_is_reserved(256, limit, fill);
+    // So much room that at first nobody looks whether what is reserved is near.
+    leaves_what_is_reserved(2048, limit, fill);
+    leaves_what_is_reserved(256, limit, |file| {
         let allocate =
             |mib: u64| rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::empty(), mib << 20, 1 << 20);
         let _ = (0..).try_for_each(allocate);
     });
 }
 
-fn leaves_what_is_reserved(prepare: impl Fn(&Space), fill: impl Fn(&mut File)) {
+fn leaves_what_is_reserved(mib: u64, prepare: impl Fn(&Space), fill: impl Fn(&mut File)) {
     let mut ground = Ground::new();
-    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "10"], "loop");
+    let disk = ground.image("disk", mib, "mkfs.ext4", &["-q", "-F", "-m", "10"], "loop");
     let space = Space::on(ground, &disk);
     space.up();
     space.assert_passthrough();

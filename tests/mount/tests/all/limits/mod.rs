@@ -4,4 +4,5 @@ pub mod bed;
 mod commands;
 mod growth;
 mod lasting;
+mod overwrites;
 mod writers;

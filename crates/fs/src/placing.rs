@@ -1,0 +1,92 @@
+//! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
+//! them can be written again for nothing.
+
+use crate::headroom::Blocks;
+use crate::node::Node;
+use crate::open_file::{Measure, OpenFile};
+use crate::{Errno, Outcome, Space};
+use parking_lot::MutexGuard;
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::ops::Range;
+use ullage_types::PoolId;
+
+impl Space {
+    /// Gives what was written its blocks, where the file system below would do so later.
+    pub(crate) fn firm(&self, open: &mut OpenFile) {
+        if let Some(range) = open.grant.firm()
+            && let Some(backing) = &open.backing
+            && self.allocate(backing.pool, &backing.file, &range, backing.baseline.block)
+        {
+            open.grant.place(range);
+        }
+    }
+
+    /// What a backing file takes, nothing left to be counted later.
+    ///
+    /// A file of a few blocks takes no others wherever they come to lie: those are not asked for, since most small files
+    /// are removed or grow before the file system below would have looked for them.
+    pub(crate) fn measure(&self, open: &mut OpenFile) -> Outcome<Measure> {
+        let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+        let measure = Measure::of(&backing.file)?;
+        if !open.grant.is_loose() {
+            return Ok(measure);
+        }
+        let counting = Blocks::Later.counting(backing.baseline.block);
+        if counting.needs_no_map(measure.blocks * 512) {
+            open.grant.stays_loose(counting);
+            return Ok(measure);
+        }
+        self.firm(open);
+        Ok(Measure::of(&open.backing.as_ref().ok_or(Errno::EBADF)?.file)?)
+    }
+
+    /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with
+    /// [`crate::grant::Grant::freed`].
+    pub(crate) fn lock_to_free(node: &Node) -> MutexGuard<'_, OpenFile> {
+        loop {
+            let mut open = node.open.lock();
+            if !open.grant.free() {
+                return open;
+            }
+            drop(open);
+            std::thread::yield_now();
+        }
+    }
+
+    /// The same for what takes blocks away while it holds the lock.
+    pub(crate) fn lock_to_cut(node: &Node) -> MutexGuard<'_, OpenFile> {
+        let mut open = Self::lock_to_free(node);
+        open.grant.freed();
+        open
+    }
+
+    /// Gives a range its blocks, where the file system can, and says whether it did. A failure shows in the write itself.
+    pub(crate) fn allocate(&self, pool: PoolId, file: &File, range: &Range<u64>, block: u64) -> bool {
+        let start = range.start / block * block;
+        let end = range.end.div_ceil(block).saturating_mul(block);
+        let allocated = self.pools.without_reserve(pool, file, || {
+            Ok::<_, std::io::Error>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?)
+        });
+        if let Err(error) = &allocated {
+            tracing::debug!("blocks are not allocated ahead: {error}");
+        }
+        allocated.is_ok()
+    }
+}
+
+/// Asks the file system whether a range was written and has its blocks; if so a write to it is under way.
+pub(crate) fn finds_placed(open: &mut OpenFile, file: &File, range: &Range<u64>) -> bool {
+    let inside = open.backing.as_ref().is_some_and(|backing| range.end <= backing.baseline.size);
+    if !inside || open.grant.goes_on(range) || !open.grant.looks() {
+        return false;
+    }
+    if let Some(run) = crate::sys::written_run(file, range.start) {
+        open.grant.place(run);
+        if open.grant.rely(range) {
+            return true;
+        }
+    }
+    open.grant.looked_in_vain();
+    false
+}
