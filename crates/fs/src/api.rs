@@ -249,8 +249,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn tmpfile(&self, caller: Caller, parent: NodeId, mode: u32, umask: u32, flags: u32) -> Outcome<(Entry, Opened)>;
     /// READ: appends at most `size` bytes to `into`; fewer only at the end of the file. May block.
     fn read(&self, node: NodeId, handle: u64, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()>;
-    /// WRITE: gives back how many bytes were taken. `kill_privileges`: clear setuid and setgid. May block.
-    fn write(&self, node: NodeId, handle: u64, offset: u64, data: &[u8], kill_privileges: bool) -> Outcome<u32>;
+    /// WRITE: gives back how many bytes were taken. A `stranger`'s write clears setuid and setgid. May block.
+    fn write(&self, node: NodeId, handle: u64, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32>;
     /// RELEASE of a handle from `open`, `create` or `tmpfile`.
     fn release(&self, node: NodeId, handle: u64);
     /// FLUSH, sent at each close(2) unless the open said otherwise.

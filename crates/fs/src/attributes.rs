@@ -52,7 +52,9 @@ pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure
         if now.mtime != before.mtime {
             record.mtime = now.mtime;
         }
-        if (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks) {
+        // What else changes its time there, or its blocks, is not what users do.
+        let changed = (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks);
+        if changed && now.ctime != before.ctime {
             record.ctime = record.ctime.max(now.ctime);
         }
         record.size = now.size;

@@ -91,8 +91,8 @@ impl Filesystem for Space {
         self.do_read(node, offset, size, into)
     }
 
-    fn write(&self, node: NodeId, _handle: u64, offset: u64, data: &[u8], kill_privileges: bool) -> Outcome<u32> {
-        self.do_write(node, offset, data, kill_privileges)
+    fn write(&self, node: NodeId, _handle: u64, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
+        self.do_write(node, offset, data, stranger)
     }
 
     fn release(&self, node: NodeId, handle: u64) {

@@ -112,6 +112,11 @@ impl Grant {
         enough
     }
 
+    /// Whether a write is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way > 0 || self.relying > 0
+    }
+
     /// A write is over.
     pub(crate) fn ended(&mut self, taken: Taken) {
         match taken {

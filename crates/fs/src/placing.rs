@@ -22,23 +22,25 @@ impl Space {
         }
     }
 
-    /// What a backing file takes, nothing left to be counted later.
+    /// A backing file as writes left it, and as it is once nothing is left to be counted later: to give it blocks changes its times.
     ///
-    /// A file of a few blocks takes no others wherever they come to lie: those are not asked for, since most small files
-    /// are removed or grow before the file system below would have looked for them.
-    pub(crate) fn measure(&self, open: &mut OpenFile) -> Outcome<Measure> {
+    /// A file of a few blocks takes no others wherever they come to lie: unless this is the `last` look those are not asked
+    /// for, since most small files are removed or grow before the file system below would have looked for them.
+    pub(crate) fn measure(&self, open: &mut OpenFile, last: bool) -> Outcome<(Measure, Measure)> {
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
-        let measure = Measure::of(&backing.file)?;
+        let written = Measure::of(&backing.file)?;
         if !open.grant.is_loose() {
-            return Ok(measure);
+            return Ok((written, written));
         }
         let counting = Blocks::Later.counting(backing.baseline.block);
-        if counting.needs_no_map(measure.blocks * 512) {
+        if !last && counting.needs_no_map(written.blocks * 512) {
             open.grant.stays_loose(counting);
-            return Ok(measure);
+            return Ok((written, written));
         }
         self.firm(open);
-        Ok(Measure::of(&open.backing.as_ref().ok_or(Errno::EBADF)?.file)?)
+        let now = Measure::of(&open.backing.as_ref().ok_or(Errno::EBADF)?.file)?;
+        // Of what is being written at this moment, the times of now are right.
+        Ok((if open.grant.is_under_way() { now } else { written }, now))
     }
 
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with

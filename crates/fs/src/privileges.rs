@@ -1,7 +1,8 @@
 //! When setuid, setgid and file capabilities go.
 
-use crate::Outcome;
+use crate::node::Node;
 use crate::space::Space;
+use crate::{Caller, Outcome};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record};
 use ullage_types::Kind;
@@ -13,15 +14,28 @@ const GROUP_EXECUTE: u32 = 0o010;
 /// The extended attribute that holds file capabilities.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
-/// Clears setuid, and setgid where it means what it says: without group execution it marks mandatory locking and stays.
-pub(crate) fn clear(record: &mut Record) {
+/// Clears what a change by this caller voids: setuid, and setgid, which stays without group execution (where it once marked
+/// mandatory locking) as long as the caller is a member of the group.
+pub(crate) fn clear(record: &mut Record, caller: Caller) {
     if record.kind == Kind::Directory {
         return;
     }
     record.mode &= !SETUID;
-    if record.mode & GROUP_EXECUTE != 0 {
+    if record.mode & SETGID != 0 && (record.mode & GROUP_EXECUTE != 0 || !is_member(caller, record.gid)) {
         record.mode &= !SETGID;
     }
+}
+
+/// Whether a caller is a member of a group, or as good as that. Only its first group comes with a request; the others are asked
+/// for, which takes long and is needed rarely.
+pub(crate) fn is_member(caller: Caller, gid: u32) -> bool {
+    caller.uid == 0 || caller.gid == gid || groups(caller.pid).is_some_and(|groups| groups.contains(&gid))
+}
+
+fn groups(pid: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    Some(line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
 impl Space {
@@ -36,12 +50,21 @@ impl Space {
         }
     }
 
+    /// Whether a caller may void what a request without any change asks to be voided. The kernel sends it before a write, by whoever
+    /// holds the file open, and for a chown(2) to nobody, which only the owner may do where there is something to void.
+    pub(crate) fn may_void(&self, caller: Caller, node: &Node) -> bool {
+        let record = node.inode.record();
+        let mut voided = record.clone();
+        clear(&mut voided, caller);
+        caller.uid == 0 || caller.uid == record.uid || voided.mode == record.mode || node.open.lock().writers > 0
+    }
+
     /// Clears everything that a write by a stranger voids.
-    pub(crate) fn kill_privileges(&self, inode: &Arc<Inode>) -> Outcome<()> {
+    pub(crate) fn kill_privileges(&self, inode: &Arc<Inode>, stranger: Caller) -> Outcome<()> {
         self.drop_capability(inode)?;
         self.catalog.update(inode, |record| {
             let before = record.mode;
-            clear(record);
+            clear(record, stranger);
             if record.mode != before {
                 record.ctime = crate::now();
             }

@@ -136,7 +136,7 @@ impl Space {
     fn settle_all(&self, nodes: &[Arc<Node>]) {
         for node in nodes {
             let mut open = node.open.lock();
-            if let Err(error) = self.record_measure(node, &mut open) {
+            if let Err(error) = self.record_measured(node, &mut open, true) {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
@@ -170,9 +170,10 @@ impl Space {
             return;
         }
         if open.backing.is_some() {
+            let measured = self.record_measured(node, &mut open, true);
             let settled = self.is_settled(&mut open);
             let free = last || settled;
-            let measured = self.record_measure(node, &mut open);
+            let measured = measured.and_then(|()| self.record_measure(node, &mut open));
             if let Err(error) = &measured {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
@@ -194,7 +195,9 @@ impl Space {
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
     /// lease would see them; one for reading takes their place.
     pub(crate) fn is_settled(&self, open: &mut OpenFile) -> bool {
-        self.firm(open);
+        if open.grant.is_loose() {
+            return false;
+        }
         let Some(backing) = &mut open.backing else { return true };
         if backing.discards || !(backing.written || backing.claimed) {
             return true;
@@ -234,20 +237,27 @@ impl Space {
 
     /// Brings the record up to what the backing file says, if it may have been written or read.
     pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
+        self.record_measured(node, open, false)
+    }
+
+    fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
         if open.backing.as_ref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }
-        let now = self.measure(open)?;
+        let (written, now) = self.measure(open, last)?;
         let release = open.grant.excess();
         let Some(backing) = &mut open.backing else { return Ok(()) };
-        if now == backing.baseline && release == 0 {
+        if (written, now) == (backing.baseline, backing.baseline) && release == 0 {
             if backing.recorded == Seq(0) {
                 backing.recorded = self.catalog.kv().newest();
             }
             return Ok(());
         }
         let outcome = self.catalog.record_measured(&node.inode, release, |record| {
-            crate::attributes::bring_up(record, backing, &now);
+            crate::attributes::bring_up(record, backing, &written);
+            if backing.written {
+                record.blocks = now.blocks;
+            }
             Ok(())
         });
         backing.baseline = now;

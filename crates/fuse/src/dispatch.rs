@@ -102,7 +102,7 @@ impl Dispatcher {
                 Ok(Answer::Scratch)
             }
             Request::Write { handle, offset, data, kill_privileges, whole } => {
-                let written = fs.write(node, handle, offset, data, kill_privileges)?;
+                let written = fs.write(node, handle, offset, data, kill_privileges.then_some(caller))?;
                 if whole && (written as usize) < data.len() {
                     return Err(Errno(libc::ENOSPC));
                 }

@@ -72,8 +72,12 @@ impl Catalog {
         }
         record.xattr_bytes = bytes as u32;
         record.xattrs += u32::from(before.is_none());
-        record.ctime = after(record.ctime, now);
         change(&mut record);
+        if before.as_deref() == Some(value) && record == state.record {
+            // As ext4 does: what is the same is not a change.
+            return Ok(());
+        }
+        record.ctime = after(record.ctime, now);
         let mut batch = Batch::new();
         batch.put(key, value.to_vec());
         self.store(inode, &mut state, record, batch)?;

@@ -2,7 +2,7 @@
 
 use crate::headroom::Range;
 use crate::node::Node;
-use crate::{Errno, Outcome, Space};
+use crate::{Caller, Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use ullage_types::{NodeId, PoolId};
@@ -68,11 +68,11 @@ impl Space {
         Ok(())
     }
 
-    pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], kill: bool) -> Outcome<u32> {
+    pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
         let node = self.node(node)?;
         let stream = Self::stream_of(&node)?;
-        if kill {
-            self.kill_privileges(&node.inode)?;
+        if let Some(stranger) = stranger {
+            self.kill_privileges(&node.inode, stranger)?;
         }
         if stream.discards {
             let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;

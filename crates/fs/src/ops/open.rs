@@ -23,7 +23,7 @@ impl Space {
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
         if truncates {
-            self.truncate_locked(&node, &mut open, 0, caller.uid != 0)?;
+            self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
         }
         self.opened(&node, &mut open, flags)
     }
@@ -117,14 +117,20 @@ impl Space {
     }
 
     /// Sets the length. Call with the backing file open for writing.
-    pub(crate) fn truncate_locked(&self, node: &Arc<Node>, open: &mut OpenFile, size: u64, kill: bool) -> Outcome<()> {
+    pub(crate) fn truncate_locked(
+        &self,
+        node: &Arc<Node>,
+        open: &mut OpenFile,
+        size: u64,
+        kill: Option<Caller>,
+    ) -> Outcome<()> {
         let backing = open.backing.as_mut().expect("a truncated file has its backing file open");
         if !backing.discards {
             rustix::fs::ftruncate(&backing.file, size)?;
         }
         let discards = backing.discards;
         open.grant.cut(size);
-        if kill {
+        if kill.is_some() {
             self.drop_capability(&node.inode)?;
         }
         let now = crate::now();
@@ -137,8 +143,8 @@ impl Space {
             }
             record.mtime = now;
             record.ctime = now;
-            if kill {
-                privileges::clear(record);
+            if let Some(stranger) = kill {
+                privileges::clear(record, stranger);
             }
             Ok(())
         });
@@ -146,7 +152,7 @@ impl Space {
             backing.baseline = measure;
             backing.recorded = ullage_kv::Seq(0);
         }
-        if kill {
+        if kill.is_some() {
             self.trees.attributes(node.inode.id);
         }
         Ok(outcome?)

@@ -9,8 +9,6 @@ use ullage_catalog::{Error, Inode, Record, XattrMode};
 use ullage_pool::{Access, Binding, Locator};
 use ullage_types::{Kind, NodeId, Timestamp};
 
-const SETGID: u32 = 0o2000;
-
 impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
@@ -18,7 +16,10 @@ impl Space {
         if change
             == (SetAttributes { handle: change.handle, kill_privileges: change.kill_privileges, ..Default::default() })
         {
-            self.kill_privileges(inode)?;
+            if !change.kill_privileges && !self.may_void(caller, &node) {
+                return Err(Errno::EPERM);
+            }
+            self.kill_privileges(inode, caller)?;
             self.catalog.update(inode, |record| {
                 record.ctime = ullage_catalog::after(record.ctime, crate::now());
                 Ok(())
@@ -31,7 +32,7 @@ impl Space {
             }
             let mut open = Self::lock_to_cut(&node);
             self.back(&node, &mut open, true)?;
-            let kill = change.kill_privileges || caller.uid != 0;
+            let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);
             let outcome = self.truncate_locked(&node, &mut open, size, kill);
             if open.handles == 0 {
                 self.settler.push(&node, &mut open);
@@ -61,18 +62,14 @@ impl Space {
             if let Some(mode) = change.mode {
                 record.mode = mode & 0o7777;
             }
+            if owner && change.mode.is_none() {
+                privileges::clear(record, caller);
+            }
             if let Some(uid) = change.uid {
                 record.uid = uid;
             }
             if let Some(gid) = change.gid {
                 record.gid = gid;
-            }
-            if owner && change.mode.is_none() && record.kind != Kind::Directory {
-                privileges::clear(record);
-                // Without group execution the bit stays only with those who may set it.
-                if caller.uid != 0 && record.gid != caller.gid {
-                    record.mode &= !SETGID;
-                }
             }
             if let Some(time) = change.atime {
                 record.atime = at(time, now);

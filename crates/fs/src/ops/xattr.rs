@@ -1,6 +1,7 @@
 //! SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, with ACLs kept in step with the mode.
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::privileges::is_member;
 use crate::{Caller, Errno, Outcome, Space, Xattr};
 use ullage_catalog::{Record, XattrMode};
 use ullage_types::{Kind, NodeId};
@@ -42,15 +43,18 @@ impl Space {
             // The setgid bit stays only with members of the group (and root).
             let change = |record: &mut Record| {
                 record.mode = (record.mode & 0o7000) | bits;
-                if kill_setgid || (caller.uid != 0 && caller.gid != record.gid) {
+                if kill_setgid || !is_member(caller, record.gid) {
                     record.mode &= !SETGID;
                 }
             };
             if acl.is_mode() {
                 match self.catalog.remove_xattr(&inode, name, now, change) {
                     Err(ullage_catalog::Error::NoAttribute) => self.catalog.update(&inode, |record| {
+                        let before = record.mode;
                         change(record);
-                        record.ctime = now;
+                        if record.mode != before {
+                            record.ctime = now;
+                        }
                         Ok(())
                     })?,
                     done => done?,

@@ -296,7 +296,7 @@ impl fuser::Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -306,8 +306,8 @@ impl fuser::Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let kill_privileges = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.fs.write(node(ino), handle.0, offset, data, kill_privileges) {
+        let stranger = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request));
+        match self.fs.write(node(ino), handle.0, offset, data, stranger) {
             // Pages of a mapping: the kernel takes a short count for all of it.
             Ok(taken) if flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (taken as usize) < data.len() => {
                 reply.error(errno(ullage_fs::Errno::ENOSPC));

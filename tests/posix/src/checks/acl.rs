@@ -5,7 +5,8 @@ use crate::sys;
 use std::path::Path;
 
 checks!("acl": named_user_and_mask, chmod_changes_mask, minimal_acl_is_mode, default_is_inherited, default_replaces_umask,
-    named_group, only_owner_sets, default_only_on_directories, malformed, removed, acl_write_sets_mode_and_ctime);
+    named_group, only_owner_sets, default_only_on_directories, malformed, removed, acl_write_sets_mode_and_ctime,
+    the_same_acl_is_no_change);
 
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;
@@ -172,4 +173,19 @@ fn acl_write_sets_mode_and_ctime(p: &Place) -> Outcome {
     let after = sys::lstat(&file)?;
     equal_mode(after.st_mode & 0o7777, 0o440)?;
     ensure((after.st_ctime, after.st_ctime_nsec) > (before.st_ctime, before.st_ctime_nsec), "ctime advances")
+}
+
+fn the_same_acl_is_no_change(p: &Place) -> Outcome {
+    let extended = [(USER_OBJ, 6, NONE), (USER, 4, BOB.uid), (GROUP_OBJ, 4, NONE), (MASK, 4, NONE), (OTHER, 0, NONE)];
+    let minimal = [(USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 1, NONE)];
+    let changed = |path: &Path| sys::lstat(path).map(|stat| (stat.st_ctime, stat.st_ctime_nsec));
+    let d = p.dir("d", 0o755)?;
+    for (name, entries) in [(ACCESS, &extended[..]), (ACCESS, &minimal[..]), (DEFAULT, &extended[..])] {
+        set(&d, name, entries)?;
+        let before = changed(&d)?;
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        set(&d, name, entries)?;
+        equal(changed(&d)?, before)?;
+    }
+    Ok(())
 }

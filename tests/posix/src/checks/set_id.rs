@@ -5,7 +5,8 @@ use crate::sys;
 
 checks!("set_id": write_by_others_clears, write_by_root_keeps, truncate_by_others_clears, chown_clears,
     chown_of_directory_keeps, chmod_outside_group_drops_set_gid, sticky_on_file, append_and_map_clear,
-    fallocate_clears, open_truncate_clears, write_by_owner_clears);
+    fallocate_clears, open_truncate_clears, write_by_owner_clears, set_gid_without_execution_stays_with_members,
+    strangers_clear_nothing_by_chown);
 
 const EXECUTABLE: u32 = 0o6777;
 
@@ -113,4 +114,60 @@ fn sticky_on_file(p: &Place) -> Outcome {
     sys::chown(&file, ALICE.uid, ALICE.gid)?;
     as_user(ALICE, || Ok(sys::chmod(&file, 0o1644)?))?;
     equal_mode(mode(&file)?, 0o1644)
+}
+
+/// Where the group may not execute, set-gid goes when a stranger to the group changes the file, and stays when a member does.
+fn set_gid_without_execution_stays_with_members(p: &Place) -> Outcome {
+    type Change = fn(&std::path::Path) -> Outcome;
+    let changes: [(&str, Change); 6] = [
+        ("write", |file| write_all(&sys::open(file, libc::O_WRONLY, 0)?, b"x").map_err(Failure::from)),
+        ("append", |file| {
+            write_all(&sys::open(file, libc::O_WRONLY | libc::O_APPEND, 0)?, b"x").map_err(Failure::from)
+        }),
+        ("truncate", |file| Ok(sys::truncate(file, 3)?)),
+        ("ftruncate", |file| Ok(sys::ftruncate(&sys::open(file, libc::O_WRONLY, 0)?, 5).map(drop)?)),
+        ("open and truncate", |file| Ok(sys::open(file, libc::O_WRONLY | libc::O_TRUNC, 0).map(drop)?)),
+        ("fallocate", |file| {
+            supported(sys::fallocate(&sys::open(file, libc::O_WRONLY, 0)?, 0, 0, 8192).map(drop), "fallocate")
+        }),
+    ];
+    for (what, change) in changes {
+        for (user, before, after) in [
+            (BOB, 0o2666, 0o666),
+            (BOB, 0o6666, 0o666),
+            (ALICE, 0o2666, 0o666),
+            (ALICE_IN_TEAM, 0o2666, 0o2666),
+            (ALICE_IN_TEAM, 0o6666, 0o2666),
+            (ALICE_IN_TEAM, 0o6676, 0o676),
+        ] {
+            let file = p.file(&format!("{what} {} {before:o} {:?}", user.uid, user.groups), b"some content")?;
+            sys::chown(&file, ALICE.uid, TEAM)?;
+            sys::chmod(&file, before)?;
+            as_user(user, || change(&file))?;
+            let now = mode(&file)?;
+            ensure(now == after, &format!("{what} by {} of {:?}: {before:o} became {now:o}", user.uid, user.groups))?;
+        }
+    }
+    for (user, kept) in [(ALICE, 0), (ALICE_IN_TEAM, 0o2000)] {
+        let file = p.file(&format!("given away {kept:o}"), b"")?;
+        sys::chown(&file, ALICE.uid, TEAM)?;
+        sys::chmod(&file, 0o2666)?;
+        as_user(user, || Ok(sys::chown(&file, KEEP, ALICE.gid)?))?;
+        equal_mode(mode(&file)?, kept | 0o666)?;
+    }
+    Ok(())
+}
+
+fn strangers_clear_nothing_by_chown(p: &Place) -> Outcome {
+    for bits in [0o4755, 0o2755, 0o6755, 0o2644] {
+        let file = p.file(&format!("{bits:o}"), b"")?;
+        sys::chown(&file, ALICE.uid, ALICE.gid)?;
+        sys::chmod(&file, bits)?;
+        refused(as_user(BOB, || Ok(sys::chown(&file, KEEP, KEEP)))?, libc::EPERM)?;
+        equal_mode(mode(&file)?, bits)?;
+        as_user(ALICE, || Ok(sys::chown(&file, KEEP, KEEP)?))?;
+        equal_mode(mode(&file)?, if bits == 0o2644 { bits } else { 0o755 })?;
+    }
+    let file = p.file("plain", b"")?;
+    as_user(BOB, || Ok(sys::chown(&file, KEEP, KEEP)?))
 }

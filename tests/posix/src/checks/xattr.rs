@@ -4,7 +4,7 @@ use crate::check::*;
 use crate::sys;
 
 checks!("xattr": set_get_list_remove, create_and_replace, sizes, missing, user_needs_permission, trusted_is_roots,
-    security, not_on_specials, kept_by_rename_and_link, limits, capability_goes_with_a_write);
+    security, not_on_specials, kept_by_rename_and_link, limits, capability_goes_with_a_write, the_same_value_is_no_change);
 
 fn set_get_list_remove(p: &Place) -> Outcome {
     for path in [p.file("f", b"")?, p.dir("d", 0o755)?] {
@@ -137,4 +137,20 @@ fn capability_goes_with_a_write(p: &Place) -> Outcome {
     sys::setxattr(&file, "security.capability", &capability, 0)?;
     sys::chown(&file, ALICE.uid, KEEP)?;
     refused(sys::getxattr(&file, "security.capability", 100), libc::ENODATA)
+}
+
+fn the_same_value_is_no_change(p: &Place) -> Outcome {
+    let changed = |path: &std::path::Path| sys::lstat(path).map(|stat| (stat.st_ctime, stat.st_ctime_nsec));
+    for path in [p.file("f", b"")?, p.dir("d", 0o755)?] {
+        supported(sys::setxattr(&path, "user.a", b"1", 0), "user attributes")?;
+        let before = changed(&path)?;
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        sys::setxattr(&path, "user.a", b"1", 0)?;
+        sys::setxattr(&path, "user.a", b"1", libc::XATTR_REPLACE)?;
+        refused(sys::setxattr(&path, "user.a", b"1", libc::XATTR_CREATE), libc::EEXIST)?;
+        equal(changed(&path)?, before)?;
+        sys::setxattr(&path, "user.a", b"2", 0)?;
+        ensure(changed(&path)? > before, "another value is a change")?;
+    }
+    Ok(())
 }

@@ -293,3 +293,33 @@ fn a_full_directory_is_no_fuller_once_everything_is_on_the_disk() {
         space.down_and_check();
     }
 }
+
+/// To give a file the blocks that it was written without is not a change of the file.
+#[test]
+fn times_stay_as_the_last_write_left_them() {
+    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+        let space = below.space();
+        let dir = limited(&space, "box", 16 << 20);
+        let (small, large) = (dir.join("small"), dir.join("large"));
+        let times = || [&small, &large].map(|path| path.metadata().map(|m| (m.mtime_nsec(), m.ctime_nsec())).unwrap());
+        let write = |bytes: u64| {
+            for (path, steps) in [(&small, 1), (&large, 100)] {
+                let file = open(path);
+                (0..steps).for_each(|n| file.write_all_at(&[1; 4000], bytes + n * 8000).unwrap());
+            }
+            times()
+        };
+        for (from, wait) in [(0, 50), (2 << 20, 4000)] {
+            let written = write(from);
+            std::thread::sleep(std::time::Duration::from_millis(wait));
+            assert_eq!(times(), written, "{below:?}");
+            File::open(&large).unwrap().sync_all().unwrap();
+            assert_eq!(times(), written, "{below:?}, synced");
+        }
+        let before = times();
+        space.down_and_check();
+        let mut space = space;
+        space.up();
+        assert_eq!(times(), before, "{below:?}, after a restart");
+    }
+}
