@@ -12,16 +12,23 @@ use ullage_types::{Class, Kind, NodeId, PoolId};
 const SETGID: u32 = 0o2000;
 
 /// What a new file inherits from its directory.
-struct Inherited {
-    mode: u32,
-    gid: u32,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+pub(super) struct Inherited {
+    pub mode: u32,
+    pub gid: u32,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Space {
     /// Mode, group and ACLs of a file made in `parent`: as on ext4, group and setgid come from a setgid
     /// directory, and a default ACL stands in the place of the umask.
-    fn inherit(&self, parent: &Arc<Inode>, caller: Caller, kind: Kind, mode: u32, umask: u32) -> Outcome<Inherited> {
+    pub(super) fn inherit(
+        &self,
+        parent: &Arc<Inode>,
+        caller: Caller,
+        kind: Kind,
+        mode: u32,
+        umask: u32,
+    ) -> Outcome<Inherited> {
         let (parent_mode, parent_gid, has_xattrs) = {
             let state = parent.lock();
             (state.record.mode, state.record.gid, state.record.xattrs > 0)

@@ -27,7 +27,7 @@ impl Space {
             libc::RENAME_EXCHANGE => self.asked(|| self.catalog.exchange((&from, name), (&to, to_name), now))?,
             _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
                 let keep = flags & libc::RENAME_NOREPLACE != 0;
-                let left = self.whiteout(&from, caller);
+                let left = self.whiteout(&from, caller)?;
                 self.asked(|| self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now))?
             }
             _ => return Err(Errno::EINVAL),
@@ -47,23 +47,20 @@ impl Space {
     }
 
     /// What the upper layer of an overlay leaves in the place of a name that moved: a device that no driver has.
-    fn whiteout(&self, directory: &Inode, caller: Caller) -> New {
-        let (mode, gid) = {
-            let state = directory.lock();
-            (state.record.mode, state.record.gid)
-        };
-        New {
+    fn whiteout(&self, directory: &Arc<Inode>, caller: Caller) -> Outcome<New> {
+        let inherited = self.inherit(directory, caller, Kind::CharDevice, 0, 0)?;
+        Ok(New {
             id: self.catalog.numbers().pair().0,
             kind: Kind::CharDevice,
             class: Class::Persistent,
-            mode: 0,
+            mode: inherited.mode,
             uid: caller.uid,
-            gid: if mode & libc::S_ISGID != 0 { gid } else { caller.gid },
+            gid: inherited.gid,
             rdev: 0,
             target: Box::default(),
             backing: None,
-            xattrs: Vec::new(),
-        }
+            xattrs: inherited.xattrs,
+        })
     }
 
     /// Refuses to bring under a limit what is written to unseen.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 checks!("acl": named_user_and_mask, chmod_changes_mask, minimal_acl_is_mode, default_is_inherited, default_replaces_umask,
     named_group, only_owner_sets, default_only_on_directories, malformed, removed, acl_write_sets_mode_and_ctime,
-    the_same_acl_is_no_change);
+    the_same_acl_is_no_change, a_whiteout_inherits);
 
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;
@@ -188,4 +188,15 @@ fn the_same_acl_is_no_change(p: &Place) -> Outcome {
         equal(changed(&d)?, before)?;
     }
     Ok(())
+}
+
+fn a_whiteout_inherits(p: &Place) -> Outcome {
+    let d = p.dir("d", 0o755)?;
+    let inherited = [(USER_OBJ, 7, NONE), (USER, 4, BOB.uid), (GROUP_OBJ, 4, NONE), (MASK, 4, NONE), (OTHER, 0, NONE)];
+    set(&d, DEFAULT, &inherited)?;
+    p.file("d/a", b"")?;
+    supported(sys::rename2(p.at("d/a"), p.at("d/b"), libc::RENAME_WHITEOUT), "RENAME_WHITEOUT")?;
+    equal_mode(mode(&p.at("d/a"))?, 0)?;
+    let closed = [(USER_OBJ, 0, NONE), (USER, 4, BOB.uid), (GROUP_OBJ, 4, NONE), (MASK, 0, NONE), (OTHER, 0, NONE)];
+    equal(sys::getxattr(p.at("d/a"), ACCESS, 100)?, encode(&closed))
 }

@@ -47,6 +47,17 @@ pub enum Call {
     SetAcl(String, bool, u16),
     List(String),
     Copy(usize, usize, i64, i64, u64),
+    Fchown(usize, u32, u32),
+    Times(String, [i64; 2]),
+    Futimens(usize, [i64; 2]),
+    Tmpfile(usize, String, i32, u32),
+    LinkOpen(usize, String),
+    Seek(usize, i64, i32),
+    Store(usize, usize, usize),
+    Sendfile(usize, usize, i64, u64),
+    Fstat(usize),
+    Listxattr(String),
+    Chattr(String, String, i32),
 }
 
 /// How many descriptors a world holds.
@@ -75,7 +86,11 @@ impl Operation {
         let length = random.pick(&[0, 1, 10, 4096, 5000, 20_000]);
         let attribute =
             random.pick(&["user.a", "user.b", "user.long-attribute-name", "trusted.t", "security.s"]).to_owned();
-        let call = match random.below(56) {
+        let who =
+            (random.pick(&[KEEP, KEEP, 0, ALICE.uid, BOB.uid]), random.pick(&[KEEP, 0, ALICE.gid, BOB.gid, TEAM]));
+        let times = [0; 2].map(|_: i64| random.pick(&[libc::UTIME_NOW, libc::UTIME_NOW, libc::UTIME_OMIT, 12345]));
+        let other = random.below(SLOTS as u64) as usize;
+        let call = match random.below(70) {
             0..=5 => Call::Mkdir(path(random), mode(random)),
             6..=7 => Call::Rmdir(path(random)),
             8..=11 => Call::Unlink(path(random)),
@@ -88,13 +103,10 @@ impl Operation {
             18..=23 => Call::Rename(
                 path(random),
                 path(random),
-                random.pick(&[0, 0, 0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE]),
+                random.pick(&[0, 0, 0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE, libc::RENAME_WHITEOUT]),
             ),
             24..=26 => Call::Chmod(path(random), mode(random)),
-            27..=28 => {
-                let uid = random.pick(&[KEEP, KEEP, 0, ALICE.uid, BOB.uid]);
-                Call::Chown(path(random), uid, random.pick(&[KEEP, 0, ALICE.gid, BOB.gid, TEAM]))
-            }
+            27..=28 => Call::Chown(path(random), who.0, who.1),
             29 => Call::Truncate(path(random), at),
             30 => Call::Utimens(path(random), random.pick(&[-100, 0, 1_000_000_000, 5_000_000_000]), at),
             31 => Call::Access(path(random), random.below(8) as i32),
@@ -122,7 +134,20 @@ impl Operation {
             52 => Call::RemoveXattr(path(random), attribute),
             53 => Call::SetAcl(path(random), random.below(2) == 0, random.below(8) as u16),
             54 => Call::List(path(random)),
-            _ => Call::Copy(slot, random.below(SLOTS as u64) as usize, at, 2 * at, length),
+            55 => Call::Copy(slot, other, at, 2 * at, length),
+            56 => Call::Fchown(slot, who.0, who.1),
+            57 => Call::Times(path(random), times),
+            58 => Call::Futimens(slot, times),
+            59..=60 => Call::Tmpfile(slot, path(random), random.pick(&[0, 0, libc::O_EXCL]), mode(random)),
+            61..=62 => Call::LinkOpen(slot, path(random)),
+            63 => {
+                Call::Seek(slot, at, random.pick(&[libc::SEEK_DATA, libc::SEEK_HOLE, libc::SEEK_END, libc::SEEK_CUR]))
+            }
+            64 => Call::Store(slot, at as usize, length as usize),
+            65 => Call::Sendfile(slot, other, at, length),
+            66..=67 => Call::Fstat(slot),
+            68 => Call::Listxattr(path(random)),
+            _ => Call::Chattr(path(random), attribute, random.pick(&[libc::XATTR_CREATE, libc::XATTR_REPLACE])),
         };
         Self { user, umask, call }
     }
@@ -135,6 +160,8 @@ impl Operation {
             Call::Mkdir(a, _) | Call::Rmdir(a) | Call::Unlink(a) | Call::Mknod(a, _) | Call::Symlink(_, a) => vec![a],
             Call::Chmod(a, _) | Call::Chown(a, ..) | Call::Truncate(a, _) | Call::Utimens(a, ..) => vec![a],
             Call::Access(a, _) | Call::Readlink(a) | Call::Open(_, a, ..) | Call::List(a) => vec![a],
+            Call::Times(a, _) | Call::Tmpfile(_, a, ..) | Call::LinkOpen(_, a) => vec![a],
+            Call::Listxattr(a) | Call::Chattr(a, ..) => vec![a],
             Call::SetXattr(a, ..) | Call::GetXattr(a, _) | Call::RemoveXattr(a, _) | Call::SetAcl(a, ..) => vec![a],
             _ => vec![],
         };

@@ -3,6 +3,7 @@
 use crate::check::{Failure, as_user, content};
 use crate::directory;
 use crate::lockstep::operation::{Call, Operation, SLOTS};
+use crate::map::Map;
 use crate::sys::{self, Stat, Sys};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -94,6 +95,22 @@ impl World {
                 sys::setxattr(at(path), name, &acl(*bits), 0).map(done)
             }
             Call::List(path) => list(&at(path)),
+            Call::Times(path, kinds) => sys::utimens(at(path), kinds.map(|kind| sys::time(7, kind)), 0).map(done),
+            Call::Tmpfile(slot, path, flags, mode) => {
+                self.descriptors[*slot] = None;
+                self.descriptors[*slot] = Some(sys::open(at(path), libc::O_TMPFILE | libc::O_RDWR | *flags, *mode)?);
+                Ok("opened".to_owned())
+            }
+            Call::LinkOpen(slot, path) => {
+                let fd = self.descriptors[*slot].as_ref().ok_or(sys::Errno(libc::EBADF))?;
+                let open = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
+                sys::linkat(open, at(path), libc::AT_SYMLINK_FOLLOW).map(done)
+            }
+            Call::Listxattr(path) => sys::listxattr(at(path)).map(|mut names| {
+                names.sort();
+                names.join(" ")
+            }),
+            Call::Chattr(path, name, flags) => sys::setxattr(at(path), name, b"other", *flags).map(done),
             _ => self.call_on_descriptor(call),
         }
     }
@@ -126,6 +143,29 @@ impl World {
             Call::Copy(from, to, at, to_at, length) => {
                 sys::copy_file_range(open(from)?, *at, open(to)?, *to_at, *length as usize).map(count)
             }
+            Call::Fchown(slot, uid, gid) => {
+                sys::fchown(open(slot)?, *uid, *gid)?;
+                Ok(show(&sys::fstat(open(slot)?)?))
+            }
+            Call::Futimens(slot, kinds) => {
+                sys::futimens(open(slot)?, kinds.map(|kind| sys::time(7, kind))).map(|()| "done".to_owned())
+            }
+            // Where a directory ends is the file system's own affair.
+            Call::Seek(slot, ..) if sys::fstat(open(slot)?)?.st_mode & libc::S_IFMT == libc::S_IFDIR => {
+                Ok("".to_owned())
+            }
+            Call::Seek(slot, at, whence) => sys::lseek(open(slot)?, *at, *whence).map(|at| at.to_string()),
+            Call::Store(slot, at, length) => {
+                let fd = open(slot)?;
+                let size = sys::fstat(fd)?.st_size as usize;
+                let mut map = Map::new(fd, size, true, true)?;
+                map.set(*at.min(&size), &data((*length).min(size.saturating_sub(*at)) as u64));
+                Ok("stored".to_owned())
+            }
+            Call::Sendfile(to, from, at, length) => {
+                sys::sendfile(open(to)?, open(from)?, *at, *length as usize).map(count)
+            }
+            Call::Fstat(slot) => Ok(show(&sys::fstat(open(slot)?)?)),
             _ => Err(sys::Errno(libc::ENOSYS)),
         }
     }
