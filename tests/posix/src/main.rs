@@ -62,6 +62,8 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(generated(&arguments, lockstep::run(model, other, arguments.seed, arguments.ops)));
     }
     let directory = arguments.directory.as_deref().context("no directory given")?;
+    // Checks go to directories of their own.
+    let directory = &directory.canonicalize().with_context(|| format!("looking for {}", directory.display()))?;
     if arguments.fuzz {
         return Ok(generated(&arguments, data_fuzz::run(directory, arguments.seed, arguments.ops)));
     }

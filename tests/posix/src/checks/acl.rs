@@ -196,7 +196,7 @@ fn a_whiteout_inherits(p: &Place) -> Outcome {
     set(&d, DEFAULT, &inherited)?;
     p.file("d/a", b"")?;
     supported(sys::rename2(p.at("d/a"), p.at("d/b"), libc::RENAME_WHITEOUT), "RENAME_WHITEOUT")?;
-    equal_mode(mode(&p.at("d/a"))?, 0)?;
+    equal_mode(mode(p.at("d/a"))?, 0)?;
     let closed = [(USER_OBJ, 0, NONE), (USER, 4, BOB.uid), (GROUP_OBJ, 4, NONE), (MASK, 0, NONE), (OTHER, 0, NONE)];
     equal(sys::getxattr(p.at("d/a"), ACCESS, 100)?, encode(&closed))
 }

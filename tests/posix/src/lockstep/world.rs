@@ -152,7 +152,7 @@ impl World {
             }
             // Where a directory ends is the file system's own affair.
             Call::Seek(slot, ..) if sys::fstat(open(slot)?)?.st_mode & libc::S_IFMT == libc::S_IFDIR => {
-                Ok("".to_owned())
+                Ok(String::new())
             }
             Call::Seek(slot, at, whence) => sys::lseek(open(slot)?, *at, *whence).map(|at| at.to_string()),
             Call::Store(slot, at, length) => {
