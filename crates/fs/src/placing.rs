@@ -6,10 +6,10 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Errno, Outcome, Space};
 use parking_lot::MutexGuard;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::fs::File;
 use std::ops::Range;
-use ullage_types::PoolId;
+use ullage_types::{PoolId, Timestamp};
 
 impl Space {
     /// Gives what was written its blocks, where the file system below would do so later.
@@ -38,9 +38,14 @@ impl Space {
             return Ok((written, written));
         }
         self.firm(open);
-        let now = Measure::of(&open.backing.as_ref().ok_or(Errno::EBADF)?.file)?;
-        // Of what is being written at this moment, the times of now are right.
-        Ok((if open.grant.is_under_way() { now } else { written }, now))
+        let file = &open.backing.as_ref().ok_or(Errno::EBADF)?.file;
+        if open.grant.is_under_way() {
+            // Of what is being written at this moment, the times of now are right.
+            let now = Measure::of(file)?;
+            return Ok((now, now));
+        }
+        set_modified(file, written.mtime)?;
+        Ok((written, Measure::of(file)?))
     }
 
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with
@@ -75,6 +80,13 @@ impl Space {
         }
         allocated.is_ok()
     }
+}
+
+/// Sets the time of a file's last write, which those see who look at the pool.
+fn set_modified(file: &File, time: Timestamp) -> Outcome<()> {
+    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let last_modification = Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    Ok(rustix::fs::futimens(file, &Timestamps { last_access, last_modification })?)
 }
 
 /// Asks the file system whether a range was written and has its blocks; if so a write to it is under way.

@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use ullage_mount_tests::ground::listing;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::ring_write;
@@ -316,6 +317,9 @@ fn times_stay_as_the_last_write_left_them() {
             File::open(&large).unwrap().sync_all().unwrap();
             assert_eq!(times(), written, "{below:?}, synced");
         }
+        let length = large.metadata().unwrap().len();
+        let (backing, _) = listing(&space.pool()).into_iter().find(|(_, other)| *other == length).unwrap();
+        assert_eq!(backing.metadata().unwrap().mtime_nsec(), times()[1].0, "{below:?}, in the pool");
         let before = times();
         space.down_and_check();
         let mut space = space;
