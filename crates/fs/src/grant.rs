@@ -12,6 +12,8 @@ pub(crate) struct Grant {
     unspent: u64,
     /// Of it, what writes under way may still take.
     under_way: u64,
+    /// How many are under way, those that take nothing too.
+    writes: u32,
     /// Written without gaps, to be given its blocks before the next measurement.
     loose: Range<u64>,
     /// What the loose range was counted with.
@@ -43,6 +45,7 @@ impl Grant {
     pub(crate) fn rely(&mut self, range: &Range<u64>) -> bool {
         let placed = self.freeing == 0 && self.placed.start <= range.start && range.end <= self.placed.end;
         self.relying += u32::from(placed);
+        self.writes += u32::from(placed);
         placed
     }
 
@@ -108,17 +111,19 @@ impl Grant {
         if enough {
             self.unspent -= need;
             self.under_way += need;
+            self.writes += 1;
         }
         enough
     }
 
     /// Whether a write is under way.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way > 0 || self.relying > 0
+        self.writes > 0
     }
 
     /// A write is over.
     pub(crate) fn ended(&mut self, taken: Taken) {
+        self.writes -= 1;
         match taken {
             Taken::Held(need) => self.under_way -= need,
             Taken::Nothing => self.relying -= 1,
@@ -244,6 +249,25 @@ mod tests {
         assert!(!grant.rely(&(0..1)));
         grant.place(0..8192);
         assert!(grant.rely(&(0..1)));
+    }
+
+    /// Else the time of such a write would be taken for that of its file being given blocks.
+    #[test]
+    fn a_write_that_takes_nothing_is_under_way_too() {
+        let mut grant = Grant::default();
+        grant.add(1 << 20);
+        let need = grant.need(&(0..8192), COUNTING);
+        assert!(grant.spend(need));
+        grant.loosen(0..8192, need);
+        grant.ended(Taken::Held(need));
+        assert!(!grant.is_under_way());
+        assert_eq!(grant.need(&(0..4096), COUNTING), 0);
+        assert!(grant.spend(0) && grant.is_under_way());
+        grant.ended(Taken::Held(0));
+        grant.place(0..8192);
+        assert!(!grant.is_under_way() && grant.rely(&(0..4096)) && grant.is_under_way());
+        grant.ended(Taken::Nothing);
+        assert!(!grant.is_under_way());
     }
 
     #[test]

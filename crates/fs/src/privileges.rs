@@ -52,7 +52,7 @@ impl Space {
 
     /// Whether a caller may void what a request without any change asks to be voided. The kernel sends it before a write, by whoever
     /// holds the file open, and for a chown(2) to nobody, which only the owner may do where there is something to void.
-    pub(crate) fn may_void(&self, caller: Caller, node: &Node) -> bool {
+    pub(crate) fn may_void(caller: Caller, node: &Node) -> bool {
         let record = node.inode.record();
         let mut voided = record.clone();
         clear(&mut voided, caller);

@@ -16,7 +16,7 @@ impl Space {
         if change
             == (SetAttributes { handle: change.handle, kill_privileges: change.kill_privileges, ..Default::default() })
         {
-            if !change.kill_privileges && !self.may_void(caller, &node) {
+            if !change.kill_privileges && !Self::may_void(caller, &node) {
                 return Err(Errno::EPERM);
             }
             self.kill_privileges(inode, caller)?;

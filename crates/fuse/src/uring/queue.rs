@@ -263,6 +263,8 @@ impl Queue {
         let (cpu, mountpoint) = (self.id.into(), self.core.connection.mountpoint().to_owned());
         let spawned = std::thread::Builder::new().name("fuse-poke".into()).spawn(move || {
             affinity::pin(cpu);
+            // The queue's thread, which it is like, may be of the class that waits for all others.
+            let _ = crate::sys::set_scheduler(false);
             rustix::fs::statfs(mountpoint)
         });
         if let Err(error) = spawned {

@@ -322,7 +322,6 @@ fn times_stay_as_the_last_write_left_them() {
         assert_eq!(backing.metadata().unwrap().mtime_nsec(), times()[1].0, "{below:?}, in the pool");
         let before = times();
         space.down_and_check();
-        let mut space = space;
         space.up();
         assert_eq!(times(), before, "{below:?}, after a restart");
     }

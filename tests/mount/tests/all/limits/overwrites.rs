@@ -12,6 +12,8 @@ use ullage_mount_tests::space::Space;
 
 const ROOM: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
+/// So much that most of it is written without looking.
+const MUCH: u64 = 16 << 20;
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
@@ -50,7 +52,7 @@ fn overwriting_at_the_limit_takes_nothing_and_is_never_refused() {
         drop(file);
         let file = open(&path);
         overwrite(&file, "opened again");
-        assert!(file.write_all_at(&[3; 64 << 10], end).is_err(), "{below:?}: past the limit");
+        assert!(file.write_all_at(&vec![3; 64 << 10], end).is_err(), "{below:?}: past the limit");
         let hole = (end / 2).next_multiple_of(BLOCK);
         fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, hole, 16 * BLOCK).unwrap();
         let other = open(&dir.join("other"));
@@ -115,8 +117,6 @@ fn small_files_that_grow_stay_within_the_limit_on_a_disk_in_pieces() {
     let last = open(&others[1]);
     last.write_all_at(&vec![1; 20 << 20], 0).unwrap();
     last.sync_all().unwrap();
-    // Room enough, so that most is written without looking.
-    const MUCH: u64 = 16 << 20;
     let dir = limited(&space, "box", MUCH);
     let files: Vec<File> = (0..100).map(|n| open(&dir.join(format!("{n}")))).collect();
     let write = |n: u64| files[n as usize % files.len()].write_all_at(&[1; BLOCK as usize], n / 100 * BLOCK);
