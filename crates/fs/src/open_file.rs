@@ -78,6 +78,14 @@ impl Measure {
     }
 }
 
+/// Gives a backing file times: those that its record was given while it was closed, or that of its last write alone.
+pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Timestamp) -> crate::Outcome<()> {
+    let time = |t: Timestamp| rustix::fs::Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() };
+    let as_it_is = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = rustix::fs::Timestamps { last_access: atime.map_or(as_it_is, time), last_modification: time(mtime) };
+    Ok(rustix::fs::futimens(file, &times)?)
+}
+
 /// A handle's number says by itself (in bit 0) whether it can write.
 pub(crate) fn handle(serial: u64, writes: bool) -> u64 {
     serial << 1 | u64::from(writes)

@@ -3,13 +3,13 @@
 
 use crate::headroom::Blocks;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenFile};
+use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space};
 use parking_lot::MutexGuard;
-use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::ops::Range;
-use ullage_types::{PoolId, Timestamp};
+use ullage_types::PoolId;
 
 impl Space {
     /// Gives what was written its blocks, where the file system below would do so later.
@@ -44,7 +44,8 @@ impl Space {
             let now = Measure::of(file)?;
             return Ok((now, now));
         }
-        set_modified(file, written.mtime)?;
+        // Those see it who look at the pool.
+        set_times(file, None, written.mtime)?;
         Ok((written, Measure::of(file)?))
     }
 
@@ -80,13 +81,6 @@ impl Space {
         }
         allocated.is_ok()
     }
-}
-
-/// Sets the time of a file's last write, which those see who look at the pool.
-fn set_modified(file: &File, time: Timestamp) -> Outcome<()> {
-    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    let last_modification = Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    Ok(rustix::fs::futimens(file, &Timestamps { last_access, last_modification })?)
 }
 
 /// Asks the file system whether a range was written and has its blocks; if so a write to it is under way.

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
+
+use common::{passes, suite};
+use std::path::PathBuf;
+use std::process::Command;
 
 /// A new ext4 in a loop image, unmounted when dropped.
 struct Ext4 {
@@ -41,15 +44,6 @@ impl Drop for Ext4 {
         let _ = Command::new("umount").arg(self.path()).output();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-fn suite(arguments: &[&str], paths: &[&Path]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_posix-suite")).args(arguments).args(paths).output().unwrap()
-}
-
-fn passes(arguments: &[&str], paths: &[&Path]) {
-    let output = suite(arguments, paths);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

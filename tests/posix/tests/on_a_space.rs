@@ -2,23 +2,16 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
+use common::passes;
 use std::ffi::OsStr;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::ullage;
 use ullage_mount_tests::space::Space;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// Runs the suite, whose output shows when it fails.
-fn passes(arguments: &[&str], paths: &[&Path]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_posix-suite")).args(arguments).args(paths).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let told: Vec<&str> = text.lines().filter(|line| !line.starts_with("passed")).collect();
-    assert!(output.status.success(), "{}\n{}", told.join("\n"), String::from_utf8_lossy(&output.stderr));
-}
 
 /// A space of its own with these flags, and a directory on the same native ext4.
 fn checked(flags: &[&str], size: Option<&str>) {
@@ -45,16 +38,24 @@ fn checked(flags: &[&str], size: Option<&str>) {
     space.down_and_check();
 }
 
-/// The kernel's parameter is for the whole machine: it is put back.
+/// The kernel's parameter is for the whole machine: it is put back, whatever became of the test.
+struct Parameter(String);
+
+impl Drop for Parameter {
+    fn drop(&mut self) {
+        // Nobody but root has changed it.
+        let _ = std::fs::write(PARAMETER, self.0.trim());
+    }
+}
+
 #[test]
 fn every_check_passes_over_io_uring() {
-    let before = std::fs::read_to_string(PARAMETER);
-    let Ok(before) = before else {
+    let Ok(before) = std::fs::read_to_string(PARAMETER) else {
         eprintln!("skipped: this kernel has no FUSE over io_uring");
         return;
     };
+    let _parameter = Parameter(before);
     checked(&["--transport", "io-uring", "--enable-uring"], None);
-    std::fs::write(PARAMETER, before.trim()).unwrap();
 }
 
 #[test]

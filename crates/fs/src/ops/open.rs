@@ -1,7 +1,7 @@
 //! OPEN, and the opening of backing files for every operation that needs one.
 
 use crate::node::Node;
-use crate::open_file::{Measure, OpenBacking, OpenFile, handle};
+use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Space {
         }
         let discards = pool.discards();
         if record.times_ahead && !discards {
-            set_times(&file, record.atime, record.mtime)?;
+            set_times(&file, Some(record.atime), record.mtime)?;
         }
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
         open.backing = Some(OpenBacking {
@@ -163,15 +163,4 @@ impl Space {
 /// kernel goes on with the flags of open(2), and that piece would fail. Databases, which read too, stay in the kernel.
 fn may_end_direct(flags: i32) -> bool {
     flags & libc::O_ACCMODE == libc::O_WRONLY && flags & libc::O_DIRECT != 0
-}
-
-/// Gives a backing file the times that its record was given while it was closed.
-pub(crate) fn set_times(
-    file: &std::fs::File,
-    atime: ullage_types::Timestamp,
-    mtime: ullage_types::Timestamp,
-) -> Outcome<()> {
-    let time = |t: ullage_types::Timestamp| rustix::fs::Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() };
-    let times = rustix::fs::Timestamps { last_access: time(atime), last_modification: time(mtime) };
-    Ok(rustix::fs::futimens(file, &times)?)
 }

@@ -20,7 +20,7 @@ impl Space {
         if from.id != to.id && modes.is_some() {
             self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
         }
-        let held = self.trees.hold();
+        let mut held = self.trees.hold();
         let renamed = match flags {
             0 => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), false, now))?,
             libc::RENAME_NOREPLACE => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), true, now))?,
@@ -32,7 +32,7 @@ impl Space {
             }
             _ => return Err(Errno::EINVAL),
         };
-        if let Some(mut held) = held {
+        if let Some(held) = &mut held {
             held.moves(&renamed.moved, from.id, name);
             if let Some(exchanged) = &renamed.exchanged {
                 held.moves(exchanged, to.id, to_name);
@@ -40,6 +40,7 @@ impl Space {
         }
         self.trees.name(from.id, name);
         self.trees.name(to.id, to_name);
+        drop(held);
         if let Some(replaced) = renamed.replaced {
             self.after_unlink(replaced);
         }

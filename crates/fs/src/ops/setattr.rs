@@ -1,8 +1,8 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
-use super::open::set_times;
 use crate::acl::{ACCESS, Acl};
 use crate::node::Node;
+use crate::open_file::set_times;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record, XattrMode};
@@ -99,12 +99,12 @@ impl Space {
             let open = node.open.lock();
             let record = node.inode.record();
             match (&open.backing, record.backing) {
-                (Some(backing), _) => set_times(&backing.file, record.atime, record.mtime)?,
+                (Some(backing), _) => set_times(&backing.file, Some(record.atime), record.mtime)?,
                 (None, Some(place)) => {
                     let generation = place.generation;
                     let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
                     let file = self.pools.get(place.pool)?.open(&binding, Access::Read)?;
-                    set_times(&file, record.atime, record.mtime)?;
+                    set_times(&file, Some(record.atime), record.mtime)?;
                 }
                 (None, None) => {}
             }

@@ -128,7 +128,8 @@ impl Trees {
         self.push(|| Change::Name(directory, name.into()));
     }
 
-    /// To be held from before a directory moves until [`Held::moves`] was told from where; none without trees.
+    /// To be held from before a directory moves until [`Held::moves`] was told from where and both names are among the changes:
+    /// what was taken from one name and is not yet known to belong to another would be purged. None without trees.
     pub(crate) fn hold(&self) -> Option<Held<'_>> {
         self.shared.as_ref().map(|shared| Held(shared.moving.lock()))
     }

@@ -57,7 +57,7 @@ pub enum Call {
     Sendfile(usize, usize, i64, u64),
     Fstat(usize),
     Listxattr(String),
-    Chattr(String, String, i32),
+    SetXattrIf(String, String, i32),
 }
 
 /// How many descriptors a world holds.
@@ -147,7 +147,7 @@ impl Operation {
             65 => Call::Sendfile(slot, other, at, length),
             66..=67 => Call::Fstat(slot),
             68 => Call::Listxattr(path(random)),
-            _ => Call::Chattr(path(random), attribute, random.pick(&[libc::XATTR_CREATE, libc::XATTR_REPLACE])),
+            _ => Call::SetXattrIf(path(random), attribute, random.pick(&[libc::XATTR_CREATE, libc::XATTR_REPLACE])),
         };
         Self { user, umask, call }
     }
@@ -161,7 +161,7 @@ impl Operation {
             Call::Chmod(a, _) | Call::Chown(a, ..) | Call::Truncate(a, _) | Call::Utimens(a, ..) => vec![a],
             Call::Access(a, _) | Call::Readlink(a) | Call::Open(_, a, ..) | Call::List(a) => vec![a],
             Call::Times(a, _) | Call::Tmpfile(_, a, ..) | Call::LinkOpen(_, a) => vec![a],
-            Call::Listxattr(a) | Call::Chattr(a, ..) => vec![a],
+            Call::Listxattr(a) | Call::SetXattrIf(a, ..) => vec![a],
             Call::SetXattr(a, ..) | Call::GetXattr(a, _) | Call::RemoveXattr(a, _) | Call::SetAcl(a, ..) => vec![a],
             _ => vec![],
         };

@@ -110,7 +110,7 @@ impl World {
                 names.sort();
                 names.join(" ")
             }),
-            Call::Chattr(path, name, flags) => sys::setxattr(at(path), name, b"other", *flags).map(done),
+            Call::SetXattrIf(path, name, flags) => sys::setxattr(at(path), name, b"other", *flags).map(done),
             _ => self.call_on_descriptor(call),
         }
     }
