@@ -157,6 +157,9 @@ pub struct PoolReport {
     pub limits: String,
     /// What a user should know.
     pub notes: Vec<String>,
+    /// What was counted since the start.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// One file.

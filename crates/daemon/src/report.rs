@@ -43,6 +43,7 @@ pub(crate) fn pool(member: &PoolMember) -> PoolReport {
         abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
         limits: limits(description.kind, description.fs_type.as_deref()),
         notes: description.notes,
+        counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     }
 }
 

@@ -30,10 +30,67 @@ pub fn target(now: u32, demand: Demand, patience: u32) -> u32 {
     }
 }
 
+/// Files beyond the target that a series may hold when they are those of removed files: holding them costs no more than
+/// putting them away.
+const SPARE: u32 = 8;
+
+/// How many files are held ready: in a series, of how many there should be, and in the whole pool, of how many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Ready in the series.
+    pub ready: u32,
+    /// The series' target.
+    pub target: u32,
+    /// Ready in all series.
+    pub all: u32,
+    /// The most there may be in all of them.
+    pub most: u32,
+}
+
+impl Held {
+    /// Whether the series runs low.
+    pub fn is_low(self) -> bool {
+        self.ready < self.target
+    }
+
+    /// Whether one more file is to be made ready, which costs a file to make.
+    pub fn wants_new(self) -> bool {
+        self.is_low() && self.all < self.most
+    }
+
+    /// Whether the file of a removed one is to be made ready. What is more than enough in some series fills only half of
+    /// what there may be, so that none that runs low is kept from getting any.
+    pub fn wants_used(self) -> bool {
+        self.wants_new() || self.ready < self.target.saturating_mul(SPARE) && self.all < self.most / 2
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn spare_files_of_series_at_rest_keep_none_that_runs_low_from_getting_any() {
+        let most = 20 * MOST * 2;
+        let (mut all, mut series) = (0, [0; 20]);
+        for ready in &mut series {
+            while (Held { ready: *ready, target: MOST, all, most }).wants_used() {
+                (*ready, all) = (*ready + 1, all + 1);
+            }
+        }
+        assert!(series[0] > MOST, "{series:?}");
+        assert!(Held { ready: 0, target: FIRST, all, most }.wants_new(), "{all} in all");
+    }
+
+    #[test]
+    fn no_more_than_the_most_are_held() {
+        let full = Held { ready: 0, target: MOST, all: 1000, most: 1000 };
+        assert!(full.is_low() && !full.wants_new() && !full.wants_used());
+        let enough = Held { ready: MOST, all: 0, ..full };
+        assert!(!enough.wants_new() && enough.wants_used());
+        assert!(!Held { ready: MOST * SPARE, ..enough }.wants_used());
+    }
 
     fn missed(missed: u32) -> Demand {
         Demand { taken: missed, missed, idle: 0 }

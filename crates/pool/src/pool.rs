@@ -200,6 +200,11 @@ pub trait Pool: Send + Sync {
         None
     }
 
+    /// What was counted since the pool was opened, by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// What the pool is and can do.
     fn describe(&self) -> Description;
 

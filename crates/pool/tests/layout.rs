@@ -100,6 +100,36 @@ fn leaves_are_marked_before_files_are_made_in_them() {
     assert!(flushes <= 4, "{flushes} flushes for four leaves");
 }
 
+/// The worker flushed the marks itself, one new leaf at a time: as long as the disk took for that, whoever made files had to
+/// make them himself.
+#[test]
+fn files_are_made_ready_while_the_disk_takes_its_time_over_marks() {
+    let dir = tempfile::tempdir().unwrap();
+    let sparse = Sparse { entries: 32, random_bits: 0, buckets: 1, ..Sparse::default() };
+    let opened = open(dir.path(), PoolConfig { sparse, ..config() }, 1).unwrap();
+    opened.pool.begin();
+    until("leaves are marked", || opened.marks.1.load(Ordering::Relaxed) == 1);
+    // There is demand, and leaves are marked for it.
+    for _ in 0..64 {
+        opened.pool.create(hint(1)).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    until("files are ready", || opened.pool.ready() >= 8);
+    let flushes = opened.marks.1.load(Ordering::Relaxed);
+    opened.marks.2.store(100, Ordering::Relaxed);
+    let before = opened.pool.stats();
+    for _ in 0..640 {
+        let fresh = opened.pool.create(hint(1)).unwrap();
+        assert!(opened.marks.has(&fresh.binding.locator));
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let after = opened.pool.stats();
+    let missed = after.misses - before.misses;
+    assert!(missed < 64, "{missed} of 640 had to wait");
+    let flushes = opened.marks.1.load(Ordering::Relaxed) - flushes;
+    assert!((1..=4).contains(&flushes), "{flushes} flushes for 20 leaves");
+}
+
 #[test]
 fn a_full_file_system_is_said_and_survived() {
     for kind in ["ext4", "tmpfs"] {

@@ -5,35 +5,44 @@ use super::core::Core;
 use super::leaf::{self, Leaf};
 use crate::Error;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-/// Leaves marked beyond the one that a series fills: always, and while files are made in it.
+/// Leaves marked beyond the one that a series fills: always.
 const ALWAYS: u32 = 1;
-const IN_DEMAND: u32 = 8;
+/// While files are made in it: at least, and how many once they are fewer. Between the two many leaves are filled for one
+/// flush; the least are what is filled while that flush takes its time.
+const LEAST: u32 = 8;
+const MOST: u32 = 24;
 
 impl Core {
-    /// Marks what is not marked yet of the leaves that the series fill and begin next.
+    /// Marks leaves that the series fill and begin next, where those that are marked run out.
     pub fn mark_ahead(&self) -> Result<(), Error> {
-        self.begun.store(false, Ordering::Relaxed);
         let mut leaves: Vec<Arc<Leaf>> = Vec::new();
         for (index, series) in self.series.iter().enumerate() {
             let filling = match series.filling() {
                 Some(number) => number,
                 None => series.fill(self.count_leaves(index)?.saturating_sub(1)),
             };
-            let ahead = if series.is_in_demand() { IN_DEMAND } else { ALWAYS };
-            leaves.extend(
-                (filling..=filling + ahead).map(|number| self.leaves.get(&self.config.sparse.leaf(index, number))),
-            );
+            let leaf = |number| self.leaves.get(&self.config.sparse.leaf(index, number));
+            let (least, most) = if series.is_in_demand() { (LEAST, MOST) } else { (ALWAYS, ALWAYS) };
+            if !(filling..=filling + least).all(|number| leaf(number).is_marked()) {
+                leaves.extend((filling..=filling + most).map(leaf));
+            }
         }
         leaf::mark_all(&leaves, &*self.marks)
     }
 
     /// Whether a leaf stays marked although nothing is made or written in it.
-    pub fn is_ahead(&self, leaf: &Leaf) -> bool {
+    fn is_ahead(&self, leaf: &Leaf) -> bool {
         leaf.place.is_some_and(|(index, number)| {
             let filling = self.series.get(index).and_then(super::series::Series::filling);
             filling.is_some_and(|filling| (filling..=filling + ALWAYS).contains(&number))
         })
+    }
+
+    /// Clears the marks of leaves at rest, and forgets those that nobody uses.
+    pub fn clear_idle(&self) {
+        let kept = |leaf: &Leaf| self.is_ahead(leaf);
+        self.leaves.clear_idle(self.config.clear_after, kept, &*self.marks, || self.sync().is_ok());
+        self.leaves.trim();
     }
 }

@@ -1,5 +1,6 @@
 //! What callers and the worker of a `dir` pool share.
 
+use super::flusher::Flusher;
 use super::leaf::{self, Leaf, Leaves};
 use super::marker::Claim;
 use super::probe::Abilities;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ullage_policy::place;
+use ullage_policy::ready::Held;
 use ullage_types::{FileId, Generation};
 
 /// Most ready files of a pool, however many descriptors there may be.
@@ -50,8 +52,8 @@ pub struct Core {
     pub stocked: AtomicU32,
     /// Most of them, by the inodes that are free.
     pub most_stock: AtomicU32,
-    /// A series fills another leaf than when leaves were last marked ahead.
-    pub begun: AtomicBool,
+    /// Marks leaves ahead, and clears the marks of those at rest.
+    pub flusher: Flusher,
     /// Nothing is made ready any more.
     pub closing: AtomicBool,
     pub counters: Counters,
@@ -80,7 +82,7 @@ impl Core {
             most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),
             stocked: AtomicU32::new(0),
             most_stock: AtomicU32::new(0),
-            begun: AtomicBool::new(false),
+            flusher: Flusher::default(),
             closing: AtomicBool::new(false),
             counters: Counters::default(),
             random: AtomicU64::new(seed ^ u64::from(std::process::id())),
@@ -100,6 +102,13 @@ impl Core {
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// How many files are held ready, for a series to decide by.
+    pub fn held(&self, series: usize) -> Held {
+        let series = &self.series[series];
+        let all = self.ready.load(Ordering::Relaxed);
+        Held { ready: series.ready(), target: series.target(), all, most: self.most_ready }
     }
 
     pub fn root(&self) -> &OwnedFd {
@@ -169,7 +178,7 @@ impl Core {
         };
         if series.filling() != Some(number) {
             series.fill(number);
-            self.begun.store(true, Ordering::Relaxed);
+            self.flusher.mark_ahead();
         }
         let leaf = self.leaves.get(&self.config.sparse.leaf(index, number));
         if !leaf.is_marked() {

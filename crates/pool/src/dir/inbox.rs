@@ -22,8 +22,6 @@ pub struct Work {
     pub released: Vec<Binding>,
     pub abandoned: Vec<Fresh>,
     pub held: Vec<String>,
-    /// The pool is about to be used.
-    pub begin: bool,
     pub stop: bool,
 }
 
@@ -67,12 +65,6 @@ impl Inbox {
         if many || self.deep.load(Ordering::Relaxed) {
             self.poke();
         }
-    }
-
-    /// The pool is about to be used.
-    pub fn begin(&self) {
-        self.pending.lock().work.begin = true;
-        self.poke();
     }
 
     /// Ready files run low.

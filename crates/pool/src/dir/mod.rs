@@ -9,6 +9,7 @@
 mod ahead;
 mod config;
 mod core;
+mod flusher;
 mod inbox;
 mod leaf;
 mod marker;
@@ -55,7 +56,7 @@ const INLINE_TRIES: u32 = 2;
 pub struct DirPool {
     core: Arc<Core>,
     inbox: Arc<Inbox>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl DirPool {
@@ -82,12 +83,12 @@ impl DirPool {
         let core = Arc::new(Core::new(path, claim, config, abilities, device, numbers, marks));
         let quarantine = Quarantine::load(&core).map_err(Error::io("look through quarantine of", &core.path))?;
         let inbox = Arc::new(Inbox::default());
-        let (shared, letters) = (Arc::clone(&core), Arc::clone(&inbox));
-        let worker = std::thread::Builder::new()
-            .name("ullage-pool".to_owned())
-            .spawn(move || Worker::new(&shared, quarantine).run(&letters))
-            .map_err(Error::io("start a thread for", &core.path))?;
-        Ok(Self { core, inbox, worker: Mutex::new(Some(worker)) })
+        let opened = Self { core, inbox, threads: Mutex::default() };
+        let (core, inbox) = (Arc::clone(&opened.core), Arc::clone(&opened.inbox));
+        opened.start("ullage-pool", move || Worker::new(&core, quarantine).run(&inbox))?;
+        let core = Arc::clone(&opened.core);
+        opened.start("pool-flusher", move || core.flusher.run(&core))?;
+        Ok(opened)
     }
 
     /// Which pool this is: to be expected at the next use.
@@ -134,12 +135,24 @@ impl DirPool {
         Ok(file.into())
     }
 
+    fn start(&self, name: &str, what: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(what);
+        self.threads.lock().push(thread.map_err(Error::io("start a thread for", &self.core.path))?);
+        Ok(())
+    }
+
     fn stop(&self) -> bool {
-        let Some(worker) = self.worker.lock().take() else { return false };
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return false;
+        }
         self.core.closing.store(true, Ordering::Relaxed);
         self.inbox.stop();
-        if worker.join().is_err() {
-            tracing::error!("the pool's background thread failed; marked leaves stay marked");
+        self.core.flusher.stop();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the pool failed; marked leaves stay marked");
+            }
         }
         true
     }
@@ -184,7 +197,7 @@ impl Pool for DirPool {
     }
 
     fn begin(&self) {
-        self.inbox.begin();
+        self.core.flusher.mark_ahead();
     }
 
     fn abandon(&self, fresh: Fresh) {
@@ -282,6 +295,10 @@ impl Pool for DirPool {
 
     fn device(&self) -> Option<u64> {
         Some(self.core.device)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.stats().named()
     }
 
     fn describe(&self) -> Description {

@@ -135,8 +135,7 @@ impl Core {
 
     fn wants(&self, leaf: &Leaf) -> bool {
         let open = self.config.ready && !self.closing.load(Ordering::Relaxed);
-        let room = self.ready.load(Ordering::Relaxed) < self.most_ready;
-        open && room && leaf.place.is_some_and(|(series, _)| self.series[series].welcomes())
+        open && leaf.place.is_some_and(|(series, _)| self.held(series).wants_used())
     }
 
     /// Gives an empty file new numbers, attribute and name, in this order: a crash in between leaves a name that no

@@ -10,9 +10,6 @@ use ullage_policy::ready::{self, Demand};
 /// Seconds without a create before a series holds half as many ready files.
 const PATIENCE: u32 = 5;
 
-/// Ready files may exceed the target by this factor when they are recycled ones.
-const MORE_READY: u32 = 8;
-
 /// Seconds without a create before a series parts with its stock where there is little room for others', and how many
 /// files a second then.
 const PARTING: u32 = 60;
@@ -70,14 +67,9 @@ impl Series {
         self.ready.lock().len() as u32
     }
 
-    /// How many there should be beyond those that are.
-    pub fn wanted(&self) -> u32 {
-        self.target.load(Ordering::Relaxed).saturating_sub(self.ready())
-    }
-
-    /// Whether one more file is worth recycling.
-    pub fn welcomes(&self) -> bool {
-        self.ready() < self.target.load(Ordering::Relaxed).saturating_mul(MORE_READY)
+    /// How many there should be.
+    pub fn target(&self) -> u32 {
+        self.target.load(Ordering::Relaxed)
     }
 
     /// A file was given back. Gives back how many wait.

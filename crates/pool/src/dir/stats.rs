@@ -8,6 +8,13 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         pub struct Stats { $($(#[$doc])* pub $name: u64,)* }
 
+        impl Stats {
+            /// Each counter by name, for reports.
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
         #[derive(Default)]
         pub struct Counters { $(pub $name: AtomicU64,)* }
 

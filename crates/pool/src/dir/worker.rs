@@ -1,4 +1,4 @@
-//! The background thread of a `dir` pool: makes files ready, takes files back, clears marks.
+//! The background thread of a `dir` pool: makes files ready and takes files back.
 
 use super::core::{Core, MOST_STOCK};
 use super::inbox::{Inbox, Work};
@@ -18,8 +18,10 @@ const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_secs(1);
 /// Rounds without work before the pause becomes long.
 const PATIENCE: u32 = 100;
-/// Files made or taken back in one series before the next has its turn.
+/// Files made ready or taken back in one series before the next has its turn.
 const BATCH: u32 = 64;
+/// Files taken back in a round, of all series, while ready ones run low anywhere.
+const FEW: u32 = 16;
 /// First pause after the file system below was full, doubled each time.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(32);
@@ -29,12 +31,14 @@ pub struct Worker<'a> {
     quarantine: Quarantine,
     back_off: Duration,
     resume: Instant,
+    /// The series whose turn it is to have files taken back.
+    turn: usize,
 }
 
 impl<'a> Worker<'a> {
     pub fn new(core: &'a Core, quarantine: Quarantine) -> Self {
         core.most_stock.store(stock(core), Ordering::Relaxed);
-        Self { core, quarantine, back_off: BACK_OFF, resume: Instant::now() }
+        Self { core, quarantine, back_off: BACK_OFF, resume: Instant::now(), turn: 0 }
     }
 
     /// Runs until the inbox says stop; then everything handed in has been done and no ready files are left.
@@ -67,7 +71,7 @@ impl<'a> Worker<'a> {
     }
 
     fn round(&mut self, work: Work) -> bool {
-        let mut busy = !work.released.is_empty() || !work.abandoned.is_empty();
+        let busy = !work.released.is_empty() || !work.abandoned.is_empty();
         for name in work.held {
             self.quarantine.add(&name, self.core);
         }
@@ -77,16 +81,14 @@ impl<'a> Worker<'a> {
         for binding in work.released {
             self.retire(&binding);
         }
-        if work.begin || self.core.begun.load(Ordering::Relaxed) {
-            // Who makes a file in a leaf that is not marked marks it.
-            if let Err(error) = self.core.mark_ahead() {
-                tracing::debug!(%error, "no leaves are marked ahead");
+        let mut filled = false;
+        if !work.stop {
+            for index in 0..self.core.series.len() {
+                filled |= self.fill(index);
             }
         }
-        for index in 0..self.core.series.len() {
-            busy |= self.serve(index, !work.stop);
-        }
-        busy
+        let taken_back = self.take_back(if filled { FEW } else { u32::MAX });
+        busy || filled || taken_back
     }
 
     fn retire(&mut self, binding: &Binding) {
@@ -107,20 +109,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes back what was released in a series, and makes files ready where they still run low, a batch at most so that
-    /// every series gets its turn. Gives back whether anything was done.
-    fn serve(&mut self, index: usize, fill: bool) -> bool {
+    /// Makes files ready where they run low: of those released there, then of emptied ones, then new ones. A batch at
+    /// most, so that every series gets its turn. Gives back whether anything was done.
+    fn fill(&mut self, index: usize) -> bool {
         let core = self.core;
-        let Some(series) = core.series.get(index) else { return false };
+        let series = &core.series[index];
         series.grow();
         let mut done = 0;
-        while done < BATCH {
-            // Released files come first: they become ready ones.
+        while done < BATCH && core.held(index).is_low() {
             if let Some(binding) = series.next_released() {
                 self.retire(&binding);
-            } else if fill && series.wanted() > 0 && self.has_room() && self.reuse(index) {
-                // One more is ready, or one less is in the way.
-            } else if !fill || series.wanted() == 0 || !self.make(index) {
+            } else if !self.has_room(index) || !(self.reuse(index) || self.make(index)) {
                 break;
             }
             done += 1;
@@ -128,9 +127,27 @@ impl<'a> Worker<'a> {
         done > 0
     }
 
-    fn has_room(&self) -> bool {
+    /// Takes back what was released, `most` files at most: the series take turns. Gives back whether anything was done.
+    fn take_back(&mut self, most: u32) -> bool {
         let core = self.core;
-        core.config.ready && core.ready.load(Ordering::Relaxed) < core.most_ready
+        let mut done = 0;
+        for _ in 0..core.series.len() {
+            let series = &core.series[self.turn];
+            for _ in 0..BATCH {
+                if done == most {
+                    return true;
+                }
+                let Some(binding) = series.next_released() else { break };
+                self.retire(&binding);
+                done += 1;
+            }
+            self.turn = (self.turn + 1) % core.series.len();
+        }
+        done > 0
+    }
+
+    fn has_room(&self, index: usize) -> bool {
+        self.core.config.ready && self.core.held(index).wants_new()
     }
 
     /// Makes an emptied file ready, if there is one.
@@ -141,10 +158,10 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Makes one file ready, unless there are too many or the file system below is full.
+    /// Makes one file ready, unless the file system below is full.
     fn make(&mut self, index: usize) -> bool {
         let core = self.core;
-        if !self.has_room() || Instant::now() < self.resume {
+        if Instant::now() < self.resume {
             return false;
         }
         match core.make(index) {
@@ -177,13 +194,6 @@ impl<'a> Worker<'a> {
         if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
             core.part(false);
         }
-        core.leaves.clear_idle(
-            core.config.clear_after,
-            |leaf| core.is_ahead(leaf),
-            &*core.marks,
-            || core.sync().is_ok(),
-        );
-        core.leaves.trim();
     }
 
     /// Removes all ready and all emptied files, and holds none until there is demand again.

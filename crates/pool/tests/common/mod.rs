@@ -29,9 +29,9 @@ impl Numbers for Counter {
     }
 }
 
-/// Marks in memory, and how often any were set.
+/// Marks in memory, how often any were set, and how many milliseconds that takes.
 #[derive(Default)]
-pub struct Marked(pub Mutex<BTreeSet<Vec<u8>>>, pub AtomicU64);
+pub struct Marked(pub Mutex<BTreeSet<Vec<u8>>>, pub AtomicU64, pub AtomicU64);
 
 impl Marked {
     pub fn has(&self, locator: &ullage_pool::Locator) -> bool {
@@ -43,6 +43,7 @@ impl Marked {
 impl Marks for Marked {
     fn mark(&self, leaves: &[&[u8]]) -> Result<(), Error> {
         self.1.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(self.2.load(Ordering::Relaxed)));
         self.0.lock().unwrap().extend(leaves.iter().map(|leaf| leaf.to_vec()));
         Ok(())
     }
