@@ -62,7 +62,7 @@ pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure
     }
 }
 
-fn forever(file: FileId, record: &Record) -> AttributesFor {
+pub(crate) fn forever(file: FileId, record: &Record) -> AttributesFor {
     AttributesFor { attributes: shown(file, record), lifetime: FOREVER }
 }
 

@@ -17,6 +17,7 @@ mod open_file;
 mod ops;
 mod placing;
 mod pools;
+mod prepared;
 mod privileges;
 mod reaper;
 mod recover;

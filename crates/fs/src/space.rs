@@ -5,12 +5,13 @@ use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
 use crate::pools::Pools;
+use crate::prepared::Preparer;
 use crate::reaper::Reaper;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use ullage_catalog::{Catalog, Inode};
 use ullage_pool::{Binding, Locator};
@@ -42,6 +43,7 @@ impl Default for SpaceOptions {
 
 /// A space, ready to be attached to a transport. See [`crate::Filesystem`] for what it does.
 pub struct Space {
+    own: Weak<Self>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) nodes: Nodes,
@@ -64,7 +66,8 @@ pub struct Space {
 impl Space {
     /// A space over an open catalog and its pools.
     pub fn new(catalog: Arc<Catalog>, pools: Arc<Pools>, options: SpaceOptions) -> Arc<Self> {
-        let space = Arc::new(Self {
+        let space = Arc::new_cyclic(|own| Self {
+            own: own.clone(),
             nodes: Nodes::new(catalog.root().clone()),
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),
@@ -111,6 +114,10 @@ impl Space {
 
     pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
         assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
+        for member in self.pools.members() {
+            let preparer = Preparer { space: self.own.clone(), reserve: member.reserve.0 > 0 };
+            member.pool.prepare_with(Arc::new(preparer));
+        }
         self.trees.begin();
     }
 

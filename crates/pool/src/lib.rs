@@ -15,6 +15,8 @@ pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveye
 pub use error::Error;
 pub use fuzz::fuzz_decode;
 pub use null::NullPool;
-pub use pool::{Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
+pub use pool::{
+    Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Prepared, Suspect, Usage,
+};
 pub use sys::{Lease, probe_lease};
 pub use tree::{Directory, FILES, Placed, Shown, Tree};

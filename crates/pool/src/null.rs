@@ -29,7 +29,7 @@ impl Pool for NullPool {
     fn create(&self, _: Hint) -> Result<Fresh, Error> {
         let (file, generation) = self.numbers.next();
         let binding = Binding { file, generation, locator: Locator(Box::default()) };
-        Ok(Fresh { binding, file: Arc::clone(&self.null) })
+        Ok(Fresh { binding, file: Arc::clone(&self.null), prepared: None })
     }
 
     fn abandon(&self, _: Fresh) {}

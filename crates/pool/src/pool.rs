@@ -3,6 +3,7 @@
 use crate::{Abilities, Annotation, Error};
 use rustix::fd::BorrowedFd;
 use serde::Serialize;
+use std::any::Any;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +41,19 @@ pub struct Fresh {
     pub binding: Binding,
     /// The backing file.
     pub file: Arc<File>,
+    /// What [`Prepare`] made of it.
+    pub prepared: Option<Prepared>,
 }
+
+/// What is done with new backing files in the background, so that who creates a file need not wait for it.
+pub trait Prepare: Send + Sync {
+    /// Called for a file that is empty, bound, and changed by nobody until it is given out. The result goes with it, and is
+    /// dropped with a file that nobody gets.
+    fn prepare(&self, file: &File) -> Option<Prepared>;
+}
+
+/// See [`Prepare`].
+pub type Prepared = Box<dyn Any + Send + Sync>;
 
 /// How a backing file is to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +133,11 @@ pub trait Pool: Send + Sync {
 
     /// Recovery is over: what files will be made in soon may be prepared, in the background.
     fn begin(&self) {}
+
+    /// Has files prepared before they are given out, where they are held ready. Called once at most.
+    fn prepare_with(&self, prepare: Arc<dyn Prepare>) {
+        drop(prepare);
+    }
 
     /// Gives back a file from [`Pool::create`] that no transaction ever named: it can be used at once.
     fn abandon(&self, fresh: Fresh);

@@ -2,8 +2,9 @@
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::open_file::{Measure, OpenBacking};
+use crate::prepared::Ahead;
 use crate::space::FOREVER;
-use crate::{AttributesFor, Caller, Entry, Errno, Opened, Outcome, Space};
+use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
 use std::sync::Arc;
 use ullage_catalog::{Backing, Error, Inode, New};
 use ullage_pool::{Fresh, Hint};
@@ -232,20 +233,24 @@ impl Space {
             open.backing = Some(fresh);
             self.opened(&node, &mut open, flags as i32)?
         };
-        // Nobody can have mapped it yet, and a mapping makes the kernel ask again.
-        let attributes = AttributesFor { lifetime: FOREVER, ..self.attributes(&node)? };
+        // Nobody can have written to it yet, and what the kernel writes makes it ask again.
+        let attributes = crate::attributes::forever(node.inode.id, &node.inode.lock().record);
         Ok((Entry { node: node.id, attributes, lifetime: FOREVER }, opened))
     }
 }
 
 fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
+    let mut ahead = fresh.prepared.and_then(|prepared| prepared.downcast::<Ahead>().ok());
     Ok(OpenBacking {
         pool,
-        baseline: Measure::of(&fresh.file)?,
+        baseline: match &ahead {
+            Some(ahead) => ahead.measure,
+            None => Measure::of(&fresh.file)?,
+        },
         binding: fresh.binding,
         file: fresh.file,
         writable: true,
-        registered: None,
+        registered: ahead.as_mut().and_then(|ahead| ahead.take_registration()),
         written: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),

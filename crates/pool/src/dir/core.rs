@@ -9,14 +9,14 @@ use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
-use crate::{Binding, Error, Fresh, Marks, Numbers};
+use crate::{Binding, Error, Fresh, Marks, Numbers, Prepare};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use ullage_policy::place;
 use ullage_policy::ready::Held;
 use ullage_types::{FileId, Generation};
@@ -57,6 +57,7 @@ pub struct Core {
     /// Nothing is made ready any more.
     pub closing: AtomicBool,
     pub counters: Counters,
+    prepare: OnceLock<Arc<dyn Prepare>>,
     random: AtomicU64,
 }
 
@@ -85,6 +86,7 @@ impl Core {
             flusher: Flusher::default(),
             closing: AtomicBool::new(false),
             counters: Counters::default(),
+            prepare: OnceLock::new(),
             random: AtomicU64::new(seed ^ u64::from(std::process::id())),
             path,
             claim,
@@ -102,6 +104,20 @@ impl Core {
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Has files prepared from now on.
+    pub fn prepare_with(&self, prepare: Arc<dyn Prepare>) {
+        assert!(self.prepare.set(prepare).is_ok(), "a pool's files are prepared in one way");
+    }
+
+    /// One more ready file of a series.
+    pub fn put(&self, series: usize, mut fresh: Fresh) {
+        if fresh.prepared.is_none() {
+            fresh.prepared = self.prepare.get().and_then(|prepare| prepare.prepare(&fresh.file));
+        }
+        self.series[series].put(fresh);
+        self.ready.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many files are held ready, for a series to decide by.
@@ -200,7 +216,7 @@ impl Core {
         }
         let opened = made.map_err(Error::io("create", self.full_path(&leaf.path, &name)))?;
         let binding = Binding { file, generation, locator: name::locator(&leaf.path, &name) };
-        Ok(Fresh { binding, file: Arc::new(opened) })
+        Ok(Fresh { binding, file: Arc::new(opened), prepared: None })
     }
 
     fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {

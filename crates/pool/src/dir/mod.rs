@@ -32,7 +32,7 @@ pub use stats::Stats;
 pub use survey::{Survey, Surveyed};
 
 use self::core::Core;
-use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Suspect, Usage};
+use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Suspect, Usage};
 use inbox::Inbox;
 use parking_lot::Mutex;
 use quarantine::Quarantine;
@@ -198,6 +198,10 @@ impl Pool for DirPool {
 
     fn begin(&self) {
         self.core.flusher.mark_ahead();
+    }
+
+    fn prepare_with(&self, prepare: Arc<dyn Prepare>) {
+        self.core.prepare_with(prepare);
     }
 
     fn abandon(&self, fresh: Fresh) {

@@ -157,8 +157,7 @@ impl Core {
             return Ok(false);
         }
         let binding = Binding { file, generation, locator: name::locator(&leaf.path, &name) };
-        self.series[series].put(Fresh { binding, file: Arc::new(File::from(opened)) });
-        self.ready.fetch_add(1, Ordering::Relaxed);
+        self.put(series, Fresh { binding, file: Arc::new(File::from(opened)), prepared: None });
         count(&self.counters.recycled);
         Ok(true)
     }
@@ -212,10 +211,7 @@ impl Core {
             leaf.place.filter(|_| untouched)
         });
         match place {
-            Some((series, _)) => {
-                self.series[series].put(fresh);
-                self.ready.fetch_add(1, Ordering::Relaxed);
-            }
+            Some((series, _)) => self.put(series, fresh),
             None => self.discard_fresh(fresh),
         }
     }

@@ -166,8 +166,7 @@ impl<'a> Worker<'a> {
         }
         match core.make(index) {
             Ok(fresh) => {
-                core.series[index].put(fresh);
-                core.ready.fetch_add(1, Ordering::Relaxed);
+                core.put(index, fresh);
                 self.back_off = BACK_OFF;
                 true
             }
