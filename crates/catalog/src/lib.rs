@@ -34,7 +34,7 @@ pub use limits::{Bound, Limit, LimitNow, Subject};
 pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
 pub use ops::after;
-pub use ops::create::New;
+pub use ops::create::{Brought, New};
 pub use ops::readdir::Entry;
 pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;

@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use ullage_catalog::{Backing, Catalog, Inode, New};
+use ullage_catalog::{Backing, Brought, Catalog, Inode, New};
 use ullage_pool::{Binding, Hint, Pool, Tree};
 use ullage_types::{Class, FileId, Kind, PoolId, Timestamp};
 
@@ -127,7 +127,11 @@ impl Import<'_> {
             self.tree.identify(&directory, inode.id).map_err(io_error("import", path))?;
             return Ok(Some(self.level(directory, inode, stat, path)?));
         }
-        if known.is_some() {
+        if let Some(known) = known {
+            // Of an import that was interrupted. Its other names are still to come.
+            if known.record().backing.is_some_and(|backing| backing.pool == self.id) {
+                self.linked.insert(stat.st_ino, known.id);
+            }
             return Ok(None);
         }
         if let Some(first) = self.linked.get(&stat.st_ino).filter(|_| stat.st_nlink > 1) {
@@ -157,7 +161,6 @@ impl Import<'_> {
             Kind::Fifo | Kind::Socket | Kind::Directory => {}
         }
         let inode = self.make(level, name, new)?;
-        self.attributes(&inode, &stat)?;
         if stat.st_nlink > 1 {
             self.linked.insert(stat.st_ino, inode.id);
         }
@@ -176,6 +179,12 @@ impl Import<'_> {
             target: Box::default(),
             backing: None,
             xattrs: Vec::new(),
+            brought: Some(Brought {
+                size: stat.st_size as u64,
+                blocks: stat.st_blocks as u64,
+                atime: time(stat.st_atime, stat.st_atime_nsec),
+                mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            }),
         }
     }
 
@@ -183,14 +192,9 @@ impl Import<'_> {
         Ok(self.catalog.create(&level.inode, name, new, ullage_fs::now())?)
     }
 
-    /// Owner, permissions, length and times as they are below.
+    /// A directory's owner, permissions and times as they are below.
     fn attributes(&self, inode: &Arc<Inode>, stat: &Stat) -> Result<()> {
-        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
         self.catalog.update(inode, |record| {
-            if record.kind == Kind::Regular {
-                record.size = stat.st_size as u64;
-                record.blocks = stat.st_blocks as u64;
-            }
             (record.mode, record.uid, record.gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
             record.atime = time(stat.st_atime, stat.st_atime_nsec);
             record.mtime = time(stat.st_mtime, stat.st_mtime_nsec);
@@ -207,6 +211,10 @@ impl Import<'_> {
         }
         Ok(())
     }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: nanoseconds as u32 }
 }
 
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;

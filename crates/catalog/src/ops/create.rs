@@ -33,6 +33,21 @@ pub struct New {
     pub backing: Option<Backing>,
     /// Extended attributes it is born with (inherited ACLs).
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What it brings, where it was a file before.
+    pub brought: Option<Brought>,
+}
+
+/// What a file brings that is there already: of the same commit as its record, so that no crash leaves one without the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Its length in bytes; of regular files only.
+    pub size: u64,
+    /// Its blocks of 512 bytes; of regular files only.
+    pub blocks: u64,
+    /// When it was read last.
+    pub atime: Timestamp,
+    /// When it was written last.
+    pub mtime: Timestamp,
 }
 
 impl New {
@@ -42,7 +57,7 @@ impl New {
             self.kind == Kind::Regular,
             "regular files and only they have a backing file"
         );
-        Record {
+        let mut record = Record {
             class: self.class,
             rdev: self.rdev,
             size: self.target.len() as u64,
@@ -52,7 +67,14 @@ impl New {
             backing: self.backing.clone(),
             target: self.target.clone(),
             ..Record::empty(self.kind, parent, self.mode & 0o7777, (self.uid, self.gid), now)
+        };
+        if let Some(brought) = self.brought {
+            (record.atime, record.mtime) = (brought.atime, brought.mtime);
+            if self.kind == Kind::Regular {
+                (record.size, record.blocks) = (brought.size, brought.blocks);
+            }
         }
+        record
     }
 }
 

@@ -4,7 +4,7 @@ use crate::bed::{Bed, at};
 use crate::world::Random;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use ullage_catalog::{Backing, Catalog, Error, Inode, New, verify};
+use ullage_catalog::{Backing, Brought, Catalog, Error, Inode, New, verify};
 use ullage_types::{Class, Kind, PoolId};
 
 pub fn new(catalog: &Catalog, kind: Kind) -> New {
@@ -20,6 +20,7 @@ pub fn new(catalog: &Catalog, kind: Kind) -> New {
         target: if kind == Kind::Symlink { (*b"t").into() } else { Box::default() },
         backing: (kind == Kind::Regular).then(|| Backing { pool: PoolId(0), generation, locator: (*b"l").into() }),
         xattrs: Vec::new(),
+        brought: None,
     }
 }
 
@@ -269,4 +270,25 @@ fn a_name_that_moves_can_leave_another_file_behind() {
     catalog.unlink(&root, b"file", at(4)).unwrap();
     catalog.unlink(&root, b"d", at(4)).unwrap();
     clean(&bed);
+}
+
+/// An import made the record and gave it the file's length and times in a commit of its own: killed in between, it passed the
+/// file over at the next start.
+#[test]
+fn what_a_file_brings_is_in_the_commit_that_makes_it() {
+    let bed = Bed::memory();
+    let catalog = bed.catalog();
+    let brought = Brought { size: 70_000, blocks: 144, atime: at(5), mtime: at(6) };
+    let of_file = New { brought: Some(brought), ..new(&catalog, Kind::Regular) };
+    let file = catalog.create(catalog.root(), b"file", of_file, at(9)).unwrap();
+    let record = file.record();
+    assert_eq!(
+        (record.size, record.blocks, record.atime, record.mtime, record.ctime),
+        (70_000, 144, at(5), at(6), at(9))
+    );
+    let of_link = New { brought: Some(brought), ..new(&catalog, Kind::Symlink) };
+    let record = catalog.create(catalog.root(), b"link", of_link, at(9)).unwrap().record();
+    assert_eq!((record.size, record.blocks, record.mtime), (1, 0, at(6)), "the length of its target");
+    clean(&bed);
+    assert_eq!(catalog.root().totals().now().actual[Class::Persistent].bytes.0, 4096 + 144 * 512);
 }

@@ -28,6 +28,7 @@ fn new(catalog: &Catalog, kind: Kind, uid: u32) -> New {
         target: if kind == Kind::Symlink { (*b"some/where").into() } else { Box::default() },
         backing: (kind == Kind::Regular).then_some(Backing { pool: PoolId(0), generation, locator }),
         xattrs: Vec::new(),
+        brought: None,
     }
 }
 

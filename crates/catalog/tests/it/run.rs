@@ -436,6 +436,7 @@ impl Run {
             target: file.target.clone().into(),
             backing: backing(file.kind, generation),
             xattrs: file.xattrs.clone().into_iter().collect(),
+            brought: None,
         })
     }
 

@@ -97,6 +97,7 @@ impl Space {
             target: target.into(),
             backing: None,
             xattrs: inherited.xattrs,
+            brought: None,
         };
         let made = self.asked(|| self.catalog.create(&parent, name, new.clone(), crate::now()))?;
         self.trees.name(parent.id, name);
@@ -176,6 +177,7 @@ impl Space {
                 locator: fresh.binding.locator.0.clone(),
             }),
             xattrs: inherited.xattrs,
+            brought: None,
         };
         Ok((pool, fresh, new))
     }

@@ -61,6 +61,7 @@ impl Space {
             target: Box::default(),
             backing: None,
             xattrs: inherited.xattrs,
+            brought: None,
         })
     }
 

@@ -63,10 +63,6 @@ impl Follower {
     /// Makes every tree show a change.
     pub fn follow(&mut self, change: &Change, more: More<'_>) {
         self.in_each(change, more);
-        if let Change::Name(directory, name) = change {
-            // Every tree has taken it from there by now.
-            self.shared.moving.lock().retain(|_, from| (from.0, &*from.1) != (*directory, name));
-        }
         if self.touched.len() > MOST_TOUCHED {
             self.put_times_right(more);
         }
@@ -76,8 +72,8 @@ impl Follower {
         let shared = self.shared.clone();
         for at in 0..self.trees.len() {
             let outcome = match change {
-                Change::Name(directory, name) => self.name(at, *directory, name, &shared.moving.lock(), more),
-                Change::Attributes(file) => self.attributes(at, *file, &shared.moving.lock(), more),
+                Change::Name(directory, name) => self.name(at, *directory, name, &mut shared.moving.lock()[at], more),
+                Change::Attributes(file) => self.attributes(at, *file, &mut shared.moving.lock()[at], more),
                 Change::All(directory) => self.all(at, *directory, more),
             };
             if let Err(error) = outcome {
@@ -97,7 +93,14 @@ impl Follower {
     }
 
     /// Makes one name what the catalog says it is.
-    fn name(&mut self, at: usize, directory: FileId, name: &[u8], moving: &Moving, more: More<'_>) -> io::Result<()> {
+    fn name(
+        &mut self,
+        at: usize,
+        directory: FileId,
+        name: &[u8],
+        moving: &mut Moving,
+        more: More<'_>,
+    ) -> io::Result<()> {
         let Some(above) = self.get(directory)? else { return Ok(()) };
         if directory == ROOT && Tree::is_reserved(name) {
             return Ok(());
@@ -110,6 +113,9 @@ impl Follower {
             Err(Error::NotDirectory | Error::NotFound) => None,
             other => other.map_err(io::Error::other)?,
         };
+        // What stood there and is not what is to be there waits in limbo in a moment.
+        let id = found.as_ref().map(|inode| inode.id);
+        moving.retain(|moved, from| Some(*moved) == id || (from.0, &*from.1) != (directory, name));
         let Some(inode) = found else {
             self.limbo = true;
             return match tree.clear(&place, name) {
@@ -152,7 +158,7 @@ impl Follower {
     }
 
     /// Brings owner, permissions and times of a file up to the catalog.
-    fn attributes(&mut self, at: usize, file: FileId, moving: &Moving, more: More<'_>) -> io::Result<()> {
+    fn attributes(&mut self, at: usize, file: FileId, moving: &mut Moving, more: More<'_>) -> io::Result<()> {
         let Some(inode) = self.get(file)? else { return Ok(()) };
         let record = inode.record();
         let tree = self.trees[at].tree.clone();
@@ -178,7 +184,7 @@ impl Follower {
             // Whatever a crash left there may be older than what stands in the tree.
             while self.purge(at) {}
         }
-        let place = self.directory(at, &inode, &shared.moving.lock(), more)?;
+        let place = self.directory(at, &inode, &mut shared.moving.lock()[at], more)?;
         let Some(place) = place else { return Ok(()) };
         self.touched.insert(directory);
         let mut there: FxHashSet<Vec<u8>> = self.trees[at].tree.names(&place)?.into_iter().collect();
@@ -191,7 +197,7 @@ impl Follower {
             more(Change::Name(directory, name.into()));
         }
         for (name, file, kind) in below {
-            let outcome = self.name(at, directory, &name, &shared.moving.lock(), more);
+            let outcome = self.name(at, directory, &name, &mut shared.moving.lock()[at], more);
             if let Err(error) = outcome {
                 self.fail(at, &Change::Name(directory, name.into()), &error);
             }
@@ -207,7 +213,7 @@ impl Follower {
         &mut self,
         at: usize,
         inode: &Arc<Inode>,
-        moving: &Moving,
+        moving: &mut Moving,
         more: More<'_>,
     ) -> io::Result<Option<Directory>> {
         let mut missing = Vec::new();
@@ -240,7 +246,7 @@ impl Follower {
         above: &Directory,
         name: &[u8],
         inode: &Arc<Inode>,
-        moving: &Moving,
+        moving: &mut Moving,
         more: More<'_>,
     ) -> io::Result<Directory> {
         if let Some((from, old)) = moving.get(&inode.id)
@@ -249,6 +255,8 @@ impl Follower {
             self.trees[at].tree.displace(&from, old, inode.id)?;
         }
         let placed = self.trees[at].tree.directory(above, name, inode.id)?;
+        // If it moves again it moves from here: not from where it was before.
+        moving.remove(&inode.id);
         let (Placed::There(directory) | Placed::Made(directory)) = &placed;
         if self.trees[at].directories.len() >= MOST_OPEN {
             self.trees[at].directories.clear();
@@ -293,6 +301,13 @@ impl Follower {
     /// What was put off: the times of directories, and what waits in limbo for nothing.
     pub fn finish(&mut self, more: More<'_>) {
         self.put_times_right(more);
+        {
+            let mut moving = self.shared.moving.lock();
+            if self.shared.queue.lock().waiting.is_empty() {
+                // What is left are directories that were removed after they had moved.
+                moving.iter_mut().for_each(Moving::clear);
+            }
+        }
         if std::mem::take(&mut self.limbo) {
             for at in 0..self.trees.len() {
                 while self.purge(at) {}
@@ -340,3 +355,7 @@ fn gone_is_fine(outcome: io::Result<()>) -> io::Result<()> {
         other => other,
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

@@ -64,29 +64,31 @@ impl Queue {
     }
 }
 
-/// Directories that moved, and where in the tree each still stands.
+/// Directories that moved, and where in a tree each still stands.
 type Moving = FxHashMap<FileId, (FileId, Box<[u8]>)>;
 
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Held by the thread from reading a directory's place in the catalog until the tree shows it. Taken before all locks
-    /// of the catalog.
-    moving: Mutex<Moving>,
+    /// One for each tree. Held by the thread from reading a directory's place in the catalog until the tree shows it. Taken
+    /// before all locks of the catalog.
+    moving: Mutex<Vec<Moving>>,
     bell: Condvar,
     /// Something could not be done: the next start looks at everything.
     failed: AtomicBool,
 }
 
 /// The thread waits meanwhile.
-pub(crate) struct Held<'a>(MutexGuard<'a, Moving>);
+pub(crate) struct Held<'a>(MutexGuard<'a, Vec<Moving>>);
 
 impl Held<'_> {
     /// A file has moved from here. Only directories are remembered: of other files any name is as good as another.
     pub(crate) fn moves(&mut self, file: &Inode, from: FileId, name: &[u8]) {
         if file.is_directory() {
-            // Where it stands in the tree is where it was when it moved first.
-            self.0.entry(file.id).or_insert_with(|| (from, name.into()));
+            for moving in self.0.iter_mut() {
+                // Where it stands in the tree is where it was when it moved first since it was put there.
+                moving.entry(file.id).or_insert_with(|| (from, name.into()));
+            }
         }
     }
 }
@@ -108,7 +110,8 @@ impl Trees {
         if trees.is_empty() {
             return Self::default();
         }
-        let shared = Arc::new(Shared::default());
+        let moving = Mutex::new(vec![Moving::default(); trees.len()]);
+        let shared = Arc::new(Shared { moving, ..Shared::default() });
         if !in_step {
             shared.queue.lock().push(Change::All(ROOT));
         }

@@ -319,6 +319,16 @@ fn an_import_that_was_killed_goes_on_and_loses_nothing() {
         for n in 0..500 {
             fs::write(tree.join(format!("dir-{dir}/file-{n}")), format!("content {dir} {n}")).unwrap();
         }
+        // Whichever is met first, the other is met after a kill.
+        for n in 0..50 {
+            let other = (dir + 10) % 20;
+            let linked = tree.join(format!("dir-{dir}/link-{n}"));
+            if other > dir {
+                fs::write(&linked, format!("linked {dir} {n}")).unwrap();
+            } else {
+                fs::hard_link(tree.join(format!("dir-{other}/link-{n}")), &linked).unwrap();
+            }
+        }
     }
     let before = described(&tree);
     let mut killed = 0;

@@ -1,0 +1,114 @@
+//! Orders of events that threads seldom meet.
+
+use super::super::Held;
+use super::{Change, Follower, Moving, Shared};
+use parking_lot::Mutex;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use tempfile::TempDir;
+use ullage_catalog::{Catalog, Inode, New};
+use ullage_kv::{EngineKind, Options, Store};
+use ullage_pool::{FILES, Tree};
+use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
+
+const NOW: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
+
+struct Bed {
+    catalog: Arc<Catalog>,
+    shared: Arc<Shared>,
+    follower: Follower,
+    tree: TempDir,
+    _store: TempDir,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (tree, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(tree.path().join(FILES)).unwrap();
+        let kv =
+            Store::open(store.path(), EngineKind::Memory, Options { interval: None, ..Options::default() }).unwrap();
+        let catalog = Catalog::open(Arc::new(kv), 0, 0, NOW).unwrap();
+        let shared = Arc::new(Shared { moving: Mutex::new(vec![Moving::default()]), ..Shared::default() });
+        let trees = vec![(PoolId(0), Arc::new(Tree::open(tree.path()).unwrap()))];
+        let follower = Follower::new(catalog.clone(), trees, shared.clone());
+        Self { catalog, shared, follower, tree, _store: store }
+    }
+
+    fn mkdir(&mut self, above: &Arc<Inode>, name: &str) -> Arc<Inode> {
+        let new = New {
+            id: self.catalog.numbers().pair().0,
+            kind: Kind::Directory,
+            class: Class::Persistent,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Box::default(),
+            backing: None,
+            xattrs: Vec::new(),
+            brought: None,
+        };
+        let made = self.catalog.create(above, name.as_bytes(), new, NOW).unwrap();
+        self.follow(above.id, name);
+        made
+    }
+
+    /// As RENAME does it, but that nothing is followed yet.
+    fn rename(&self, from: &Arc<Inode>, to: &Arc<Inode>, name: &str) {
+        let name = name.as_bytes();
+        let mut held = Held(self.shared.moving.lock());
+        let renamed = self.catalog.rename((from, name), (to, name), false, NOW).unwrap();
+        held.moves(&renamed.moved, from.id, name);
+    }
+
+    fn follow(&mut self, directory: FileId, name: &str) {
+        self.follower.follow(&Change::Name(directory, name.as_bytes().into()), &mut |_| {});
+    }
+
+    fn number(&self, path: &str) -> u64 {
+        self.tree.path().join(path).metadata().unwrap().ino()
+    }
+}
+
+/// What was put right while it moved on was said to stand where it had stood before: it was built anew.
+#[test]
+fn a_directory_that_moves_to_and_fro_is_taken_from_where_it_was_put_last() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    bed.mkdir(&root, "big");
+    let other = bed.mkdir(&root, "other");
+    let number = bed.number("big");
+    bed.rename(&root, &other, "big");
+    bed.rename(&other, &root, "big");
+    bed.follow(ROOT, "big");
+    bed.rename(&root, &other, "big");
+    bed.follow(other.id, "big");
+    assert_eq!(bed.number("other/big"), number);
+    bed.rename(&other, &root, "big");
+    bed.follow(ROOT, "big");
+    bed.follow(other.id, "big");
+    assert_eq!(bed.number("big"), number, "it was built anew");
+    assert!(!bed.tree.path().join("other/big").exists());
+    assert_eq!(bed.follower.failures, 0);
+}
+
+/// The directory that it stood in is gone before it is known where it belongs.
+#[test]
+fn a_directory_is_saved_from_one_that_is_removed() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let above = bed.mkdir(&root, "above");
+    bed.mkdir(&above, "below");
+    let other = bed.mkdir(&root, "other");
+    let number = bed.number("above/below");
+    bed.rename(&above, &other, "below");
+    bed.catalog.rmdir(&root, b"above", NOW).unwrap();
+    bed.catalog.remove(&above).unwrap();
+    drop(above);
+    bed.follow(ROOT, "above");
+    bed.follow(other.id, "below");
+    assert_eq!(bed.number("other/below"), number, "it was built anew");
+    bed.follower.finish(&mut |_| {});
+    assert_eq!(bed.number("other/below"), number);
+    assert!(bed.shared.moving.lock()[0].is_empty());
+}
