@@ -6,11 +6,6 @@ mod commands;
 
 use clap::Parser;
 
-/// A tenth of what a space spends on a new file was memory taken from and given back to the C library's allocator by
-/// different threads.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Disk space that is elastic, guaranteed, fairly reclaimed and exactly accounted for.
 #[derive(Debug, Parser)]
 #[command(
