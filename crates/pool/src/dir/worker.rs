@@ -133,6 +133,7 @@ impl<'a> Worker<'a> {
         let mut done = 0;
         for _ in 0..core.series.len() {
             let series = &core.series[self.turn];
+            self.turn = (self.turn + 1) % core.series.len();
             for _ in 0..BATCH {
                 if done == most {
                     return true;
@@ -141,7 +142,6 @@ impl<'a> Worker<'a> {
                 self.retire(&binding);
                 done += 1;
             }
-            self.turn = (self.turn + 1) % core.series.len();
         }
         done > 0
     }
