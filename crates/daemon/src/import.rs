@@ -128,8 +128,9 @@ impl Import<'_> {
             return Ok(Some(self.level(directory, inode, stat, path)?));
         }
         if let Some(known) = known {
-            // Of an import that was interrupted. Its other names are still to come.
-            if known.record().backing.is_some_and(|backing| backing.pool == self.id) {
+            // Of an import that was interrupted: it has one name in the pool already, and if there are more than two, other names
+            // of it may be still to come.
+            if stat.st_nlink > 2 && known.record().backing.is_some_and(|backing| backing.pool == self.id) {
                 self.linked.insert(stat.st_ino, known.id);
             }
             return Ok(None);

@@ -78,6 +78,11 @@ impl Range<'_> {
 }
 
 impl Space {
+    /// Whether some limit may bound files of a pool.
+    pub(crate) fn may_bound(&self, pool: PoolId) -> bool {
+        self.catalog.has_limits() || self.pools.reserve(pool) > 0
+    }
+
     /// Whether some limit bounds a file: every write to it must come to the server.
     pub(crate) fn is_bounded(&self, inode: &Inode) -> Outcome<bool> {
         let (uid, parent, pool) = {
@@ -99,7 +104,7 @@ impl Space {
             open.backing.as_ref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
         };
         let flow = self.headroom.flow.read();
-        if !self.catalog.has_limits() && self.pools.reserve(pool) == 0 {
+        if !self.may_bound(pool) {
             return write(range.offset, range.length);
         }
         let blocks = self.pools.blocks(pool);

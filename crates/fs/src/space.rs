@@ -115,8 +115,7 @@ impl Space {
     pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
         assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
         for member in self.pools.members() {
-            let preparer = Preparer { space: self.own.clone(), reserve: member.reserve.0 > 0 };
-            member.pool.prepare_with(Arc::new(preparer));
+            member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone(), pool: member.id }));
         }
         self.trees.begin();
     }

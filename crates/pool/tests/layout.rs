@@ -75,7 +75,7 @@ fn marks_are_cleared_when_a_leaf_is_idle_and_not_while_a_file_is_open_for_writin
     assert!(opened.marks.has(&fresh[0].locator));
     opened.pool.closed(&fresh[0]);
     opened.pool.close().unwrap();
-    assert!(opened.marks.0.lock().unwrap().is_empty(), "an orderly end leaves none");
+    assert!(opened.marks.set.lock().unwrap().is_empty(), "an orderly end leaves none");
 }
 
 /// Whoever makes a file waits for no flush: one marks all leaves in which files are made next.
@@ -84,19 +84,19 @@ fn leaves_are_marked_before_files_are_made_in_them() {
     let dir = tempfile::tempdir().unwrap();
     let opened = open(dir.path(), PoolConfig { ready: false, ..config() }, 1).unwrap();
     opened.pool.begin();
-    until("leaves are marked", || opened.marks.1.load(Ordering::Relaxed) == 1);
+    until("leaves are marked", || opened.marks.flushes.load(Ordering::Relaxed) == 1);
     for pid in 0..100 {
         let fresh = opened.pool.create(Hint { pid, ..hint(1) }).unwrap();
         assert!(opened.marks.has(&fresh.binding.locator));
     }
-    assert_eq!(opened.marks.1.load(Ordering::Relaxed), 1, "with one flush");
+    assert_eq!(opened.marks.flushes.load(Ordering::Relaxed), 1, "with one flush");
     // The next leaf of a series is marked before it is begun, by whoever begins the one before at the latest.
-    let before = opened.marks.1.load(Ordering::Relaxed);
+    let before = opened.marks.flushes.load(Ordering::Relaxed);
     for _ in 0..2048 {
         let fresh = opened.pool.create(hint(1)).unwrap();
         assert!(opened.marks.has(&fresh.binding.locator));
     }
-    let flushes = opened.marks.1.load(Ordering::Relaxed) - before;
+    let flushes = opened.marks.flushes.load(Ordering::Relaxed) - before;
     assert!(flushes <= 4, "{flushes} flushes for four leaves");
 }
 
@@ -108,15 +108,15 @@ fn files_are_made_ready_while_the_disk_takes_its_time_over_marks() {
     let sparse = Sparse { entries: 32, random_bits: 0, buckets: 1, ..Sparse::default() };
     let opened = open(dir.path(), PoolConfig { sparse, ..config() }, 1).unwrap();
     opened.pool.begin();
-    until("leaves are marked", || opened.marks.1.load(Ordering::Relaxed) == 1);
+    until("leaves are marked", || opened.marks.flushes.load(Ordering::Relaxed) == 1);
     // There is demand, and leaves are marked for it.
     for _ in 0..64 {
         opened.pool.create(hint(1)).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
     until("files are ready", || opened.pool.ready() >= 8);
-    let flushes = opened.marks.1.load(Ordering::Relaxed);
-    opened.marks.2.store(100, Ordering::Relaxed);
+    let flushes = opened.marks.flushes.load(Ordering::Relaxed);
+    opened.marks.flush_ms.store(100, Ordering::Relaxed);
     let before = opened.pool.stats();
     for _ in 0..640 {
         let fresh = opened.pool.create(hint(1)).unwrap();
@@ -126,7 +126,7 @@ fn files_are_made_ready_while_the_disk_takes_its_time_over_marks() {
     let after = opened.pool.stats();
     let missed = after.misses - before.misses;
     assert!(missed < 64, "{missed} of 640 had to wait");
-    let flushes = opened.marks.1.load(Ordering::Relaxed) - flushes;
+    let flushes = opened.marks.flushes.load(Ordering::Relaxed) - flushes;
     assert!((1..=4).contains(&flushes), "{flushes} flushes for 20 leaves");
 }
 

@@ -34,7 +34,7 @@ fn a_file_is_made_written_opened_again_and_taken_back() {
         assert!(matches!(pool.open(&binding, Access::Read), Err(Error::Mismatch { .. })), "{kind}");
         pool.close().unwrap();
         assert!(files(path).is_empty(), "{kind}: unused ready files are removed");
-        assert!(opened.marks.0.lock().unwrap().is_empty(), "{kind}: nothing is in doubt");
+        assert!(opened.marks.set.lock().unwrap().is_empty(), "{kind}: nothing is in doubt");
     });
 }
 

@@ -24,7 +24,7 @@ impl Core {
             };
             let leaf = |number| self.leaves.get(&self.config.sparse.leaf(index, number));
             let (least, most) = if series.is_in_demand() { (LEAST, MOST) } else { (ALWAYS, ALWAYS) };
-            if !(filling..=filling + least).all(|number| leaf(number).is_marked()) {
+            if (filling..=filling + least).any(|number| leaf(number).lacks_mark()) {
                 leaves.extend((filling..=filling + most).map(leaf));
             }
         }

@@ -47,6 +47,11 @@ impl Leaf {
         Ok(doubt.busy.insert(generation.0))
     }
 
+    /// Whether it is to be marked, and nobody is just doing that.
+    pub fn lacks_mark(&self) -> bool {
+        self.doubt.try_lock().is_some_and(|doubt| !doubt.marked)
+    }
+
     /// Whether it is known that files of this leaf may differ from the catalog.
     pub fn is_marked(&self) -> bool {
         self.doubt.lock().marked
@@ -176,4 +181,35 @@ pub fn mark_all(leaves: &[Arc<Leaf>], marks: &dyn Marks) -> Result<(), Error> {
 pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Looks at a leaf from another thread while it is being marked.
+    struct Looking(Arc<Leaf>, Mutex<Option<bool>>);
+
+    impl Marks for Looking {
+        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
+            let (leaf, (told, tells)) = (Arc::clone(&self.0), mpsc::channel());
+            std::thread::spawn(move || told.send(leaf.lacks_mark()));
+            *self.1.lock() = tells.recv_timeout(Duration::from_secs(5)).ok();
+            Ok(())
+        }
+
+        fn clear(&self, _: &[u8]) {}
+    }
+
+    /// Who marked leaves ahead for one series waited for the flush of another's.
+    #[test]
+    fn nobody_waits_for_a_mark_that_is_being_set_to_learn_that_it_is() {
+        let leaf = Leaves::new(Sparse::default()).get("2-512/000.0/000");
+        assert!(leaf.lacks_mark());
+        let looking = Looking(Arc::clone(&leaf), Mutex::default());
+        mark_all(&[Arc::clone(&leaf)], &looking).unwrap();
+        assert_eq!(*looking.1.lock(), Some(false));
+        assert!(leaf.is_marked() && !leaf.lacks_mark());
+    }
 }

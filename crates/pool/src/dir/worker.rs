@@ -116,10 +116,14 @@ impl<'a> Worker<'a> {
         let series = &core.series[index];
         series.grow();
         let mut done = 0;
-        while done < BATCH && core.held(index).is_low() {
+        while done < BATCH {
+            let held = core.held(index);
+            if !held.is_low() {
+                break;
+            }
             if let Some(binding) = series.next_released() {
                 self.retire(&binding);
-            } else if !self.has_room(index) || !(self.reuse(index) || self.make(index)) {
+            } else if !(core.config.ready && held.wants_new() && (self.reuse(index) || self.make(index))) {
                 break;
             }
             done += 1;
@@ -144,10 +148,6 @@ impl<'a> Worker<'a> {
             }
         }
         done > 0
-    }
-
-    fn has_room(&self, index: usize) -> bool {
-        self.core.config.ready && self.core.held(index).wants_new()
     }
 
     /// Makes an emptied file ready, if there is one.

@@ -29,27 +29,33 @@ impl Numbers for Counter {
     }
 }
 
-/// Marks in memory, how often any were set, and how many milliseconds that takes.
+/// Marks in memory.
 #[derive(Default)]
-pub struct Marked(pub Mutex<BTreeSet<Vec<u8>>>, pub AtomicU64, pub AtomicU64);
+pub struct Marked {
+    pub set: Mutex<BTreeSet<Vec<u8>>>,
+    /// How often any were set.
+    pub flushes: AtomicU64,
+    /// How long that takes.
+    pub flush_ms: AtomicU64,
+}
 
 impl Marked {
     pub fn has(&self, locator: &ullage_pool::Locator) -> bool {
         let cut = locator.0.iter().rposition(|b| *b == b'/').unwrap();
-        self.0.lock().unwrap().contains(&locator.0[..cut])
+        self.set.lock().unwrap().contains(&locator.0[..cut])
     }
 }
 
 impl Marks for Marked {
     fn mark(&self, leaves: &[&[u8]]) -> Result<(), Error> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_millis(self.2.load(Ordering::Relaxed)));
-        self.0.lock().unwrap().extend(leaves.iter().map(|leaf| leaf.to_vec()));
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(self.flush_ms.load(Ordering::Relaxed)));
+        self.set.lock().unwrap().extend(leaves.iter().map(|leaf| leaf.to_vec()));
         Ok(())
     }
 
     fn clear(&self, leaf: &[u8]) {
-        self.0.lock().unwrap().remove(leaf);
+        self.set.lock().unwrap().remove(leaf);
     }
 }
 
