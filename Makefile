@@ -41,13 +41,15 @@ uninstall:
 	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 \
 		"$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
-# What the tests need beyond Rust, by name; without root what is missing is skipped and said.
+# What the tests need beyond Rust, by name; without root what is missing is skipped and said. /dev/fuse is for every user, as udev has it:
+# machines without udev may give it to root alone.
 tools:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		missing=$$(for p in $(APT_TESTS); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 		if [ -n "$$missing" ]; then \
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 		fi; \
+		if [ -c /dev/fuse ]; then chmod a+rw /dev/fuse; fi; \
 		if [ ! -d target/vm/boot ]; then \
 			kernel=$$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$$/\1/p' | head -n 1); \
 			mkdir -p target/vm && (cd target/vm && apt-get download -qq $$kernel 2>/dev/null && dpkg -x linux-image-*.deb . && rm -f linux-image-*.deb) \
