@@ -12,10 +12,14 @@ use ullage_types::{FileId, Kind};
 /// What `st_size` of a directory is.
 const DIRECTORY_SIZE: u64 = ullage_catalog::DIRECTORY_CHARGE;
 
-/// How long the kernel may believe the attributes of a file that may be written to behind our back. What it writes
-/// itself it knows of; stores into a mapping it does not, so that their times and blocks are seen this late. Not zero,
-/// since then every open would ask for the permission bits again.
-const WHILE_WRITTEN: Duration = Duration::from_millis(10);
+/// How long the kernel may believe the attributes of a file that may be mapped for writing: of such stores it does not
+/// know, so that their times and blocks are seen this late. Not zero, since then every open would ask for the permission
+/// bits again.
+const WHILE_MAPPED: Duration = Duration::from_millis(10);
+
+/// The same for a file that is only written to. The kernel knows what it writes; the number of blocks may still change when
+/// the file system below has found their places.
+const WHILE_WRITTEN: Duration = Duration::from_secs(1);
 
 impl Space {
     /// A node's attributes now.
@@ -29,7 +33,11 @@ impl Space {
         let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
         let record = measured(record, backing)?;
         let attributes = shown(node.inode.id, &record);
-        let lifetime = if backing.written { WHILE_WRITTEN } else { FOREVER };
+        let lifetime = match (backing.mappable, backing.written) {
+            (true, _) => WHILE_MAPPED,
+            (false, true) => WHILE_WRITTEN,
+            (false, false) => FOREVER,
+        };
         Ok(AttributesFor { attributes, lifetime })
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct OpenBacking {
     pub baseline: Measure,
     /// A handle could write since the backing file was opened: its attributes are measured, not remembered.
     pub written: bool,
+    /// Among those handles was one through which the file can be mapped for writing, too.
+    pub mappable: bool,
     /// The pool was told that the file is open for writing, and is to be told when that has ended.
     pub claimed: bool,
     /// The newest commit when the record was last brought up to the backing file.

@@ -133,6 +133,7 @@ impl Space {
         let opened = self.back(&node, &mut open, true);
         if let (Ok(()), Some(backing)) = (&opened, &mut open.backing) {
             backing.written = true;
+            backing.mappable = true;
             // The record may already be behind.
             backing.baseline = Measure::default();
         }

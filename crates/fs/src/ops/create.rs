@@ -254,6 +254,7 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         writable: true,
         registered: ahead.as_mut().and_then(|ahead| ahead.take_registration()),
         written: false,
+        mappable: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),
         discards: false,

@@ -37,6 +37,7 @@ impl Space {
         };
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
+        backing.mappable |= flags & libc::O_ACCMODE == libc::O_RDWR;
         open.handles += 1;
         open.writers += u32::from(writable);
         let cached = matches!(data, Data::Server);
@@ -109,6 +110,7 @@ impl Space {
             registered: None,
             baseline,
             written: false,
+            mappable: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),
             discards,
