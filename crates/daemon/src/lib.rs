@@ -17,6 +17,7 @@ mod limit;
 mod messages;
 mod mirror;
 mod mount;
+mod mountable;
 mod mountpoint;
 mod open;
 mod rebuild;

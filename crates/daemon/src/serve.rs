@@ -5,7 +5,7 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Progress, Result, SpaceSettings, State, control, limit, mountpoint, report};
+use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub fn serve(
     progress: &mut Progress<'_>,
 ) -> Result<Serving> {
     let point = settings.mountpoint.clone();
+    mountable::refuse_unmountable()?;
     let made = mountpoint::prepare(&point, state)?;
     allow_many_files();
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);

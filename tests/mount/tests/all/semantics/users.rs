@@ -56,3 +56,33 @@ fn an_ordinary_users_mount_is_theirs_alone() {
         [binary.as_os_str(), "check".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
     nobody(&check).ok();
 }
+
+/// Such an `up` changes nothing: once the reason is gone the same command works.
+#[test]
+fn an_ordinary_user_who_cannot_mount_is_told_why_and_nothing_is_made() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let disk = ground.directory("disk");
+    let closed = ground.path().join("fuse");
+    let space = Space::on(ground, &disk);
+    for path in [disk.as_path(), &space.pool()] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    fs::create_dir(&space.mount).unwrap();
+    chown(&space.mount, Some(NOBODY), Some(NOBODY)).unwrap();
+    let state = space.state.display().to_string();
+    let made = run(Command::new("mknod").args(["-m", "600"]).arg(&closed).args(["c", "10", "229"]));
+    made.ok();
+    let script = "$2; PATH=$3 exec /usr/bin/setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" up \"$1\" --state \"$4\" --pool \"$5\"";
+    let up = |before: &str, path: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(ullage_mount_tests::binary::path()).arg(&space.mount);
+        run(command.args([before, path, &state, &space.pools[0]]))
+    };
+    let bind = format!("mount --bind {} /dev/fuse", closed.display());
+    let untouched = || assert!(!space.state.exists() && fs::read_dir(space.pool()).unwrap().next().is_none());
+    up("true", "/nowhere").refused("fusermount3 is not installed");
+    untouched();
+    up(&bind, "/usr/bin:/bin").refused("chmod a+rw /dev/fuse");
+    untouched();
+}

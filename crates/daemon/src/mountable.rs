@@ -1,0 +1,33 @@
+//! Whether this process can mount at all, asked before anything is made.
+
+use crate::{Error, Result};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+
+/// [`Error::Refused`] says what is missing and who can do what about it.
+pub(crate) fn refuse_unmountable() -> Result<()> {
+    let refused = |text: String| Err(Error::Refused(text));
+    if !rustix::process::geteuid().is_root() && helper().is_none() {
+        return refused(format!(
+            "{HELPER} is not installed, and only root mounts without it: an administrator installs it with Debian's package fuse3"
+        ));
+    }
+    match std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => {
+            refused(format!("there is no {DEVICE}: the kernel's module is loaded with `modprobe fuse`"))
+        }
+        Err(ErrorKind::PermissionDenied) => {
+            refused(format!("{DEVICE} is not open to you: an administrator opens it with `chmod a+rw {DEVICE}`"))
+        }
+        // What else is wrong the mount itself says.
+        _ => Ok(()),
+    }
+}
+
+fn helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(HELPER)).find(|helper| helper.is_file())
+}
