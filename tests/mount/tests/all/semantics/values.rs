@@ -2,8 +2,8 @@
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
-use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
@@ -135,4 +135,24 @@ fn what_fuse_does_not_have_is_refused() {
     assert!(ullage_mount_tests::has_extent_map(&File::open(&below).unwrap()));
     drop(file);
     space.down_and_check();
+}
+
+/// ext4 finds places for what was written later, and counts the blocks of its map only then.
+#[test]
+fn blocks_found_later_are_shown_within_a_second() {
+    const PIECES: u64 = 2000;
+    let space = Space::new();
+    let name = space.path("scattered");
+    let file = OpenOptions::new().write(true).create_new(true).open(&name).unwrap();
+    for piece in 0..PIECES {
+        file.write_all_at(b"x", piece * 8192).unwrap();
+    }
+    let before = fs::metadata(&name).unwrap().blocks();
+    let backing = File::open(space.backing(&name)).unwrap();
+    rustix::fs::syncfs(&backing).unwrap();
+    let now = backing.metadata().unwrap().blocks();
+    assert!(now > before, "{now} blocks after, {before} before: nothing was found later");
+    eventually("the map's blocks are seen", Duration::from_millis(1500), || {
+        fs::metadata(&name).unwrap().blocks() == now
+    });
 }
