@@ -10,7 +10,15 @@ const HELPER: &str = "fusermount3";
 /// [`Error::Refused`] says what is missing and who can do what about it.
 pub(crate) fn refuse_unmountable() -> Result<()> {
     let refused = |text: String| Err(Error::Refused(text));
-    if !rustix::process::geteuid().is_root() && helper().is_none() {
+    let root = rustix::process::geteuid().is_root();
+    if root && !may_mount() {
+        return refused(
+            "this process is root without the right to mount (CAP_SYS_ADMIN): a container has it with `--cap-add SYS_ADMIN \
+             --device /dev/fuse`"
+                .to_owned(),
+        );
+    }
+    if !root && helper().is_none() {
         return refused(format!(
             "{HELPER} is not installed, and only root mounts without it: an administrator installs it with Debian's package fuse3"
         ));
@@ -25,6 +33,12 @@ pub(crate) fn refuse_unmountable() -> Result<()> {
         // What else is wrong the mount itself says.
         _ => Ok(()),
     }
+}
+
+fn may_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    // Where it cannot be asked the mount itself tells.
+    capabilities(None).map_or(true, |sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
 fn helper() -> Option<PathBuf> {

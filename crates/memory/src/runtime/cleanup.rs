@@ -29,7 +29,7 @@ impl Undo {
     /// Writes it, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
-        let draft = path.with_extension("new");
+        let draft = super::draft(path);
         fs::write(&draft, text).map_err(Error::io("writing", &draft))?;
         fs::rename(&draft, path).map_err(Error::io("renaming", &draft))
     }

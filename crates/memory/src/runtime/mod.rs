@@ -13,6 +13,11 @@ use crate::sys;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+/// Where a file is written before it takes the place of the one before.
+fn draft(file: &Path) -> PathBuf {
+    file.with_extension("new")
+}
+
 /// The directory and the names in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeDir(PathBuf);
@@ -86,8 +91,28 @@ impl RuntimeDir {
     /// Removes everything in it that is ours, and the directory if that leaves it empty.
     pub fn remove(&self) {
         for file in [self.undo(), self.journal(), self.origins(), self.status(), self.timeline(), self.lock_file()] {
+            // Who was killed while he wrote one left its draft.
+            let _never_there = fs::remove_file(draft(&file));
             let _gone_already = fs::remove_file(file);
         }
         let _shared_with_others = fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_killed_while_it_wrote_leaves_nothing() {
+        let ground = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
+        drop(runtime.lock().unwrap());
+        for file in [runtime.status(), runtime.undo()] {
+            fs::write(draft(&file), "{").unwrap();
+            fs::write(file, "{}").unwrap();
+        }
+        runtime.remove();
+        assert!(!runtime.path().exists());
     }
 }

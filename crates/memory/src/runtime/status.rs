@@ -62,7 +62,7 @@ impl Status {
     /// Writes it, whole or not at all.
     pub fn write(&self, runtime: &RuntimeDir) -> Result<()> {
         let path = runtime.status();
-        let draft = path.with_extension("new");
+        let draft = super::draft(&path);
         let text = serde_json::to_vec(self).map_err(|error| Error::Invalid(error.to_string()))?;
         fs::write(&draft, text).map_err(Error::io("writing", &draft))?;
         fs::rename(&draft, &path).map_err(Error::io("renaming", &draft))

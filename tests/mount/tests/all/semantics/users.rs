@@ -86,3 +86,15 @@ fn an_ordinary_user_who_cannot_mount_is_told_why_and_nothing_is_made() {
     up(&bind, "/usr/bin:/bin").refused("chmod a+rw /dev/fuse");
     untouched();
 }
+
+#[test]
+fn root_without_the_right_to_mount_is_told_so_and_nothing_is_made() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let space = Space::on(ground, &disk);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]).arg(ullage_mount_tests::binary::path());
+    command.arg("up").arg(&space.mount).arg("--state").arg(&space.state).args(["--pool", &space.pools[0]]);
+    run(&mut command).refused("CAP_SYS_ADMIN");
+    assert!(!space.state.exists() && !space.mount.exists() && fs::read_dir(space.pool()).unwrap().next().is_none());
+}
