@@ -96,3 +96,24 @@ fn a_mapping_and_a_descriptor_see_each_other() {
     drop((map, file));
     space.down_and_check();
 }
+
+/// The attributes of a file that was only written to are believed for longer than those of one that can be mapped: the
+/// mapping must end that.
+#[test]
+fn stores_into_a_file_that_was_only_written_to_before_are_seen_as_soon() {
+    let space = Space::new();
+    let name = space.path("file");
+    fs::write(&name, [b'x'; 8192]).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    let modified = || fs::metadata(&name).unwrap().modified().unwrap();
+    let written = modified();
+    let file = OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let mut map = Map::new(&file, 8192).unwrap();
+    for (offset, before) in [(0, written), (4096, modified())] {
+        std::thread::sleep(Duration::from_millis(20));
+        map.write(offset, b"late");
+        map.sync().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(modified() > before, "the store at {offset} is not seen");
+    }
+}
