@@ -4,6 +4,7 @@ use crate::site::{Site, slow_way};
 use crate::stats::{Spread, spread};
 use bytes::Bytes;
 use serde::Serialize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use ullage_journal::Durability;
 use ullage_sim::study::{Chart, Line, Point};
@@ -22,8 +23,8 @@ pub struct Row {
     pub latency_us_p99: f64,
 }
 
-pub async fn run(seconds: f64) -> Vec<Row> {
-    let site = Site::start(Durability::Process).await;
+pub async fn run(directory: &Path, seconds: f64) -> Vec<Row> {
+    let site = Site::start(directory, Durability::Process).await;
     let mut rows = Vec::new();
     let mut number = 0_u64;
     for chunk_bytes in [4096, 4 << 20] {

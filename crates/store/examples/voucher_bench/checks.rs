@@ -4,6 +4,7 @@ use crate::site::Site;
 use crate::stats::{Spread, spread};
 use bytes::Bytes;
 use serde::Serialize;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,11 +58,11 @@ async fn round(chunks: &Chunks, node: Node, user: &str, data: &Bytes, seconds: f
     rate
 }
 
-pub async fn run(pairs: usize, seconds: f64) -> Vec<Row> {
+pub async fn run(directory: &Path, pairs: usize, seconds: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     for durability in [Durability::Disk, Durability::Process] {
         for chunk_bytes in [4096, 4 << 20] {
-            let site = Site::start(durability).await;
+            let site = Site::start(directory, durability).await;
             let policy = RequestPolicy::Fixed { amount: 1 << 30 };
             let paying = site.chunks("user0", &site.bank, policy);
             let free = site.chunks("user1", &site.bank, policy).without_paying();

@@ -1,7 +1,7 @@
 //! What vouchers cost on real servers: against the same server with checks off, against a question to the bank per
 //! write, and how many withdrawals one bank serves. Writes JSON and a table.
 //!
-//! `cargo run --release -p ullage-store --example voucher_bench -- --out docs/results/vouchers [--pairs 15] [--seconds 2]`
+//! `cargo run --release -p ullage-store --example voucher_bench -- --help`
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made should stop")]
 #![allow(clippy::format_push_string, reason = "tables are text")]
@@ -12,21 +12,33 @@ mod site;
 mod stats;
 mod withdrawals;
 
+use clap::Parser;
 use serde_json::json;
 use std::path::PathBuf;
 
-fn argument(name: &str) -> Option<String> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    arguments.next()?;
-    arguments.next()
+/// Measures what vouchers cost on real servers.
+#[derive(Parser)]
+struct Arguments {
+    /// Where JSON, tables and charts go.
+    #[arg(long, default_value = "docs/results/vouchers")]
+    out: PathBuf,
+    /// Where bank and stores keep their data; on tmpfs only the processor's work counts.
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// One part alone.
+    #[arg(long, value_parser = ["verify", "checks", "central", "withdrawals"])]
+    only: Option<String>,
+    /// Interleaved pairs of rounds with and without checks.
+    #[arg(long, default_value_t = 15)]
+    pairs: usize,
+    /// How long a round takes.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
 }
 
 #[tokio::main]
 async fn main() {
-    let pairs: usize = argument("--pairs").and_then(|text| text.parse().ok()).unwrap_or(15);
-    let seconds: f64 = argument("--seconds").and_then(|text| text.parse().ok()).unwrap_or(2.0);
-    let out = PathBuf::from(argument("--out").unwrap_or_else(|| "docs/results/vouchers".into()));
-    let only = argument("--only");
+    let Arguments { out, dir, only, pairs, seconds } = Arguments::parse();
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     std::fs::create_dir_all(&out).unwrap();
     let mut text = String::from(
@@ -41,12 +53,12 @@ async fn main() {
         results.insert("verify_ns".into(), json!(nanos));
     }
     if wanted("checks") {
-        let rows = checks::run(pairs, seconds).await;
+        let rows = checks::run(&dir, pairs, seconds).await;
         text += &checks::table(&rows);
         results.insert("checks".into(), json!(rows));
     }
     if wanted("central") {
-        let rows = central::run(seconds * 2.0).await;
+        let rows = central::run(&dir, seconds * 2.0).await;
         text += &central::table(&rows);
         for (name, chart) in central::charts(&rows) {
             std::fs::write(out.join(format!("{name}.svg")), chart.svg().unwrap()).unwrap();
@@ -54,7 +66,7 @@ async fn main() {
         results.insert("central".into(), json!(rows));
     }
     if wanted("withdrawals") {
-        let rows = withdrawals::run(seconds * 2.0).await;
+        let rows = withdrawals::run(&dir, seconds * 2.0).await;
         text += &withdrawals::table(&rows);
         results.insert("withdrawals".into(), json!(rows));
     }

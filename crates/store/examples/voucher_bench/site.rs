@@ -43,8 +43,8 @@ fn keys() -> Arc<Keyring> {
 
 impl Site {
     /// A bank, a store that takes vouchers (node 1) and one with checks off (node 2).
-    pub async fn start(durability: Durability) -> Self {
-        let directory = tempfile::TempDir::new_in(".").unwrap();
+    pub async fn start(directory: &Path, durability: Durability) -> Self {
+        let directory = tempfile::TempDir::new_in(directory).unwrap();
         let engine = EngineChoice::Embedded { directory: directory.path().join("bank"), durability };
         let mut settings = BankSettings::new(engine, keys(), CAPABILITY_KEY);
         settings.gate = gate();

@@ -2,6 +2,7 @@
 
 use crate::site::Site;
 use serde::Serialize;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,12 +55,12 @@ async fn measure(site: &Site, connections: u64, per_request: u64, seconds: f64, 
     count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
 }
 
-pub async fn run(seconds: f64) -> Vec<Row> {
+pub async fn run(directory: &Path, seconds: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     for durability in [Durability::Disk, Durability::Process] {
         for (connections, per_request) in [(64, 1), (256, 1), (64, 8), (64, 32)] {
             // Each on a fresh bank: all grants of the last K epochs stay in its memory.
-            let site = Site::start(durability).await;
+            let site = Site::start(directory, durability).await;
             measure(&site, connections, per_request, seconds / 4.0, 1 << 40).await;
             let withdrawals_per_s = measure(&site, connections, per_request, seconds, 1 << 41).await;
             rows.push(Row { flushed: durability == Durability::Disk, connections, per_request, withdrawals_per_s });
