@@ -11,12 +11,17 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 pub fn encode_writes(writes: &[Write]) -> Vec<u8> {
     let mut out = Encoder::new();
     for write in writes {
-        out.u8(u8::from(write.value.is_some())).bytes(&write.key);
-        if let Some(value) = &write.value {
-            out.bytes(value);
-        }
+        encode_write(&mut out, &[], write);
     }
     out.finish()
+}
+
+/// Adds a write to a record, `prefix` before its key.
+pub fn encode_write(out: &mut Encoder, prefix: &[u8], write: &Write) {
+    out.u8(u8::from(write.value.is_some())).bytes_of(&[prefix, &write.key]);
+    if let Some(value) = &write.value {
+        out.bytes(value);
+    }
 }
 
 /// Back from [`encode_writes`].

@@ -15,6 +15,11 @@ impl Encoder {
         Self::default()
     }
 
+    /// An empty buffer with room for this many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     /// One byte.
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
@@ -44,6 +49,20 @@ impl Encoder {
         self.u32(value.len() as u32);
         self.0.extend_from_slice(value);
         self
+    }
+
+    /// As [`Self::bytes`], of several parts together.
+    pub fn bytes_of(&mut self, parts: &[&[u8]]) -> &mut Self {
+        self.u32(parts.iter().map(|part| part.len() as u32).sum());
+        for part in parts {
+            self.0.extend_from_slice(part);
+        }
+        self
+    }
+
+    /// Whether nothing was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Text, as [`Self::bytes`].

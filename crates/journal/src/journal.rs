@@ -61,7 +61,11 @@ impl Journal {
     /// Queues a record; `done` runs on the writer's thread once it is durable, or never will be. Records are written
     /// in the order of these calls, so a caller that appends under its own lock gets its own order back.
     pub fn append_then(&self, payload: Vec<u8>, done: impl FnOnce(Result<(), JournalError>) + Send + 'static) {
-        let done: Completion = Box::new(done);
+        self.queue(payload, Box::new(done));
+        self.shared.work.notify_one();
+    }
+
+    fn queue(&self, payload: Vec<u8>, done: Completion) {
         if payload.len() > frame::RECORD_MAX_BYTES {
             return done(Err(JournalError::TooLarge(payload.len())));
         }
@@ -75,17 +79,19 @@ impl Journal {
         }
         queue.bytes += payload.len() + frame::HEADER_BYTES;
         queue.items.push(Item::Record { payload, done });
-        self.shared.work.notify_one();
     }
 
-    /// Queues a record and returns a handle to wait on, so that a caller can leave its lock first.
+    /// Queues a record and returns a handle to wait on, so that a caller can leave its lock first. The writer is woken
+    /// by the handle, waited on or dropped: waking it takes longer than all else here, and it would come between the
+    /// caller and the end of its lock.
     pub fn append(&self, payload: Vec<u8>) -> Pending {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        self.append_then(payload, move |result| {
+        let (sender, done) = mpsc::sync_channel(1);
+        let completion = move |result| {
             // A caller that stopped waiting wants no answer.
             let _ = sender.send(result);
-        });
-        Pending(receiver)
+        };
+        self.queue(payload, Box::new(completion));
+        Pending { done, shared: Arc::clone(&self.shared) }
     }
 
     /// Starts a new segment: records appended from now on follow the snapshot to be installed under the number returned.
@@ -132,8 +138,22 @@ impl Drop for Journal {
 }
 
 /// A record on its way to the disk.
-#[derive(Debug)]
-pub struct Pending(mpsc::Receiver<Result<(), JournalError>>);
+pub struct Pending {
+    done: mpsc::Receiver<Result<(), JournalError>>,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.shared.work.notify_one();
+    }
+}
 
 impl Pending {
     /// Blocks until the record is durable.
@@ -141,7 +161,8 @@ impl Pending {
     /// # Errors
     /// When it never will be.
     pub fn wait(self) -> Result<(), JournalError> {
-        self.0.recv().unwrap_or_else(|_| Err(JournalError::Poisoned("the writer is gone".into())))
+        self.shared.work.notify_one();
+        self.done.recv().unwrap_or_else(|_| Err(JournalError::Poisoned("the writer is gone".into())))
     }
 }
 
@@ -248,6 +269,19 @@ mod tests {
         fs::write(&path, &with_zeros).unwrap();
         let recovered = records(directory.path());
         assert_eq!((recovered.records, recovered.torn_bytes), (vec![b"first".to_vec()], 0));
+    }
+
+    #[test]
+    fn a_record_that_nobody_waits_for_is_written_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        drop(journal.append(b"dropped".to_vec()));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let path = segment_path(directory.path(), 0);
+        while !fs::read(&path).unwrap().windows(7).any(|bytes| bytes == b"dropped") {
+            assert!(std::time::Instant::now() < until, "the record never came to the disk");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
     }
 
     #[test]

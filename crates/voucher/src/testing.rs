@@ -148,7 +148,11 @@ impl Cluster {
     pub(crate) fn store_event(&mut self, node: Node, event: StoreEvent) -> Option<StoreToClient> {
         let mut out = StoreOutput::default();
         self.stores.get_mut(&node)?.step(event, self.now, &mut out);
-        apply(self.store_tables.get_mut(&node)?, out.writes);
+        let table = self.store_tables.get_mut(&node)?;
+        apply(table, out.writes);
+        let mut state = Table::new();
+        apply(&mut state, self.stores[&node].rows().collect());
+        assert_eq!(state, *table, "a store's rows are what its writes add up to");
         let mut answer = None;
         for action in out.actions {
             match action {

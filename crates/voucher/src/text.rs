@@ -35,7 +35,14 @@ pub(crate) fn from_text(text: &str) -> Result<Piece, HeaderError> {
 
 /// The value of the header that carries these pieces; empty for none.
 pub fn encode_header(pieces: &[Piece]) -> String {
-    pieces.iter().map(to_text).collect::<Vec<_>>().join(",")
+    let mut text = String::with_capacity(pieces.len() * (PIECE_LEN * 4 / 3 + 3));
+    for piece in pieces {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        URL_SAFE_NO_PAD.encode_string(piece.encode(), &mut text);
+    }
+    text
 }
 
 /// The pieces in a header. Total: any text gives pieces or an error.

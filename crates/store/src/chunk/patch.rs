@@ -45,20 +45,23 @@ impl<L: Ledger> ChunkStore<L> {
         let allocated = file::allocated(&file).map_err(|e| OpError::io("measure", &path, e))?;
         let (charges, postings) = ChunkInfo::recharge(&old.charges, payer, allocated);
         let info = ChunkInfo { size: header.size, generation: header.generation, charges, ..old.clone() };
+        let record = Record::Patch {
+            name: name.clone(),
+            info: info.clone(),
+            header: header.body(),
+            offset,
+            data: data.into(),
+            note: Vec::new(),
+        };
+        let mut record = record.encode_change();
+        let entry = (name.clone(), info.clone());
         let gate = self.gate.read();
         let booked = {
             let mut state = self.state.lock();
             state.ledger.book(&postings, payment).map(|(note, receipt)| {
-                state.index.chunks.insert(name.clone(), info.clone());
-                let record = Record::Patch {
-                    name: name.clone(),
-                    info: info.clone(),
-                    header: header.body(),
-                    offset,
-                    data: data.to_vec(),
-                    note,
-                };
-                (self.append(&record), receipt)
+                state.index.chunks.insert(entry.0, entry.1);
+                record.bytes(&note);
+                (self.append(record.finish()), receipt)
             })
         };
         let (pending, receipt) = match booked {

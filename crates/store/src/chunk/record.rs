@@ -2,24 +2,25 @@
 
 use super::index::ChunkInfo;
 use super::name::ChunkName;
+use std::borrow::Cow;
 use ullage_journal::codec::{DecodeError, Decoder, Encoder};
 
 /// Where the bytes of a whole chunk are.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum Source<'a> {
     /// In the file `new/ID`, flushed.
     File(u64),
     /// In the record: header body, data.
-    Inline(Vec<u8>, Vec<u8>),
+    Inline(Vec<u8>, Cow<'a, [u8]>),
 }
 
 /// One change.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Record {
+pub(crate) enum Record<'a> {
     /// The chunk becomes this.
-    Replace { name: ChunkName, info: ChunkInfo, source: Source, note: Vec<u8> },
+    Replace { name: ChunkName, info: ChunkInfo, source: Source<'a>, note: Vec<u8> },
     /// Bytes at an offset change; the header becomes this.
-    Patch { name: ChunkName, info: ChunkInfo, header: Vec<u8>, offset: u64, data: Vec<u8>, note: Vec<u8> },
+    Patch { name: ChunkName, info: ChunkInfo, header: Vec<u8>, offset: u64, data: Cow<'a, [u8]>, note: Vec<u8> },
     /// The chunk goes.
     Delete { name: ChunkName, generation: u64, note: Vec<u8> },
     /// A recount found other charges; a chunk without any is gone.
@@ -28,43 +29,65 @@ pub(crate) enum Record {
     Note(Vec<u8>),
 }
 
-impl Record {
+impl<'a> Record<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Encoder::new();
+        let mut out = self.encode_change();
         match self {
-            Self::Replace { name, info, source: Source::File(id), note } => {
-                out.u8(1).text(name.as_str());
+            Self::Replace { note, .. }
+            | Self::Patch { note, .. }
+            | Self::Delete { note, .. }
+            | Self::Correct { note, .. }
+            | Self::Note(note) => out.bytes(note),
+        };
+        out.finish()
+    }
+
+    /// All but the note, which comes last: it can be done before the lock under which the note is made.
+    pub(crate) fn encode_change(&self) -> Encoder {
+        let mut out = Encoder::with_capacity(self.length());
+        match self {
+            Self::Replace { name, info, source, .. } => {
+                out.u8(if matches!(source, Source::File(_)) { 1 } else { 2 }).text(name.as_str());
                 info.encode(&mut out);
-                out.u64(*id).bytes(note);
+                match source {
+                    Source::File(id) => out.u64(*id),
+                    Source::Inline(header, data) => out.bytes(header).bytes(data),
+                };
             }
-            Self::Replace { name, info, source: Source::Inline(header, data), note } => {
-                out.u8(2).text(name.as_str());
-                info.encode(&mut out);
-                out.bytes(header).bytes(data).bytes(note);
-            }
-            Self::Patch { name, info, header, offset, data, note } => {
+            Self::Patch { name, info, header, offset, data, .. } => {
                 out.u8(3).text(name.as_str());
                 info.encode(&mut out);
-                out.bytes(header).u64(*offset).bytes(data).bytes(note);
+                out.bytes(header).u64(*offset).bytes(data);
             }
-            Self::Delete { name, generation, note } => {
-                out.u8(4).text(name.as_str()).u64(*generation).bytes(note);
+            Self::Delete { name, generation, .. } => {
+                out.u8(4).text(name.as_str()).u64(*generation);
             }
-            Self::Correct { name, info, note } => {
+            Self::Correct { name, info, .. } => {
                 out.u8(5).text(name.as_str()).u8(u8::from(info.is_some()));
                 if let Some(info) = info {
                     info.encode(&mut out);
                 }
-                out.bytes(note);
             }
-            Self::Note(note) => {
-                out.u8(6).bytes(note);
+            Self::Note(_) => {
+                out.u8(6);
             }
         }
-        out.finish()
+        out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    /// About how long it is encoded, its note included.
+    fn length(&self) -> usize {
+        const REST: usize = 1024;
+        REST + match self {
+            Self::Replace { source: Source::Inline(header, data), .. } | Self::Patch { header, data, .. } => {
+                header.len() + data.len()
+            }
+            Self::Note(note) => note.len(),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut from = Decoder::new(bytes);
         let kind = from.u8()?;
         if kind == 6 {
@@ -83,7 +106,7 @@ impl Record {
             2 => Self::Replace {
                 name,
                 info: ChunkInfo::decode(&mut from)?,
-                source: Source::Inline(from.bytes()?.to_vec(), from.bytes()?.to_vec()),
+                source: Source::Inline(from.bytes()?.to_vec(), Cow::Borrowed(from.bytes()?)),
                 note: from.bytes()?.to_vec(),
             },
             3 => Self::Patch {
@@ -91,7 +114,7 @@ impl Record {
                 info: ChunkInfo::decode(&mut from)?,
                 header: from.bytes()?.to_vec(),
                 offset: from.u64()?,
-                data: from.bytes()?.to_vec(),
+                data: Cow::Borrowed(from.bytes()?),
                 note: from.bytes()?.to_vec(),
             },
             4 => Self::Delete { name, generation: from.u64()?, note: from.bytes()?.to_vec() },

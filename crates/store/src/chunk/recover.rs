@@ -42,7 +42,7 @@ pub(crate) fn recover<L: Ledger>(
     directory: &Directory,
     recovered: Recovered,
     state: &mut State<L>,
-) -> Result<(Recount, Vec<Record>), OpError<L::Refusal>> {
+) -> Result<(Recount, Vec<Record<'static>>), OpError<L::Refusal>> {
     let stopped = |why: String| OpError::Stopped(why);
     if let Some(snapshot) = &recovered.snapshot {
         let mut from = Decoder::new(snapshot);
@@ -57,7 +57,7 @@ pub(crate) fn recover<L: Ledger>(
     recount(directory, state).map_err(|e| stopped(format!("recount: {e}")))
 }
 
-fn redo<L: Ledger>(directory: &Directory, record: Record, state: &mut State<L>) -> io::Result<()> {
+fn redo<L: Ledger>(directory: &Directory, record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
     let note = match record {
         Record::Replace { name, info, source, note } => {
             let target = directory.chunk(&name);
@@ -128,7 +128,7 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result<(Recount, Vec<Record>)> {
+fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result<(Recount, Vec<Record<'static>>)> {
     let mut recount = Recount::default();
     let mut corrections = Vec::new();
     for entry in fs::read_dir(directory.news())? {

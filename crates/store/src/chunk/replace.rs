@@ -100,13 +100,17 @@ impl<L: Ledger> ChunkStore<L> {
         let none = Vec::new();
         let (charges, postings) = ChunkInfo::recharge(old.map_or(&none, |old| &old.charges), payer, allocated);
         let info = ChunkInfo { owner, mode, size, generation: header.generation, charges };
+        let source = if inline { Source::Inline(header.body(), data.into()) } else { Source::File(id) };
+        let record = Record::Replace { name: name.clone(), info: info.clone(), source, note: Vec::new() };
+        let mut record = record.encode_change();
+        let entry = (name.clone(), info.clone());
         let gate = self.gate.read();
         let booked = {
             let mut state = self.state.lock();
             state.ledger.book(&postings, payment).map(|(note, receipt)| {
-                state.index.chunks.insert(name.clone(), info.clone());
-                let source = if inline { Source::Inline(header.body(), data.to_vec()) } else { Source::File(id) };
-                (self.append(&Record::Replace { name: name.clone(), info: info.clone(), source, note }), receipt)
+                state.index.chunks.insert(entry.0, entry.1);
+                record.bytes(&note);
+                (self.append(record.finish()), receipt)
             })
         };
         let (pending, receipt) = booked.map_err(|refusal| {

@@ -158,7 +158,7 @@ impl<L: Ledger> ChunkStore<L> {
             state.index.generation += 1;
             let generation = state.index.generation;
             state.index.chunks.remove(name);
-            (self.append(&Record::Delete { name: name.clone(), generation, note }), receipt)
+            (self.append(Record::Delete { name: name.clone(), generation, note }.encode()), receipt)
         };
         self.complete(pending)?;
         let path = self.directory.chunk(name);
@@ -172,7 +172,7 @@ impl<L: Ledger> ChunkStore<L> {
         let (pending, result) = {
             let mut state = self.state.lock();
             let (note, result) = work(&mut state.ledger);
-            (note.map(|note| self.append(&Record::Note(note))), result)
+            (note.map(|note| self.append(Record::Note(note).encode())), result)
         };
         if let Some(pending) = pending {
             self.complete(pending)?;
@@ -188,7 +188,7 @@ impl<L: Ledger> ChunkStore<L> {
         let pending = {
             let mut state = self.state.lock();
             let charged = state.index.charged();
-            work(&mut state.ledger, &charged).map(|note| self.append(&Record::Note(note)))
+            work(&mut state.ledger, &charged).map(|note| self.append(Record::Note(note).encode()))
         };
         pending.map_or(Ok(()), |pending| self.complete(pending))
     }
@@ -257,9 +257,8 @@ impl<L: Ledger> ChunkStore<L> {
         }
     }
 
-    /// Appends under the state's lock, so that records stand in the order of the changes.
-    pub(crate) fn append(&self, record: &Record) -> Pending {
-        let bytes = record.encode();
+    /// Appends a record under the state's lock, so that records stand in the order of the changes.
+    pub(crate) fn append(&self, bytes: Vec<u8>) -> Pending {
         self.journal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.journal.append(bytes)
     }

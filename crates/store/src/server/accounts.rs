@@ -1,16 +1,17 @@
 //! The voucher cores, one per shard of users, as the chunk store's ledger.
 
 use super::config::StoreSettings;
+use super::note::{CREDIT, Note};
 use crate::chunk::{Ledger, Posting};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 use ullage_bank::identity;
-use ullage_bank::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
+use ullage_bank::rows::{Rows, apply, decode_rows, decode_writes, encode_rows};
 use ullage_net::keyfile;
 use ullage_voucher::message::{BankToStore, Refusal, StoreToBank, StoreToClient};
 use ullage_voucher::store::{StoreAction, StoreConfig, StoreCore, StoreEvent, StoreOutput};
-use ullage_voucher::{Client, Epoch, Incarnation, Keyring, Micros, Op, Params, Piece, User, Write};
+use ullage_voucher::{Client, Epoch, Incarnation, Keyring, Micros, Op, Params, Piece, User};
 
 /// Operations of clients are numbered below this; one operation can free space of several users, each a step of its own.
 pub const OP_MAX: u64 = 1 << 56;
@@ -58,6 +59,7 @@ pub(crate) struct Errands {
 /// The accounts of a storage server.
 pub struct Accounts {
     cores: Vec<StoreCore>,
+    /// What the journal gave back, until the cores are made of it; without checks, always.
     rows: Rows,
     /// How to make the cores, until [`Self::start`].
     plan: Plan,
@@ -82,14 +84,6 @@ impl std::fmt::Debug for Accounts {
         f.debug_struct("Accounts").field("shards", &self.cores.len()).finish_non_exhaustive()
     }
 }
-
-fn row_key(shard: u32, key: &[u8]) -> Vec<u8> {
-    let mut whole = shard.to_be_bytes().to_vec();
-    whole.extend_from_slice(key);
-    whole
-}
-
-const CREDIT: u32 = u32::MAX;
 
 impl Accounts {
     /// Empty accounts; [`Self::start`] follows once the rows are there.
@@ -124,14 +118,14 @@ impl Accounts {
         if self.unchecked.is_some() {
             return Ok(None);
         }
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         for shard in 0..self.plan.shards {
             let rows: Vec<_> = self.shard_rows(shard);
             let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
             let core = if rows.is_empty() {
                 let mut out = StoreOutput::default();
                 let core = StoreCore::new(config, keys, self.plan.boot, Incarnation(1), BTreeMap::new(), &mut out);
-                writes.extend(tagged(shard, out.writes));
+                note.add_all(shard, out.writes);
                 core
             } else {
                 let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
@@ -139,7 +133,9 @@ impl Accounts {
             };
             self.cores.push(core);
         }
-        Ok(self.note(writes))
+        // The cores have it all now, and say so when it is to be saved.
+        self.rows.clear();
+        Ok(note.finish())
     }
 
     fn shard_rows(&self, shard: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -154,14 +150,6 @@ impl Accounts {
     /// The cores' clock.
     pub fn now(&self) -> Micros {
         Micros(self.origin.elapsed().as_micros() as u64)
-    }
-
-    fn note(&mut self, writes: Vec<Write>) -> Option<Vec<u8>> {
-        if writes.is_empty() {
-            return None;
-        }
-        apply(&mut self.rows, &writes);
-        Some(encode_writes(&writes))
     }
 
     fn shard_of(&self, user: User) -> u32 {
@@ -207,7 +195,7 @@ impl Accounts {
         if let Some(earlier) = self.earlier(client, op) {
             return (None, earlier);
         }
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         let mut answers = Vec::new();
         // A request whose vouchers are of one user can only charge that user's shard; one without, any.
         let shards: BTreeSet<u32> = match pieces {
@@ -219,14 +207,14 @@ impl Accounts {
             let pieces = pieces.iter().filter(of_shard).copied().collect();
             let mut out = StoreOutput::default();
             self.step(shard, StoreEvent::Cancel { client, op: Op(op << 8), pieces }, &mut out);
-            for action in &out.actions {
+            for action in out.actions {
                 if let StoreAction::ToClient(_, answer) = action {
-                    answers = vec![with_op(answer.clone(), op)];
+                    answers = vec![with_op(answer, op)];
                 }
             }
-            writes.extend(tagged(shard, out.writes));
+            note.add_all(shard, out.writes);
         }
-        (self.note(writes), answers)
+        (note.finish(), answers)
     }
 
     fn step(&mut self, shard: u32, event: StoreEvent, out: &mut StoreOutput) {
@@ -239,28 +227,28 @@ impl Accounts {
     /// Time passes, in every shard; credits that wait are booked once a core may act.
     pub(crate) fn tick(&mut self, space: (u64, u64)) -> (Option<Vec<u8>>, Errands) {
         let mut errands = Errands::default();
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         for shard in 0..self.cores.len() as u32 {
             let mut out = StoreOutput::default();
             self.step(shard, StoreEvent::Space { free: space.0, total: space.1 }, &mut out);
             self.step(shard, StoreEvent::Tick, &mut out);
-            collect(shard, out, &mut writes, &mut errands);
+            collect(shard, out, &mut note, &mut errands);
         }
-        self.book_credits(&mut writes);
-        (self.note(writes), errands)
+        self.book_credits(&mut note);
+        (note.finish(), errands)
     }
 
     /// Messages of one shard's bank.
     #[expect(clippy::wrong_self_convention, reason = "takes what comes from the bank")]
     pub(crate) fn from_bank(&mut self, shard: u32, messages: Vec<BankToStore>) -> (Option<Vec<u8>>, Errands) {
         let mut errands = Errands::default();
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         for message in messages {
             let mut out = StoreOutput::default();
             self.step(shard, StoreEvent::FromBank(message), &mut out);
-            collect(shard, out, &mut writes, &mut errands);
+            collect(shard, out, &mut note, &mut errands);
         }
-        (self.note(writes), errands)
+        (note.finish(), errands)
     }
 
     /// A new life of one shard, holding what was measured.
@@ -270,11 +258,10 @@ impl Accounts {
         incarnation: Incarnation,
         measured: &BTreeMap<Arc<str>, u64>,
     ) -> Option<Vec<u8>> {
-        let mut writes: Vec<Write> = self
-            .shard_rows(shard)
-            .into_iter()
-            .map(|(key, _)| Write { key: row_key(shard, &key), value: None })
-            .collect();
+        let mut note = Note::default();
+        for row in self.cores.get(shard as usize).into_iter().flat_map(StoreCore::rows) {
+            note.remove(shard, row.key);
+        }
         let mut base: BTreeMap<User, u64> = BTreeMap::new();
         for (name, bytes) in measured {
             let user = identity::user(name);
@@ -286,21 +273,21 @@ impl Accounts {
         let settled: Vec<User> = self.credits.keys().copied().filter(|user| self.shard_of(*user) == shard).collect();
         for user in settled {
             self.credits.remove(&user);
-            writes.push(Write { key: row_key(CREDIT, &user.0.to_be_bytes()), value: None });
+            note.remove(CREDIT, user.0.to_be_bytes().to_vec());
         }
         let mut out = StoreOutput::default();
         let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
         // What the bank still says to the life before is not for this one.
         let boot = keyfile::random_u64();
         let core = StoreCore::new(config, keys, boot, incarnation, base, &mut out);
-        writes.extend(tagged(shard, out.writes));
+        note.add_all(shard, out.writes);
         if let Some(place) = self.cores.get_mut(shard as usize) {
             *place = core;
         }
-        self.note(writes)
+        note.finish()
     }
 
-    fn book_credits(&mut self, writes: &mut Vec<Write>) {
+    fn book_credits(&mut self, note: &mut Note) {
         for (user, amount) in self.credits.clone() {
             let shard = self.shard_of(user);
             let now = self.now();
@@ -319,36 +306,31 @@ impl Accounts {
             if refused {
                 continue;
             }
-            writes.extend(tagged(shard, out.writes));
-            writes.push(Write { key: row_key(CREDIT, &user.0.to_be_bytes()), value: None });
+            note.add_all(shard, out.writes);
+            note.remove(CREDIT, user.0.to_be_bytes().to_vec());
             self.credits.remove(&user);
         }
     }
 
     fn book_unchecked(&mut self, postings: &[Posting], payment: &Payment) -> (Vec<u8>, Vec<StoreToClient>) {
         let mut used = 0;
-        let mut note = Vec::new();
+        let mut note = Note::default();
         for posting in postings {
             used += posting.delta_bytes.max(0) as u64;
             let user = identity::user(&posting.user);
             let sums = self.unchecked.get_or_insert_default();
             let sum = sums.entry(user).or_default();
             *sum += posting.delta_bytes;
-            note.push(Write { key: row_key(0, &user.0.to_be_bytes()), value: Some(sum.to_be_bytes().to_vec()) });
+            note.put(0, user.0, *sum as u64);
         }
-        apply(&mut self.rows, &note);
         let answer =
             StoreToClient::Spent { op: Op(payment.op), used, balance: payment.pieces.clone(), epoch: Epoch(0) };
-        (encode_writes(&note), vec![answer])
+        (note.finish().unwrap_or_default(), vec![answer])
     }
 }
 
-fn tagged(shard: u32, writes: Vec<Write>) -> impl Iterator<Item = Write> {
-    writes.into_iter().map(move |write| Write { key: row_key(shard, &write.key), value: write.value })
-}
-
-fn collect(shard: u32, out: StoreOutput, writes: &mut Vec<Write>, errands: &mut Errands) {
-    writes.extend(tagged(shard, out.writes));
+fn collect(shard: u32, out: StoreOutput, note: &mut Note, errands: &mut Errands) {
+    note.add_all(shard, out.writes);
     for action in out.actions {
         match action {
             StoreAction::ToBank(message) => errands.to_bank.push((shard, message)),
@@ -389,7 +371,7 @@ impl Ledger for Accounts {
             steps.push((identity::user(&payment.payer), 0));
         }
         let now = self.now();
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         let mut answers = Vec::new();
         // All steps of one operation succeed or none is taken: what the later ones could be refused for is asked first.
         let closed = steps
@@ -411,32 +393,34 @@ impl Ledger for Accounts {
             let shard = self.shard_of(user);
             let mut out = StoreOutput::default();
             self.step(shard, event, &mut out);
-            for action in &out.actions {
+            for action in out.actions {
                 if let StoreAction::ToClient(_, answer) = action {
                     if let StoreToClient::Refused { reason, epoch, .. } = answer {
-                        return Err(Unpaid::Refused { reason: *reason, needed_bytes, epoch: *epoch });
+                        return Err(Unpaid::Refused { reason, needed_bytes, epoch });
                     }
-                    answers.push(with_op(answer.clone(), payment.op));
+                    answers.push(with_op(answer, payment.op));
                 }
             }
-            writes.extend(tagged(shard, out.writes));
+            note.add_all(shard, out.writes);
         }
-        let note = self.note(writes).unwrap_or_default();
-        Ok((note, answers))
+        Ok((note.finish().unwrap_or_default(), answers))
     }
 
     fn correct(&mut self, postings: &[Posting]) -> Vec<u8> {
-        let mut writes = Vec::new();
+        let mut note = Note::default();
         for posting in postings.iter().filter(|posting| posting.delta_bytes < 0) {
             let user = identity::user(&posting.user);
+            if let Some(sums) = &mut self.unchecked {
+                let sum = sums.entry(user).or_default();
+                *sum += posting.delta_bytes;
+                note.put(0, user.0, *sum as u64);
+                continue;
+            }
             let amount = self.credits.entry(user).or_default();
             *amount += posting.delta_bytes.unsigned_abs();
-            writes.push(Write {
-                key: row_key(CREDIT, &user.0.to_be_bytes()),
-                value: Some(amount.to_be_bytes().to_vec()),
-            });
+            note.put(CREDIT, user.0, *amount);
         }
-        self.note(writes).unwrap_or_default()
+        note.finish().unwrap_or_default()
     }
 
     fn replay(&mut self, note: &[u8]) -> Result<(), String> {
@@ -447,7 +431,19 @@ impl Ledger for Accounts {
     }
 
     fn save(&self) -> Vec<u8> {
-        encode_rows(&self.rows)
+        let mut note = Note::default();
+        for (shard, core) in (0..).zip(&self.cores) {
+            note.add_all(shard, core.rows());
+        }
+        for (user, bytes) in &self.credits {
+            note.put(CREDIT, user.0, *bytes);
+        }
+        for (user, bytes) in self.unchecked.iter().flatten() {
+            note.put(0, user.0, *bytes as u64);
+        }
+        let mut state = encode_rows(&self.rows);
+        state.extend(note.finish().unwrap_or_default());
+        state
     }
 
     fn load(&mut self, state: &[u8]) -> Result<(), String> {
@@ -491,7 +487,7 @@ impl Accounts {
         if let Some(sums) = &mut self.unchecked {
             *sums = self
                 .rows
-                .iter()
+                .range(..prefix.to_vec())
                 .map(|(key, value)| (User(number(key.get(4..).unwrap_or_default())), number(value) as i64))
                 .collect();
         }

@@ -6,6 +6,7 @@
 pub mod accounts;
 mod config;
 mod link;
+mod note;
 mod request;
 mod routes;
 mod serve;

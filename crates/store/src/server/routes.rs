@@ -1,6 +1,6 @@
 //! From requests to the chunk store and back.
 
-use super::accounts::{Accounts, Payment, Unpaid};
+use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
 use super::request::{
     authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, permitted, pieces, problem, query,
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use ullage_bank::capability::Rights;
 use ullage_net::{Answer, Peer, Problem, json, read_body};
+use ullage_voucher::Client;
 use ullage_voucher::message::{Refusal, StoreToClient};
 
 /// Most names in one answer.
@@ -111,7 +112,10 @@ async fn write(
         permitted(info.mode, *info.owner == *peer.name, WRITE)?;
     }
     let payment = payment(&head, &peer, &owner, settings.charge_by)?;
-    if let Some(earlier) = earlier(&shared, &payment)? {
+    // A repetition of a creation finds the chunk that the first made; one that finds none meets the ledger's question.
+    if (existing.is_some() || kind != Kind::Put)
+        && let Some(earlier) = earlier(&shared, (payment.client, payment.op))?
+    {
         return Ok(json(&WriteAnswer {
             outcomes: earlier,
             chunk: existing.as_ref().map(|info| ChunkView::new(&name, info)),
@@ -127,6 +131,7 @@ async fn write(
     let mode = mode.ok_or_else(|| bad("bad_request", "a mode is octal, at most 666"))?;
     let (data, _memory) =
         if kind == Kind::Truncate { (Bytes::new(), None) } else { receive(&shared, &head, body).await? };
+    let request = (payment.client, payment.op);
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
     let result: Outcome = match kind {
@@ -142,11 +147,11 @@ async fn write(
             off_loop(move || chunks.truncate(&chunk, &payment.payer, size, &payment)).await?
         }
     };
-    finish(&shared, &name, result)
+    finish(&shared, &name, request, result)
 }
 
-fn earlier(shared: &Shared, payment: &Payment) -> Result<Option<Vec<StoreToClient>>, Problem> {
-    shared.chunks.with_ledger(|accounts| (None, accounts.earlier(payment.client, payment.op))).map_err(explain)
+fn earlier(shared: &Shared, (client, op): (Client, u64)) -> Result<Option<Vec<StoreToClient>>, Problem> {
+    shared.chunks.with_ledger(|accounts| (None, accounts.earlier(client, op))).map_err(explain)
 }
 
 /// A client asks what became of a request that it will not repeat.
@@ -163,7 +168,7 @@ async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Pr
 async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), DELETE)?;
     let payment = payment(&head, &peer, &capability.owner, shared.settings.charge_by)?;
-    if let Some(outcomes) = earlier(&shared, &payment)? {
+    if let Some(outcomes) = earlier(&shared, (payment.client, payment.op))? {
         return Ok(json(&WriteAnswer { outcomes, chunk: None }));
     }
     if let Some(info) = shared.chunks.stat(&name) {
@@ -171,22 +176,26 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
     }
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
+    let request = (payment.client, payment.op);
     let result = off_loop(move || chunks.delete(&chunk, &payment)).await?;
-    finish(&shared, &name, result)
+    finish(&shared, &name, request, result)
 }
 
-fn finish(shared: &Shared, name: &ChunkName, result: Outcome) -> Result<Answer, Problem> {
-    match result {
-        Ok(done) => Ok(json(&WriteAnswer {
-            outcomes: done.receipt,
-            chunk: done.info.as_ref().map(|info| ChunkView::new(name, info)),
-        })),
-        Err(OpError::Refused(Unpaid::Earlier(outcomes))) => {
-            let chunk = shared.chunks.stat(name).map(|info| ChunkView::new(name, &info));
-            Ok(json(&WriteAnswer { outcomes, chunk }))
+fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), result: Outcome) -> Result<Answer, Problem> {
+    let error = match result {
+        Ok(done) => {
+            let chunk = done.info.as_ref().map(|info| ChunkView::new(name, info));
+            return Ok(json(&WriteAnswer { outcomes: done.receipt, chunk }));
         }
-        Err(error) => Err(explain(error)),
-    }
+        Err(error) => error,
+    };
+    let outcomes = match error {
+        OpError::Refused(Unpaid::Earlier(outcomes)) => outcomes,
+        // Whatever stands in the way of a repetition now, what it paid for was done.
+        error => earlier(shared, request)?.ok_or_else(|| explain(error))?,
+    };
+    let chunk = shared.chunks.stat(name).map(|info| ChunkView::new(name, &info));
+    Ok(json(&WriteAnswer { outcomes, chunk }))
 }
 
 /// Every way a chunk operation can fail, and how it is told.

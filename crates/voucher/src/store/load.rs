@@ -1,10 +1,10 @@
 //! A store's rows: how its state survives a restart.
 
-use super::book::Seen;
+use super::book::{Book, Seen};
 use super::{Answer, Head, StoreConfig, StoreCore};
 use crate::message::RefundLine;
 use crate::rows::{Key, LoadError, Row};
-use crate::{Client, Epoch, Incarnation, Issuer, Keyring, Node, Op, User, VoucherId};
+use crate::{Client, Epoch, Incarnation, Issuer, Keyring, Node, Op, User, VoucherId, Write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,6 +100,17 @@ impl StoreCore {
         Ok(core)
     }
 
+    /// The whole state as rows, in no order: what all writes so far add up to.
+    pub fn rows(&self) -> impl Iterator<Item = Write> + '_ {
+        let head = std::iter::once_with(|| Key::new(HEAD).put(&self.head));
+        let before = (!self.before.is_empty()).then(|| before_key().put(&self.before));
+        let base = self.base.iter().map(|(user, used)| base_key(*user).put(used));
+        let books = self.books.iter().flat_map(|(epoch, book)| book.rows(*epoch));
+        let answers = self.answers.iter();
+        let answers = answers.map(|((client, op), (epoch, answer))| answer_key(*epoch, *client, *op).put(answer));
+        head.chain(before).chain(base).chain(books).chain(answers)
+    }
+
     fn load_seen(&mut self, mut row: Row<'_>) -> Result<(), LoadError> {
         let epoch = Epoch(row.u64()?);
         let issuer = Issuer { node: Node(row.u32()?), incarnation: Incarnation(row.u32()?) };
@@ -110,6 +121,16 @@ impl StoreCore {
         let seen = book.seen.entry(voucher).or_insert_with(|| Seen::new(line.user, line.value));
         seen.by_client.insert(client, line.amount);
         add(&mut book.delta, line.user, line.amount.into(), &row)
+    }
+}
+
+impl Book {
+    fn rows(&self, epoch: Epoch) -> impl Iterator<Item = Write> + '_ {
+        let lines = self.lines(epoch).map(move |line| {
+            let row = SeenRow { user: line.user, value: line.value, amount: line.amount };
+            seen_key(epoch, line.voucher, line.client).put(&row)
+        });
+        lines.chain(self.refunds.iter().map(move |(serial, line)| refund_key(epoch, *serial).put(line)))
     }
 }
 

@@ -1,0 +1,38 @@
+//! What the accounts add to a record of the journal: changes of rows, each under the shard it belongs to.
+
+use ullage_bank::rows::encode_write;
+use ullage_journal::codec::Encoder;
+use ullage_voucher::Write;
+
+/// The place of the shards' numbers that holds what is to be credited.
+pub(super) const CREDIT: u32 = u32::MAX;
+
+/// Changes of rows, encoded as they are added: most are never looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Note(Encoder);
+
+impl Note {
+    pub(super) fn add(&mut self, shard: u32, write: &Write) {
+        encode_write(&mut self.0, &shard.to_be_bytes(), write);
+    }
+
+    pub(super) fn add_all(&mut self, shard: u32, writes: impl IntoIterator<Item = Write>) {
+        for write in writes {
+            self.add(shard, &write);
+        }
+    }
+
+    pub(super) fn put(&mut self, shard: u32, key: u64, value: u64) {
+        let write = Write { key: key.to_be_bytes().to_vec(), value: Some(value.to_be_bytes().to_vec()) };
+        self.add(shard, &write);
+    }
+
+    pub(super) fn remove(&mut self, shard: u32, key: Vec<u8>) {
+        self.add(shard, &Write { key, value: None });
+    }
+
+    /// The bytes; nothing if nothing changed.
+    pub(super) fn finish(self) -> Option<Vec<u8>> {
+        (!self.0.is_empty()).then(|| self.0.finish())
+    }
+}
