@@ -39,10 +39,18 @@ impl Space {
         let mut stray = Vec::new();
         let mut there = HashSet::new();
         let mut busy = Vec::new();
+        let mut doubtful: BTreeSet<(PoolId, Box<[u8]>)> = BTreeSet::new();
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
             let mut leaves: BTreeSet<Box<[u8]>> = marks.marked().into_iter().collect();
-            if !leaves.is_empty() {
+            if leaves.is_empty() {
+                // An orderly end: notes are of a pool that was put back from a copy, and say nothing of this catalog.
+                for leaf in pool.noted()? {
+                    pool.forget_note(&leaf);
+                }
+            } else {
+                leaves.extend(pool.noted()?);
+                doubtful.extend(leaves.iter().map(|leaf| (id, leaf.clone())));
                 leaves.extend(pool.newest_leaves()?);
                 if self.catalog.has_limits() {
                     // What has no place yet may take blocks that no measurement shows.
@@ -63,7 +71,7 @@ impl Space {
                 }
             }
         }
-        let missing = self.missing(marks, &there)?;
+        let missing = self.missing(&doubtful, &there)?;
         // Where a file is made again the mark stays until it is flushed, and where one is still written to until it no
         // longer is.
         let made_again = missing.iter().map(|(pool, binding)| (*pool, leaf_of(&binding.locator.0).into()));
@@ -71,10 +79,10 @@ impl Space {
         let kept: HashSet<(PoolId, Box<[u8]>)> =
             made_again.chain(places.map(|place| (place.pool, leaf_of(&place.locator).into()))).collect();
         for &(id, marks) in marks {
-            for leaf in marks.marked() {
-                if !kept.contains(&(id, leaf.clone())) {
-                    marks.clear(&leaf).map_err(Errno::from)?;
-                }
+            let pool = self.pools.get(id)?;
+            for (_, leaf) in doubtful.iter().filter(|doubtful| doubtful.0 == id && !kept.contains(*doubtful)) {
+                marks.clear(leaf).map_err(Errno::from)?;
+                pool.forget_note(leaf);
             }
         }
         for inode in busy {
@@ -103,22 +111,21 @@ impl Space {
         Ok(done)
     }
 
-    /// Files bound to a backing file in a marked leaf, of which there is none: they were made and never flushed.
+    /// Files bound to a backing file in a leaf that was being changed, of which there is none: they were made and never
+    /// flushed.
     fn missing(
         &self,
-        marks: &[(PoolId, &CatalogMarks)],
+        doubtful: &BTreeSet<(PoolId, Box<[u8]>)>,
         there: &HashSet<(PoolId, Locator)>,
     ) -> Outcome<Vec<(PoolId, Binding)>> {
-        let marked: HashSet<(PoolId, Box<[u8]>)> =
-            marks.iter().flat_map(|(id, marks)| marks.marked().into_iter().map(|leaf| (*id, leaf))).collect();
         let mut missing = Vec::new();
-        if marked.is_empty() {
+        if doubtful.is_empty() {
             return Ok(missing);
         }
         self.catalog.each_backing(&mut |file, backing| {
             let binding = Binding { file, generation: backing.generation, locator: Locator(backing.locator.clone()) };
             let place = (backing.pool, binding.locator.clone());
-            if marked.contains(&(backing.pool, leaf_of(&backing.locator).into())) && !there.contains(&place) {
+            if doubtful.contains(&(backing.pool, leaf_of(&backing.locator).into())) && !there.contains(&place) {
                 missing.push((backing.pool, binding));
             }
         })?;

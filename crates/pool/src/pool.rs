@@ -170,8 +170,18 @@ pub trait Pool: Send + Sync {
     /// Visits every backing file in a leaf that was marked at the last unclean end.
     fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error>;
 
-    /// The leaves that were begun last: after an unclean end they are looked through as well. Where the catalog is on another
-    /// disk that lost its power first, it does not know of them.
+    /// The leaves that the pool itself has noted as being changed. A catalog that is older than the pool, as on another disk
+    /// that lost its power first, does not know of all of them.
+    fn noted(&self) -> Result<Vec<Box<[u8]>>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// A noted leaf is not marked, and was looked through if need be.
+    fn forget_note(&self, leaf: &[u8]) {
+        let _ = leaf;
+    }
+
+    /// The leaves that were begun last: after an unclean end they are looked through as well, for notes that could not be made.
     fn newest_leaves(&self) -> Result<Vec<Box<[u8]>>, Error> {
         Ok(Vec::new())
     }

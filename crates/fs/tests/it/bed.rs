@@ -9,6 +9,7 @@ use ullage_catalog::{Catalog, CatalogMarks, CatalogNumbers, verify};
 use ullage_fs::{Caller, Filesystem, PoolMember, Pools, Space, SpaceOptions};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
+use ullage_policy::place::Sparse;
 use ullage_pool::{DirPool, Error, Locator, Marks, Numbers, Pool, PoolConfig, Uuid};
 use ullage_types::{Bytes, FileId, Generation, NodeId, PoolId};
 
@@ -36,21 +37,59 @@ impl Marks for MarksOf {
     }
 }
 
+/// Few files to a leaf, so that a test has many leaves.
+const SPARSE: Sparse = Sparse { depth: 2, entries: 8, random_bits: 0, buckets: 1 };
+
 pub struct Bed {
     dir: TempDir,
     pool: Option<Arc<DirPool>>,
     uuid: Option<Uuid>,
+    clear_after: Duration,
+    marks: Option<Arc<CatalogMarks>>,
     store: Option<Arc<Store>>,
     space: Option<Arc<Space>>,
 }
 
 impl Bed {
     pub fn new() -> Self {
+        Self::resting_after(Duration::from_millis(50))
+    }
+
+    /// Whose leaves come to rest after this time.
+    pub fn resting_after(clear_after: Duration) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         std::fs::create_dir(dir.path().join("pool")).unwrap();
-        let mut bed = Self { dir, pool: None, uuid: None, store: None, space: None };
+        let mut bed = Self { dir, pool: None, uuid: None, clear_after, marks: None, store: None, space: None };
         bed.open();
         bed
+    }
+
+    /// A copy of what is on disk of the catalog now; [`Self::after_a_crash`] goes on from it.
+    pub fn copy_catalog(&self) {
+        copy(&self.dir.path().join("catalog"), &self.dir.path().join("catalog.old"));
+    }
+
+    /// Another space of what is on disk of the pool now, and of the catalog's copy.
+    pub fn after_a_crash(&self) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        copy(&self.dir.path().join("catalog.old"), &dir.path().join("catalog"));
+        copy(&self.dir.path().join("pool"), &dir.path().join("pool"));
+        let mut bed = Self {
+            dir,
+            pool: None,
+            uuid: self.uuid,
+            clear_after: self.clear_after,
+            marks: None,
+            store: None,
+            space: None,
+        };
+        bed.open();
+        bed
+    }
+
+    /// Leaves that the catalog has marked.
+    pub fn marked(&self) -> Vec<Box<[u8]>> {
+        self.marks.as_ref().unwrap().marked()
     }
 
     fn open(&mut self) {
@@ -58,7 +97,8 @@ impl Bed {
         let store = Arc::new(Store::open(&self.dir.path().join("catalog"), EngineKind::Fjall, options).unwrap());
         let catalog = Catalog::open(store.clone(), 0, 0, ullage_fs::now()).unwrap();
         let marks = Arc::new(catalog.marks(ID).unwrap());
-        let config = PoolConfig { clear_after: Duration::from_millis(50), ..PoolConfig::new(Uuid([7; 16]), self.uuid) };
+        let config =
+            PoolConfig { clear_after: self.clear_after, sparse: SPARSE, ..PoolConfig::new(Uuid([7; 16]), self.uuid) };
         let numbers = Arc::new(NumbersOf(catalog.numbers()));
         let pool = DirPool::open(&self.dir.path().join("pool"), config, numbers, Arc::new(MarksOf(marks.clone())));
         let pool = Arc::new(pool.unwrap());
@@ -68,7 +108,7 @@ impl Bed {
         let options = SpaceOptions { linger: Duration::from_millis(5), ..SpaceOptions::default() };
         let space = Space::new(catalog, pools, options);
         space.recover(&[(ID, &marks)]).unwrap();
-        (self.pool, self.store, self.space) = (Some(pool), Some(store), Some(space));
+        (self.pool, self.marks, self.store, self.space) = (Some(pool), Some(marks), Some(store), Some(space));
     }
 
     pub fn space(&self) -> Arc<Space> {
@@ -80,16 +120,27 @@ impl Bed {
         self.space.take().unwrap().detach();
         let pool = self.pool.take().unwrap();
         let store = self.store.take().unwrap();
+        let marks = self.marks.take().unwrap();
+        let noted = pool.noted().unwrap().into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(noted, marks.marked().into_iter().collect(), "what the pool noted and what the catalog has marked");
         let report = verify(&*store).unwrap();
         assert_eq!(report.findings, []);
         assert_eq!(report.orphans, 0);
         let bound: BTreeSet<PathBuf> =
             report.locators.values().map(|locator| pool.backing_path(&Locator(locator.clone())).unwrap()).collect();
         assert_eq!(files(&self.dir.path().join("pool")), bound, "what is in the pool and what should be");
-        drop(pool);
+        drop((pool, marks));
         let store = until(store);
         store.close().unwrap();
         self.open();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    // Fails where a file goes while it is copied.
+    let copied = || std::process::Command::new("cp").arg("-a").arg(from).arg(to).output().unwrap().status.success();
+    while !copied() {
+        std::fs::remove_dir_all(to).unwrap();
     }
 }
 
@@ -111,9 +162,9 @@ fn files(root: &Path) -> BTreeSet<PathBuf> {
     while let Some(dir) = todo.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
+            if entry.file_type().unwrap().is_dir() && entry.file_name() != ".marks" {
                 todo.push(entry.path());
-            } else if entry.file_name() != ".ullage-pool.toml" {
+            } else if !entry.file_name().as_encoded_bytes().starts_with(b".") {
                 found.insert(entry.path());
             }
         }

@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bed;
+mod disks;
 mod model;
 mod properties;
 mod threads;

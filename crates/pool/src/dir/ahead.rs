@@ -28,7 +28,7 @@ impl Core {
                 leaves.extend((filling..=filling + most).map(leaf));
             }
         }
-        leaf::mark_all(&leaves, &*self.marks)
+        leaf::mark_all(&leaves, &self.marks)
     }
 
     /// Whether a leaf stays marked although nothing is made or written in it.
@@ -42,7 +42,7 @@ impl Core {
     /// Clears the marks of leaves at rest, and forgets those that nobody uses.
     pub fn clear_idle(&self) {
         let kept = |leaf: &Leaf| self.is_ahead(leaf);
-        self.leaves.clear_idle(self.config.clear_after, kept, &*self.marks, || self.sync().is_ok());
+        self.leaves.clear_idle(self.config.clear_after, kept, &self.marks, || self.sync().is_ok());
         self.leaves.trim();
     }
 }

@@ -3,6 +3,7 @@
 use super::flusher::Flusher;
 use super::leaf::{self, Leaf, Leaves};
 use super::marker::Claim;
+use super::notes::Notes;
 use super::probe::Abilities;
 use super::record::{self, Record};
 use super::series::Series;
@@ -41,7 +42,7 @@ pub struct Core {
     /// `st_dev` of the root.
     pub device: u64,
     pub numbers: Arc<dyn Numbers>,
-    pub marks: Arc<dyn Marks>,
+    pub marks: Notes,
     pub leaves: Leaves,
     pub series: Box<[Series]>,
     /// Ready files of all series; each holds a descriptor.
@@ -73,6 +74,7 @@ impl Core {
     ) -> Self {
         let series = (0..config.sparse.series()).map(|_| Series::default()).collect();
         let descriptors = Descriptors::of_this_process();
+        let marks = Notes::open(&claim.root, marks);
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
@@ -208,7 +210,7 @@ impl Core {
     fn make_in(&self, leaf: &Leaf, how: How<'_>) -> Result<Fresh, Error> {
         let dir = self.leaf_dir(leaf).map_err(Error::io("open", self.path.join(&*leaf.path)))?;
         let (file, generation) = self.numbers.next();
-        leaf.enter(generation, &*self.marks)?;
+        leaf.enter(generation, &self.marks)?;
         let name = name::of(file, generation);
         let made = how(&dir, &name, &self.record(file, generation));
         if made.is_err() {
@@ -258,7 +260,7 @@ impl Core {
         self.make_leaf(path)?;
         let leaf = self.leaves.get(path);
         let dir = self.leaf_dir(&leaf).map_err(Error::io("open", self.path.join(path)))?;
-        let entered = leaf.enter(binding.generation, &*self.marks)?;
+        let entered = leaf.enter(binding.generation, &self.marks)?;
         // The series counts anew when it next needs a leaf; this one may exceed its entries until then.
         let made = self.make_file(&dir, name, &self.record(binding.file, binding.generation));
         if made.is_err() && entered {

@@ -3,8 +3,9 @@
 //! Crash rules. Every file that is ready, open for writing or being taken back is in a leaf that was marked durably
 //! before; a process killed at any point leaves nothing else in doubt. Creating is: file, attribute, hand out. Recycling
 //! is: empty, new attribute, new name. A crash between two steps leaves a file whose name or attribute no catalog knows.
-//! Marks are cleared after a flush of the whole file system below. A synced file is expected to keep its name, which
-//! ext4, xfs and btrfs give (creation, rename and attribute are in the log before the file's own flush returns).
+//! Marks are cleared after a flush of the whole file system below. The pool notes them too, for a catalog that is older
+//! than it ([`notes`]). A synced file is expected to keep its name, which ext4, xfs and btrfs give (creation, rename and
+//! attribute are in the log before the file's own flush returns).
 
 mod ahead;
 mod config;
@@ -14,6 +15,7 @@ mod inbox;
 mod leaf;
 mod marker;
 pub(crate) mod name;
+mod notes;
 mod probe;
 mod quarantine;
 pub(crate) mod record;
@@ -214,7 +216,7 @@ impl Pool for DirPool {
         match access {
             Access::Read => self.open_at(binding, &leaf, name, access),
             Access::Write => {
-                let entered = leaf.enter(binding.generation, &*self.core.marks)?;
+                let entered = leaf.enter(binding.generation, &self.core.marks)?;
                 let opened = self.open_at(binding, &leaf, name, access);
                 if opened.is_err() && entered {
                     leaf.leave(binding.generation);
@@ -232,7 +234,7 @@ impl Pool for DirPool {
 
     fn doom(&self, binding: &Binding) -> Result<(), Error> {
         let (path, _) = name::split_binding(binding)?;
-        self.core.leaves.get(path).enter(binding.generation, &*self.core.marks).map(|_| ())
+        self.core.leaves.get(path).enter(binding.generation, &self.core.marks).map(|_| ())
     }
 
     fn release(&self, binding: Binding) {
@@ -256,6 +258,14 @@ impl Pool for DirPool {
 
     fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
         self.core.suspects(leaf, visit)
+    }
+
+    fn noted(&self) -> Result<Vec<Box<[u8]>>, Error> {
+        self.core.marks.noted().map_err(Error::io("read the notes of", &self.core.path))
+    }
+
+    fn forget_note(&self, leaf: &[u8]) {
+        self.core.marks.forget(leaf);
     }
 
     fn newest_leaves(&self) -> Result<Vec<Box<[u8]>>, Error> {
@@ -337,7 +347,7 @@ impl Pool for DirPool {
             return Ok(());
         }
         self.core.sync()?;
-        self.core.leaves.clear_idle(Duration::ZERO, |_| false, &*self.core.marks, || true);
+        self.core.leaves.clear_idle(Duration::ZERO, |_| false, &self.core.marks, || true);
         Ok(())
     }
 }

@@ -75,7 +75,7 @@ impl Core {
 
     fn retire_path(&self, path: &str, file_name: &str, binding: &Binding) -> Result<Fate, crate::Error> {
         let leaf = self.leaves.get(path);
-        leaf.enter(binding.generation, &*self.marks)?;
+        leaf.enter(binding.generation, &self.marks)?;
         let fate =
             self.retire_in(&leaf, file_name).map_err(crate::Error::io("take back", self.full_path(path, file_name)))?;
         match fate {
@@ -146,7 +146,7 @@ impl Core {
         }
         let Some((series, _)) = leaf.place else { return Ok(false) };
         let (file, generation) = self.numbers.next();
-        let Ok(_) = leaf.enter(generation, &*self.marks) else { return Ok(false) };
+        let Ok(_) = leaf.enter(generation, &self.marks) else { return Ok(false) };
         let name = name::of(file, generation);
         let record = self.record(file, generation);
         let renamed = self

@@ -87,7 +87,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// All regular files below a directory, relative to it. Not those in quarantine: a process that another test is just
+/// All regular files below a directory, relative to it. Not notes of marks; nor those in quarantine: a process that another test is just
 /// starting may hold any file for a moment.
 pub fn files(root: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
@@ -96,7 +96,7 @@ pub fn files(root: &Path) -> BTreeSet<PathBuf> {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
             if entry.file_type().unwrap().is_dir() {
-                if entry.file_name() == "quarantine" {
+                if entry.file_name() == "quarantine" || entry.file_name() == ".marks" {
                     continue;
                 }
                 todo.push(entry.path());

@@ -34,6 +34,9 @@ struct Arguments {
     /// With --power: the disks have caches that lose any part of what was not flushed.
     #[arg(long)]
     caches: bool,
+    /// With --power: two disks lose it less than this apart, in milliseconds.
+    #[arg(long, default_value_t = 80)]
+    apart_ms: u64,
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
@@ -93,7 +96,7 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
         let mut machine = Machine::new(kind, two, writes, flags);
         for _ in 0..rounds {
             let seed = seed.wrapping_add(at);
-            let (wrong, files) = machine.cut(seed, Duration::from_millis(seed % 80), false);
+            let (wrong, files) = machine.cut(seed, Duration::from_millis(seed % arguments.apart_ms.max(1)), false);
             (promised, at) = (promised + files, at + 1);
             if !wrong.is_empty() {
                 println!("cut {at} on {kind:?}, {} (seed {seed}):", if two { "two disks" } else { "one disk" });
