@@ -17,7 +17,8 @@ pub fn reach(system: &str, workload: &str, metric: &str) -> Option<f64> {
         ("metarates", "create") => Some(4.0),
         ("metarates", "stat") => Some(1.1),
         ("metarates", "unlink") => Some(2.0),
-        ("fsync" | "git" | "sqlite", _) | ("mail", "deliver") => Some(1.5),
+        ("fsync", _) => Some(1.3),
+        ("git" | "sqlite", _) | ("mail", "deliver") => Some(1.5),
         _ => None,
     }
 }

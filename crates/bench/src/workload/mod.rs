@@ -102,7 +102,9 @@ pub fn catalogue() -> Vec<Box<dyn Workload>> {
             all.push(Box::new(metarates::Metarates { files, processes }));
         }
     }
-    all.push(Box::new(fsync::Fsync));
+    for processes in [1, 8] {
+        all.push(Box::new(fsync::Fsync { processes }));
+    }
     all.push(Box::new(git::Git));
     all.push(Box::new(sqlite::Sqlite));
     all.push(Box::new(mail::Mail));
