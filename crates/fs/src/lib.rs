@@ -22,6 +22,7 @@ mod privileges;
 mod reaper;
 mod recover;
 mod reserve;
+mod rounds;
 mod settle;
 mod space;
 mod sys;
