@@ -71,6 +71,14 @@ impl PoolSettings {
         }
     }
 
+    /// Whether `asked`, as a command line has it, says nothing else than what is there.
+    pub fn is_as_asked(&self, asked: &Self) -> bool {
+        let reserve = asked.reserve_bytes.0 == 0 || asked.reserve_bytes == self.reserve_bytes;
+        let same =
+            (&self.name, &self.path, self.kind, self.layout) == (&asked.name, &asked.path, asked.kind, asked.layout);
+        same && reserve
+    }
+
     /// The layout of the pool that is at a path, where nobody knows it.
     pub fn layout_of(path: &Path) -> Layout {
         if path.join(ullage_pool::FILES).is_dir() { Layout::Mirror } else { Layout::Sparse }

@@ -30,13 +30,13 @@ pub struct Up {
     /// The state directory: settings, catalog, log, control socket [default: MOUNTPOINT.ullage].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use only.
+    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same.
     #[arg(long = "pool", value_name = "POOL")]
     pools: Vec<PoolSettings>,
     /// Take what lies in the directories of `mirror` pools into the space, as it is. At first use only.
     #[arg(long)]
     import: bool,
-    /// How files are spread over several pools. At first use only.
+    /// How files are spread over several pools. At first use; later only the same.
     #[arg(long, value_parser = ["most-free", "round-robin", "first-fit"])]
     spread: Option<String>,
     /// The most that all files together may use, or `none`; stays until it is changed.
@@ -140,9 +140,12 @@ impl Up {
     fn settings(&self, mountpoint: &Path, state: &State) -> anyhow::Result<SpaceSettings> {
         match state.load()? {
             Some(mut settings) => {
-                if !self.pools.is_empty() || self.spread.is_some() || self.import {
+                let known = |asked| settings.pools.iter().any(|pool| pool.is_as_asked(asked));
+                let spread = self.spread.as_ref().is_none_or(|spread| *spread == settings.spread);
+                // The same command again, as scripts give it, is no error.
+                if !self.pools.iter().all(known) || !spread || self.import {
                     bail!(
-                        "the space exists already: its pools stand in {}; leave out --pool, --spread and --import",
+                        "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import",
                         state.settings_path().display()
                     );
                 }

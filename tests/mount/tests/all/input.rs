@@ -184,13 +184,24 @@ fn wrong_flags_on_a_later_up_are_refused() {
     let mut space = unused();
     space.up();
     space.down();
-    for flags in [&["--pool", "other=/nonexistent"][..], &["--spread", "first-fit"]] {
+    let pool = space.pools[0].clone();
+    for flags in [
+        &["--pool", "other=/nonexistent"][..],
+        &["--spread", "first-fit"],
+        &["--pool", &format!("{pool},reserve=1G")],
+        &["--pool", &format!("{pool},layout=mirror")],
+        &["--pool", &pool, "--pool", "other=/nonexistent"],
+        &["--pool", &pool, "--import"],
+    ] {
         space.flags = flags.iter().map(Into::into).collect();
         refused_harmlessly(&space, "exists already");
     }
-    space.flags.clear();
-    space.up();
-    space.down_and_check();
+    // What made it may be said again.
+    for flags in [&["--pool", &pool][..], &["--spread", "most-free"], &[]] {
+        space.flags = flags.iter().map(Into::into).collect();
+        space.up();
+        space.down_and_check();
+    }
 }
 
 #[test]
