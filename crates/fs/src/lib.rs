@@ -22,7 +22,6 @@ mod privileges;
 mod reaper;
 mod recover;
 mod reserve;
-mod rounds;
 mod settle;
 mod space;
 mod sys;

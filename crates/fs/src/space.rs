@@ -7,7 +7,6 @@ use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::prepared::Preparer;
 use crate::reaper::Reaper;
-use crate::rounds::Rounds;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome};
@@ -62,7 +61,6 @@ pub struct Space {
     serial: AtomicU64,
     /// How long a flush of the log takes, in nanoseconds: a moving average.
     pub(crate) log_flush: AtomicU64,
-    pub(crate) rounds: Rounds,
 }
 
 impl Space {
@@ -81,7 +79,6 @@ impl Space {
             kernel: OnceLock::new(),
             serial: AtomicU64::new(1),
             log_flush: AtomicU64::new(0),
-            rounds: Rounds::default(),
             options,
             catalog,
             pools,
