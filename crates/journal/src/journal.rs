@@ -91,7 +91,7 @@ impl Journal {
             let _ = sender.send(result);
         };
         self.queue(payload, Box::new(completion));
-        Pending { done, shared: Arc::clone(&self.shared) }
+        Pending { done, unsaid: Some(Arc::clone(&self.shared)) }
     }
 
     /// Starts a new segment: records appended from now on follow the snapshot to be installed under the number returned.
@@ -140,7 +140,8 @@ impl Drop for Journal {
 /// A record on its way to the disk.
 pub struct Pending {
     done: mpsc::Receiver<Result<(), JournalError>>,
-    shared: Arc<Shared>,
+    /// Whose writer was not told yet.
+    unsaid: Option<Arc<Shared>>,
 }
 
 impl std::fmt::Debug for Pending {
@@ -151,17 +152,24 @@ impl std::fmt::Debug for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.shared.work.notify_one();
+        self.tell();
     }
 }
 
 impl Pending {
+    /// Once: to wake the writer for nothing costs as much as to wake it for a record.
+    fn tell(&mut self) {
+        if let Some(shared) = self.unsaid.take() {
+            shared.work.notify_one();
+        }
+    }
+
     /// Blocks until the record is durable.
     ///
     /// # Errors
     /// When it never will be.
-    pub fn wait(self) -> Result<(), JournalError> {
-        self.shared.work.notify_one();
+    pub fn wait(mut self) -> Result<(), JournalError> {
+        self.tell();
         self.done.recv().unwrap_or_else(|_| Err(JournalError::Poisoned("the writer is gone".into())))
     }
 }

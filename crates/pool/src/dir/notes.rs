@@ -31,15 +31,16 @@ impl Notes {
         Self { marks, dir }
     }
 
-    /// The leaves that are noted.
+    /// The leaves that are noted. What else lies here is none of ours.
     pub fn noted(&self) -> rustix::io::Result<Vec<Box<[u8]>>> {
         let Some(dir) = &self.dir else { return Ok(Vec::new()) };
         let mut leaves = Vec::new();
         for entry in Dir::read_from(dir)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if !name.starts_with(b".") {
-                leaves.push(name.iter().map(|byte| if *byte == b'%' { b'/' } else { *byte }).collect());
+            let leaf: Box<[u8]> = name.iter().map(|byte| if *byte == b'%' { b'/' } else { *byte }).collect();
+            if is_leaf(&leaf) {
+                leaves.push(leaf);
             }
         }
         Ok(leaves)
@@ -64,10 +65,15 @@ impl Notes {
     }
 }
 
-/// Leaves' paths are digits, dots and dashes; another could not be told from its name.
+/// Whether it can be the path of a leaf, as the layout has them: nothing that leads elsewhere, or is taken for another.
+fn is_leaf(path: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-/".contains(byte);
+    let parts = |part: &[u8]| !part.is_empty() && !part.starts_with(b".");
+    path.len() < 256 && path.iter().all(plain) && path.split(|byte| *byte == b'/').all(parts)
+}
+
 fn name_of(leaf: &[u8]) -> Option<Vec<u8>> {
-    let plain = !leaf.is_empty() && !leaf.starts_with(b".") && !leaf.contains(&b'%') && leaf.len() < 256;
-    plain.then(|| leaf.iter().map(|byte| if *byte == b'/' { b'%' } else { *byte }).collect())
+    is_leaf(leaf).then(|| leaf.iter().map(|byte| if *byte == b'/' { b'%' } else { *byte }).collect())
 }
 
 impl Marks for Notes {
@@ -81,5 +87,39 @@ impl Marks for Notes {
     fn clear(&self, leaf: &[u8]) {
         self.marks.clear(leaf);
         self.forget(leaf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoMarks;
+
+    impl Marks for NoMarks {
+        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn clear(&self, _: &[u8]) {}
+    }
+
+    #[test]
+    fn what_is_no_note_of_ours_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
+        let notes = Notes::open(&root, Arc::new(NoMarks));
+        notes.mark(&[b"2-512/000.0/000", b"2-512/01f.1/more/002/003"]).unwrap();
+        for name in ["..%etc", "a%%b", "a%.b", "%a", "a%", ".x", "a b"] {
+            std::fs::write(directory.path().join(DIRECTORY).join(name), "").unwrap();
+        }
+        let strange = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff\xfe");
+        std::fs::write(directory.path().join(DIRECTORY).join::<&std::ffi::OsStr>(strange), "").unwrap();
+        let mut noted = notes.noted().unwrap();
+        noted.sort();
+        assert_eq!(noted, [Box::from(&b"2-512/000.0/000"[..]), Box::from(&b"2-512/01f.1/more/002/003"[..])]);
+        notes.clear(b"2-512/000.0/000");
+        notes.forget(b"2-512/01f.1/more/002/003");
+        assert!(notes.noted().unwrap().is_empty());
     }
 }

@@ -14,7 +14,7 @@ impl Core {
         let fail = |errno| Error::io("look through", self.path.join(path))(errno);
         let dir = match leaf::open_directory(self.root(), path) {
             Ok(dir) => dir,
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             Err(errno) => return Err(fail(errno)),
         };
         for entry in Dir::read_from(&dir).map_err(fail)? {
