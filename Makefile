@@ -1,7 +1,9 @@
 # Two commands are all a newcomer needs: `make up` and `make test`.
 
 DIR ?= $(HOME)/ullage
-ULLAGE := target/release/ullage
+# Where cargo puts what it builds, for those who have told it so.
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+ULLAGE := $(TARGET)/release/ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils
 
 .PHONY: up down build install uninstall test long fuzz tools idle-kernel new-kernel lint bench
@@ -73,7 +75,7 @@ new-kernel:
 SEED ?= 1
 test: tools
 	cargo fmt --all --check
-	ULLAGE_BIN=$(CURDIR)/target/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
+	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
 
 # What takes longer (about an hour and a half): lint, every decoder fuzzed, hundreds of kills and power cuts, the big runs of vouchers.
 FUZZ_SECONDS ?= 60
@@ -81,10 +83,10 @@ CAMPAIGN := cargo run --release -p ullage-mount-tests --bin crash-campaign --
 long: tools lint fuzz
 	cargo build --release -p ullage-cli
 	cargo build --release -p ullage-mount-tests --bins
-	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --rounds 200
-	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
-	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --power --rounds 100
-	ULLAGE_BIN=$(CURDIR)/target/release/ullage $(CAMPAIGN) --power --caches --rounds 40
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 200
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
 	ULLAGE_FULL=1 cargo test -p ullage-cli --test crash --test faults -- --nocapture
 	$(ULLAGE) simulate --faults --seeds 2000
 
