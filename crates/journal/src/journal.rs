@@ -71,6 +71,8 @@ impl Journal {
         }
         let mut queue = self.shared.queue.lock();
         while queue.bytes > QUEUE_MAX_BYTES && queue.poison.is_none() {
+            // Who queued what is in the way may not have told the writer yet: it may be this caller.
+            self.shared.work.notify_one();
             self.shared.room.wait(&mut queue);
         }
         if let Some(why) = queue.poison.clone() {
@@ -290,6 +292,19 @@ mod tests {
             assert!(std::time::Instant::now() < until, "the record never came to the disk");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
+    }
+
+    #[test]
+    fn who_queues_more_than_there_is_room_for_before_it_waits_is_not_stuck() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options { durability: Durability::Process };
+        let (journal, _) = Journal::open(directory.path(), options).unwrap();
+        let (told, tells) = mpsc::channel();
+        std::thread::spawn(move || {
+            let pending: Vec<_> = (0..6).map(|_| journal.append(vec![7; 16 << 20])).collect();
+            told.send(pending.into_iter().all(|pending| pending.wait().is_ok())).unwrap();
+        });
+        assert_eq!(tells.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
     }
 
     #[test]

@@ -59,7 +59,11 @@ impl Bed {
     pub fn resting_after(clear_after: Duration) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         std::fs::create_dir(dir.path().join("pool")).unwrap();
-        let mut bed = Self { dir, pool: None, uuid: None, clear_after, marks: None, store: None, space: None };
+        Self::on(dir, None, clear_after)
+    }
+
+    fn on(dir: TempDir, uuid: Option<Uuid>, clear_after: Duration) -> Self {
+        let mut bed = Self { dir, pool: None, uuid, clear_after, marks: None, store: None, space: None };
         bed.open();
         bed
     }
@@ -74,17 +78,7 @@ impl Bed {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         copy(&self.dir.path().join("catalog.old"), &dir.path().join("catalog"));
         copy(&self.dir.path().join("pool"), &dir.path().join("pool"));
-        let mut bed = Self {
-            dir,
-            pool: None,
-            uuid: self.uuid,
-            clear_after: self.clear_after,
-            marks: None,
-            store: None,
-            space: None,
-        };
-        bed.open();
-        bed
+        Self::on(dir, self.uuid, self.clear_after)
     }
 
     /// Leaves that the catalog has marked.
@@ -162,9 +156,11 @@ fn files(root: &Path) -> BTreeSet<PathBuf> {
     while let Some(dir) = todo.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() && entry.file_name() != ".marks" {
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                // The pool's own marker and notes.
+            } else if entry.file_type().unwrap().is_dir() {
                 todo.push(entry.path());
-            } else if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            } else {
                 found.insert(entry.path());
             }
         }

@@ -5,6 +5,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -181,6 +182,14 @@ pub fn mark_all(leaves: &[Arc<Leaf>], marks: &dyn Marks) -> Result<(), Error> {
 pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens a directory of the pool's own right below the root; makes it where there is none.
+pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => open_directory(root, name),
+        Err(errno) => Err(errno),
+    }
 }
 
 #[cfg(test)]

@@ -23,10 +23,7 @@ pub struct Notes {
 impl Notes {
     /// Makes the directory where there is none.
     pub fn open(root: &OwnedFd, marks: Arc<dyn Marks>) -> Self {
-        let made = match rustix::fs::mkdirat(root, DIRECTORY, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => leaf::open_directory(root, DIRECTORY),
-            Err(errno) => Err(errno),
-        };
+        let made = leaf::own_directory(root, DIRECTORY);
         let dir = made.inspect_err(|error| tracing::warn!(%error, "the pool takes no notes of what is changed")).ok();
         Self { marks, dir }
     }

@@ -4,7 +4,7 @@
 use super::core::Core;
 use super::retire::{Holders, holders};
 use super::{leaf, stats::count};
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -31,12 +31,8 @@ pub struct Quarantine(Vec<Held>);
 impl Quarantine {
     /// Makes the directory, and finds what an earlier use left in it.
     pub fn load(core: &Core) -> rustix::io::Result<Self> {
-        match rustix::fs::mkdirat(core.root(), DIRECTORY, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
         let mut quarantine = Self::default();
-        for entry in rustix::fs::Dir::new(leaf::open_directory(core.root(), DIRECTORY)?)? {
+        for entry in rustix::fs::Dir::new(leaf::own_directory(core.root(), DIRECTORY)?)? {
             let entry = entry?;
             if let Some(name) = entry.file_name().to_str().ok().filter(|name| super::name::parse(name).is_some()) {
                 quarantine.0.push(Held { name: name.to_owned(), tries: 0, due: Instant::now() });

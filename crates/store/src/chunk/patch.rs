@@ -53,18 +53,9 @@ impl<L: Ledger> ChunkStore<L> {
             data: data.into(),
             note: Vec::new(),
         };
-        let mut record = record.encode_change();
-        let entry = (name.clone(), info.clone());
+        let change = record.encode_change();
         let gate = self.gate.read();
-        let booked = {
-            let mut state = self.state.lock();
-            state.ledger.book(&postings, payment).map(|(note, receipt)| {
-                state.index.chunks.insert(entry.0, entry.1);
-                record.bytes(&note);
-                (self.append(record.finish()), receipt)
-            })
-        };
-        let (pending, receipt) = match booked {
+        let (pending, receipt) = match self.book(name, &info, change, &postings, payment) {
             Ok(booked) => booked,
             Err(refusal) => {
                 drop(gate);

@@ -102,17 +102,9 @@ impl<L: Ledger> ChunkStore<L> {
         let info = ChunkInfo { owner, mode, size, generation: header.generation, charges };
         let source = if inline { Source::Inline(header.body(), data.into()) } else { Source::File(id) };
         let record = Record::Replace { name: name.clone(), info: info.clone(), source, note: Vec::new() };
-        let mut record = record.encode_change();
-        let entry = (name.clone(), info.clone());
+        let change = record.encode_change();
         let gate = self.gate.read();
-        let booked = {
-            let mut state = self.state.lock();
-            state.ledger.book(&postings, payment).map(|(note, receipt)| {
-                state.index.chunks.insert(entry.0, entry.1);
-                record.bytes(&note);
-                (self.append(record.finish()), receipt)
-            })
-        };
+        let booked = self.book(name, &info, change, &postings, payment);
         let (pending, receipt) = booked.map_err(|refusal| {
             let _ = fs::remove_file(&path);
             OpError::Refused(refusal)

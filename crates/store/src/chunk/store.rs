@@ -5,7 +5,7 @@ use super::error::OpError;
 use super::file::{self, ReadError};
 use super::header::Header;
 use super::index::{ChunkInfo, Index};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
 use super::record::Record;
 use super::recover::{Recount, recover};
@@ -255,6 +255,23 @@ impl<L: Ledger> ChunkStore<L> {
             ReadError::Damaged(offset) => OpError::Damaged { name: name.clone(), offset },
             ReadError::Io(error) => OpError::io("read", &self.directory.chunk(name), error),
         }
+    }
+
+    /// Books what a chunk has become, and appends its record: the note is all that is still missing from `change`.
+    pub(crate) fn book(
+        &self,
+        name: &ChunkName,
+        info: &ChunkInfo,
+        mut change: Encoder,
+        postings: &[Posting],
+        payment: &L::Payment,
+    ) -> Result<(Pending, L::Receipt), L::Refusal> {
+        let (name, info) = (name.clone(), info.clone());
+        let mut state = self.state.lock();
+        let (note, receipt) = state.ledger.book(postings, payment)?;
+        state.index.chunks.insert(name, info);
+        change.bytes(&note);
+        Ok((self.append(change.finish()), receipt))
     }
 
     /// Appends a record under the state's lock, so that records stand in the order of the changes.

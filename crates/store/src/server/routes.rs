@@ -112,10 +112,9 @@ async fn write(
         permitted(info.mode, *info.owner == *peer.name, WRITE)?;
     }
     let payment = payment(&head, &peer, &owner, settings.charge_by)?;
-    // A repetition of a creation finds the chunk that the first made; one that finds none meets the ledger's question.
-    if (existing.is_some() || kind != Kind::Put)
-        && let Some(earlier) = earlier(&shared, (payment.client, payment.op))?
-    {
+    let request = (payment.client, payment.op);
+    // Before anything else can be wrong with a repetition, its body too.
+    if let Some(earlier) = earlier(&shared, request)? {
         return Ok(json(&WriteAnswer {
             outcomes: earlier,
             chunk: existing.as_ref().map(|info| ChunkView::new(&name, info)),
@@ -131,7 +130,6 @@ async fn write(
     let mode = mode.ok_or_else(|| bad("bad_request", "a mode is octal, at most 666"))?;
     let (data, _memory) =
         if kind == Kind::Truncate { (Bytes::new(), None) } else { receive(&shared, &head, body).await? };
-    let request = (payment.client, payment.op);
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
     let result: Outcome = match kind {
@@ -168,7 +166,8 @@ async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Pr
 async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), DELETE)?;
     let payment = payment(&head, &peer, &capability.owner, shared.settings.charge_by)?;
-    if let Some(outcomes) = earlier(&shared, (payment.client, payment.op))? {
+    let request = (payment.client, payment.op);
+    if let Some(outcomes) = earlier(&shared, request)? {
         return Ok(json(&WriteAnswer { outcomes, chunk: None }));
     }
     if let Some(info) = shared.chunks.stat(&name) {
@@ -176,7 +175,6 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
     }
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
-    let request = (payment.client, payment.op);
     let result = off_loop(move || chunks.delete(&chunk, &payment)).await?;
     finish(&shared, &name, request, result)
 }
