@@ -98,6 +98,11 @@ impl Drop for Inode {
 }
 
 impl State {
+    /// Whether it was removed for good ([`crate::Catalog::remove`]).
+    pub fn is_removed(&self) -> bool {
+        self.removed
+    }
+
     /// What the file weighs in the ledger: its charge and what is held for it.
     pub(crate) fn weight(&self) -> Delta {
         Delta::plus(self.record.charge()) + Delta::holding(self.held)

