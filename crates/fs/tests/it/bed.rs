@@ -112,8 +112,11 @@ impl Bed {
         let store = Arc::new(Store::open(&self.dir.path().join("catalog"), EngineKind::Fjall, options).unwrap());
         let catalog = Catalog::open(store.clone(), 0, 0, ullage_fs::now()).unwrap();
         let marks = Arc::new(catalog.marks(ID).unwrap());
-        let config =
-            PoolConfig { clear_after: self.times.clear_after, sparse: SPARSE, ..PoolConfig::new(Uuid([7; 16]), self.uuid) };
+        let config = PoolConfig {
+            clear_after: self.times.clear_after,
+            sparse: SPARSE,
+            ..PoolConfig::new(Uuid([7; 16]), self.uuid)
+        };
         let numbers = Arc::new(NumbersOf(catalog.numbers()));
         let pool = DirPool::open(&self.dir.path().join("pool"), config, numbers, Arc::new(MarksOf(marks.clone())));
         let pool = Arc::new(pool.unwrap());
