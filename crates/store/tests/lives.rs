@@ -74,6 +74,45 @@ async fn a_store_set_back_to_an_old_copy_is_measured_anew() {
     .unwrap();
 }
 
+/// With a start with checks again it said that its accounts were damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_used_without_checks_is_measured_anew() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, epoch_ms: 400, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 20).await;
+        fill(&cluster, "alice", 0..5).await;
+        let address = cluster.stores[0].address.clone();
+        for number in [2u32, 3] {
+            cluster.stores[0].stop().await;
+            cluster.plan.checked = false;
+            (cluster.stores[0], cluster.meters[0]) = cluster.start_store(1, &address).await;
+            let files = cluster.client("alice", fixed(65_536));
+            let chunks = files.chunks().clone().without_paying();
+            let node = chunks.nodes()[0];
+            for name in 10 * number..10 * number + 3 {
+                chunks.put(node, &format!("alice/d/{name}"), Bytes::from(vec![1; 4096]), false).await.unwrap();
+            }
+            chunks.delete(node, &format!("alice/d/{number}")).await.unwrap();
+            cluster.stores[0].stop().await;
+            cluster.plan.checked = true;
+            (cluster.stores[0], cluster.meters[0]) = cluster.start_store(1, &address).await;
+            cluster.wait_open().await;
+        }
+        fill(&cluster, "alice", 40..42).await;
+        let until = Instant::now() + Duration::from_secs(30);
+        while cluster.reconciled("alice").await.settled_bytes != 11 * 8192 {
+            assert!(Instant::now() < until, "{:?}", cluster.account("alice").await);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!(cluster.used("alice"), 11 * 8192);
+        assert_eq!(cluster.meters[0].used("alice"), 11 * 8192);
+        assert_eq!(cluster.on_disk(), 11 * 8192);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_given_up_no_longer_counts() {
     tokio::time::timeout(TIME_MAX, async {

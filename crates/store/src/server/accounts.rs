@@ -110,15 +110,21 @@ impl Accounts {
         }
     }
 
-    /// Makes the cores from the rows that the journal gave back.
+    /// Makes the cores from the rows that the journal gave back. Those of a store that was used without checks since know
+    /// nothing of what was written then: each starts a new life, which holds what was `measured`.
     ///
     /// # Errors
     /// When a row is damaged.
-    pub fn start(&mut self) -> Result<Option<Vec<u8>>, String> {
+    pub fn start(&mut self, measured: &BTreeMap<Arc<str>, u64>) -> Result<Option<Vec<u8>>, String> {
         if self.unchecked.is_some() {
             return Ok(None);
         }
         let mut note = Note::default();
+        let sums: Vec<_> = self.rows.keys().filter(|key| user_of_sum(key).is_some()).cloned().collect();
+        for key in &sums {
+            self.rows.remove(key);
+            note.remove(0, key[4..].to_vec());
+        }
         for shard in 0..self.plan.shards {
             let rows: Vec<_> = self.shard_rows(shard);
             let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
@@ -131,7 +137,12 @@ impl Accounts {
                 let rows = rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
                 StoreCore::load(config, keys, self.plan.boot, rows).map_err(|error| error.to_string())?
             };
+            let next = Incarnation(core.incarnation().0.saturating_add(1));
             self.cores.push(core);
+            if !sums.is_empty() {
+                tracing::warn!(shard, "the store was used without checks since: it starts a new life");
+                self.begin_life(shard, next, measured, &mut note);
+            }
         }
         // The cores have it all now, and say so when it is to be saved.
         self.rows.clear();
@@ -259,6 +270,17 @@ impl Accounts {
         measured: &BTreeMap<Arc<str>, u64>,
     ) -> Option<Vec<u8>> {
         let mut note = Note::default();
+        self.begin_life(shard, incarnation, measured, &mut note);
+        note.finish()
+    }
+
+    fn begin_life(
+        &mut self,
+        shard: u32,
+        incarnation: Incarnation,
+        measured: &BTreeMap<Arc<str>, u64>,
+        note: &mut Note,
+    ) {
         for row in self.cores.get(shard as usize).into_iter().flat_map(StoreCore::rows) {
             note.remove(shard, row.key);
         }
@@ -284,7 +306,6 @@ impl Accounts {
         if let Some(place) = self.cores.get_mut(shard as usize) {
             *place = core;
         }
-        note.finish()
     }
 
     fn book_credits(&mut self, note: &mut Note) {
@@ -331,6 +352,13 @@ fn add_to(sums: &mut HashMap<User, i64>, posting: &Posting, note: &mut Note) {
     let sum = sums.entry(user).or_default();
     *sum += posting.delta_bytes;
     note.put(0, user.0, *sum as u64);
+}
+
+/// Whose sum a row is, if it is one: no row of a core has a key as long as these.
+fn user_of_sum(key: &[u8]) -> Option<User> {
+    let (shard, user) = key.split_first_chunk()?;
+    let user = User(u64::from_be_bytes(user.try_into().ok()?));
+    (u32::from_be_bytes(*shard) != CREDIT).then_some(user)
 }
 
 fn collect(shard: u32, out: StoreOutput, note: &mut Note, errands: &mut Errands) {
@@ -487,13 +515,8 @@ impl Accounts {
         self.credits =
             self.rows.range(prefix.to_vec()..).map(|(key, value)| (User(number(&key[4..])), number(value))).collect();
         if let Some(sums) = &mut self.unchecked {
-            // No row of a core, as a store with checks leaves them, has a key as long as this.
-            let of_user = |key: &[u8]| key.get(4..).and_then(|user| user.try_into().ok()).map(u64::from_be_bytes);
-            *sums = self
-                .rows
-                .range(..prefix.to_vec())
-                .filter_map(|(key, value)| Some((User(of_user(key)?), number(value) as i64)))
-                .collect();
+            *sums =
+                self.rows.iter().filter_map(|(key, value)| Some((user_of_sum(key)?, number(value) as i64))).collect();
         }
     }
 }
@@ -507,6 +530,10 @@ mod tests {
     use ullage_voucher::{KeyId, Node};
 
     fn started(checks: bool, state: Option<&[u8]>) -> Accounts {
+        start_from(checks, state, &BTreeMap::new())
+    }
+
+    fn start_from(checks: bool, state: Option<&[u8]>, measured: &BTreeMap<Arc<str>, u64>) -> Accounts {
         let keys = Arc::new(Keyring::with_root(KeyId(1), [3; 32]));
         let mut settings = StoreSettings::new("/nonexistent".into(), Node(5), keys, [4; 32]);
         let http = Arc::new(Http::new(Settings::default()));
@@ -515,7 +542,7 @@ mod tests {
         if let Some(state) = state {
             accounts.load(state).unwrap();
         }
-        accounts.start().unwrap();
+        accounts.start(measured).unwrap();
         accounts
     }
 
@@ -527,6 +554,25 @@ mod tests {
         let unchecked = started(false, Some(&first));
         assert!(unchecked.unchecked.as_ref().unwrap().is_empty(), "rows of cores are nobody's sums");
         assert_eq!(started(true, Some(&unchecked.save())).save(), first);
+    }
+
+    /// Rows without checks were taken for damaged ones of a core.
+    #[test]
+    fn what_was_written_without_checks_is_measured_anew() {
+        let first = started(true, None).save();
+        for before in [None, Some(first.as_slice())] {
+            let mut unchecked = started(false, before);
+            let posting = Posting { user: "alice".into(), delta_bytes: 8192 };
+            let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new() };
+            unchecked.book(&[posting], &payment).unwrap();
+            let state = unchecked.save();
+            let mut accounts = start_from(true, Some(&state), &BTreeMap::from([("alice".into(), 4096)]));
+            assert_eq!(accounts.used("alice"), 4096);
+            assert_eq!(accounts.incarnations(), [Incarnation(2)]);
+            accounts = started(true, Some(&accounts.save()));
+            assert_eq!(accounts.used("alice"), 4096);
+            assert_eq!(accounts.incarnations(), [Incarnation(2)], "once");
+        }
     }
 
     #[test]

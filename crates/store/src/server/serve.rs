@@ -59,11 +59,14 @@ impl StoreServer {
         let accounts = Accounts::new(&settings);
         let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&directory, accounts, options)).await;
         let chunks = opened.map_err(|error| StoreError::Accounts(error.to_string()))??;
-        let started = chunks.with_ledger(|accounts| match accounts.start() {
-            Ok(note) => (note, Ok(())),
-            Err(error) => (None, Err(error)),
+        let mut started = Ok(());
+        chunks.with_ledger_and_charges(|accounts, measured| {
+            accounts.start(measured).unwrap_or_else(|error| {
+                started = Err(StoreError::Accounts(error));
+                None
+            })
         })?;
-        started.map_err(StoreError::Accounts)?;
+        started?;
         let listener =
             TcpListener::bind(address).await.map_err(|error| StoreError::Listen(address.to_owned(), error))?;
         let address = listener.local_addr().map_err(|error| StoreError::Listen(address.to_owned(), error))?;
