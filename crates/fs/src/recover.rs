@@ -30,13 +30,17 @@ impl Space {
     /// Brings catalog and pools into agreement. Call before the space is attached.
     pub fn recover(&self, marks: &[(PoolId, &CatalogMarks)]) -> Outcome<Recovered> {
         let mut done = Recovered::default();
+        // Leaves whose marks stay: where a file is still to be given back, or made again, or is being written to. This process
+        // may be killed before that is over.
+        let mut kept: HashSet<(PoolId, Box<[u8]>)> = HashSet::new();
         for file in self.catalog.orphans()? {
             let inode = self.catalog.get(file)?;
+            kept.extend(inode.record().backing.map(|place| (place.pool, leaf_of(&place.locator).into())));
             let node = self.nodes.enter(inode);
             self.forget_node(node.id, 1);
             done.orphans += 1;
         }
-        let mut stray = Vec::new();
+        let mut strays = Vec::new();
         let mut there = HashSet::new();
         let mut busy = Vec::new();
         let mut doubtful: BTreeSet<(PoolId, Box<[u8]>)> = BTreeSet::new();
@@ -64,20 +68,23 @@ impl Space {
                 for suspect in suspects {
                     done.files += 1;
                     there.insert((id, suspect.locator.clone()));
-                    if let Some(suspect) = self.compare(id, suspect, &mut done, &mut busy)? {
+                    let stray = self.compare(id, suspect, &mut done, &mut busy)?.and_then(|stray| pool.stray(stray));
+                    if let Some(binding) = stray {
                         done.discarded += 1;
-                        stray.push((id, suspect));
+                        strays.push((id, binding));
                     }
                 }
             }
         }
         let missing = self.missing(&doubtful, &there)?;
-        // Where a file is made again the mark stays until it is flushed, and where one is still written to until it no
-        // longer is.
-        let made_again = missing.iter().map(|(pool, binding)| (*pool, leaf_of(&binding.locator.0).into()));
+        for (id, binding) in &strays {
+            self.pools.get(*id)?.doom(binding)?;
+        }
+        for (id, binding) in strays.iter().chain(&missing) {
+            kept.insert((*id, leaf_of(&binding.locator.0).into()));
+        }
         let places = busy.iter().filter_map(|inode: &Arc<Inode>| inode.record().backing);
-        let kept: HashSet<(PoolId, Box<[u8]>)> =
-            made_again.chain(places.map(|place| (place.pool, leaf_of(&place.locator).into()))).collect();
+        kept.extend(places.map(|place| (place.pool, leaf_of(&place.locator).into())));
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
             for (_, leaf) in doubtful.iter().filter(|doubtful| doubtful.0 == id && !kept.contains(*doubtful)) {
@@ -92,9 +99,8 @@ impl Space {
             self.make_empty(id, &binding)?;
             done.emptied += 1;
         }
-        // Only now, since it marks their leaves anew.
-        for (id, suspect) in stray {
-            self.pools.get(id)?.discard(suspect);
+        for (id, binding) in strays {
+            self.pools.get(id)?.release(binding);
         }
         self.catalog.sync()?;
         if done != Recovered::default() {

@@ -186,11 +186,10 @@ pub trait Pool: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Removes what [`Pool::suspects`] showed and the catalog does not know, under the rules of [`Pool::release`].
-    fn discard(&self, suspect: Suspect) {
-        if let Some(binding) = suspect.binding {
-            self.release(binding);
-        }
+    /// Under which binding to give back what [`Pool::suspects`] showed and the catalog does not know, by [`Pool::doom`] and then
+    /// [`Pool::release`]. None for what is no backing file of ours: it is left alone.
+    fn stray(&self, suspect: Suspect) -> Option<Binding> {
+        suspect.binding
     }
 
     /// Makes a file that is there, under a name in a directory of the same file system, a backing file beside that: it gets

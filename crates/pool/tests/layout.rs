@@ -225,7 +225,7 @@ fn a_killed_process_leaves_only_what_suspects_show() {
                 })
                 .unwrap();
             for suspect in unknown {
-                opened.pool.discard(suspect);
+                opened.pool.release(opened.pool.stray(suspect).unwrap());
             }
         }
         assert_eq!(seen.len(), kept.len(), "{kind}: every kept file is there");

@@ -3,6 +3,7 @@
 use rustix::fs::XattrFlags;
 use std::collections::BTreeSet;
 use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,13 @@ impl Bed {
     /// What the pool did.
     pub fn counters(&self) -> Stats {
         self.pool.as_ref().unwrap().stats()
+    }
+
+    /// Leaves that hold files.
+    pub fn leaves(&self) -> BTreeSet<Box<[u8]>> {
+        let pool = self.dir.path().join("pool");
+        let leaf = |file: &PathBuf| file.parent().unwrap().strip_prefix(&pool).unwrap().as_os_str().as_bytes().into();
+        files(&pool).iter().map(leaf).collect()
     }
 
     fn open(&mut self) {

@@ -1,6 +1,7 @@
 //! Leaves come to rest: what is over leaves no mark behind, and an orderly end none at all.
 
 use crate::bed::{Bed, CALLER, ROOT, Times};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use ullage_fs::Filesystem;
 
@@ -33,4 +34,37 @@ fn files_that_are_removed_while_they_wait_to_be_closed_leave_no_mark() {
     }
     drop(space);
     bed.reopen();
+}
+
+/// Its mark was cleared before the files were given back: had the process been killed then, nobody would have looked for
+/// them again. And what was changed there later went unmarked, since the pool took the leaf for marked.
+#[test]
+fn a_leaf_stays_marked_while_what_recovery_gives_back_lies_in_it() {
+    let bed = Bed::with(Times { clear_after: Duration::from_secs(5), ..Times::default() });
+    let space = bed.space();
+    let create = |name: &str| {
+        let (entry, opened) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, RDWR).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", None).unwrap();
+        (entry.node, opened.handle)
+    };
+    let held = create("held");
+    space.unlink(ROOT, b"held").unwrap();
+    let beside = (0..7).map(|number| create(&format!("beside-{number}"))).collect::<Vec<_>>();
+    space.syncfs().unwrap();
+    bed.copy_catalog();
+    for number in 0..500 {
+        let (node, handle) = create(&number.to_string());
+        space.release(node, handle);
+        space.forget(node, 1);
+    }
+    let orphans_and_strays: BTreeSet<_> = bed.leaves();
+    assert!(orphans_and_strays.len() > 60);
+    let mut after = bed.after_a_crash();
+    let marked: BTreeSet<_> = after.marked().into_iter().collect();
+    let missing: Vec<_> = orphans_and_strays.difference(&marked).map(|leaf| String::from_utf8_lossy(leaf)).collect();
+    assert!(missing.is_empty(), "{missing:?} are not marked, {} are", marked.len());
+    after.reopen();
+    for (node, handle) in beside.into_iter().chain([held]) {
+        space.release(node, handle);
+    }
 }

@@ -273,12 +273,12 @@ impl Pool for DirPool {
     }
 
     /// By the name, since an attribute may already carry the next numbers.
-    fn discard(&self, suspect: Suspect) {
-        if let Some((file, generation)) = name::split(&suspect.locator).and_then(|(_, name)| name::parse(name)) {
-            self.release(Binding { file, generation, locator: suspect.locator });
-        } else {
+    fn stray(&self, suspect: Suspect) -> Option<Binding> {
+        let numbers = name::split(&suspect.locator).and_then(|(_, name)| name::parse(name));
+        if numbers.is_none() {
             tracing::warn!(?suspect, "a file that is no backing file of ours is left alone");
         }
+        numbers.map(|(file, generation)| Binding { file, generation, locator: suspect.locator })
     }
 
     fn adopt(&self, hint: Hint, above: BorrowedFd<'_>, name: &[u8]) -> Result<Binding, Error> {
