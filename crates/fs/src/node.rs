@@ -46,6 +46,11 @@ impl Nodes {
         NodeId(file.0)
     }
 
+    /// The file of a node that need not be there.
+    pub(crate) fn file_of(node: NodeId) -> FileId {
+        FileId(node.0)
+    }
+
     fn shard(&self, node: NodeId) -> &Mutex<FxHashMap<NodeId, Arc<Node>>> {
         &self.shards[node.0 as usize % SHARDS]
     }

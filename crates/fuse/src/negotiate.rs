@@ -30,7 +30,7 @@ const WANTED: u64 = ASYNC_READ
     | INIT_EXT
     | HAS_EXPIRE_ONLY
     | DIRECT_IO_ALLOW_MMAP
-    | NO_EXPORT_SUPPORT;
+    | EXPORT_SUPPORT;
 
 /// Requests of the kernel's own (readahead, asynchronous I/O) in flight at most.
 const MAX_BACKGROUND: u16 = 64;

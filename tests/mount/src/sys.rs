@@ -2,6 +2,7 @@
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 /// Maps the start of a file for reading and writing.
 pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
@@ -41,7 +42,7 @@ pub fn copy(at: *mut u8, offset: usize, data: &[u8]) {
 /// One write by io_uring at an offset; gives back how much was written.
 pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usize> {
     let mut ring = io_uring::IoUring::new(2)?;
-    let descriptor = io_uring::types::Fd(std::os::fd::AsRawFd::as_raw_fd(file));
+    let descriptor = io_uring::types::Fd(file.as_raw_fd());
     let entry = io_uring::opcode::Write::new(descriptor, data.as_ptr(), data.len() as u32).offset(offset).build();
     // SAFETY: `data` and `file` outlive the request, whose end is waited for below.
     unsafe { ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
@@ -56,11 +57,15 @@ pub fn sync(at: *mut u8, length: usize) -> std::io::Result<()> {
     unsafe { rustix::mm::msync(at.cast(), length, MsyncFlags::SYNC) }.map_err(Into::into)
 }
 
-/// Whether name_to_handle_at(2) gives a handle for a file, as servers of NFS ask for one.
-pub fn has_handle(path: &std::path::Path) -> bool {
+/// What name_to_handle_at(2) gives for a file, and servers of NFS hand to their clients: length, type, bytes.
+#[derive(Clone, Copy)]
+pub struct Handle([u32; 2 + 128 / 4]);
+
+/// A file's handle.
+pub fn handle_of(path: &std::path::Path) -> std::io::Result<Handle> {
     use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
-    // A `file_handle` with room for the longest there is: length, type, bytes.
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // Room for the longest there is.
     let mut handle = [0u32; 2 + 128 / 4];
     handle[0] = 128;
     let mut mount = 0;
@@ -75,7 +80,20 @@ pub fn has_handle(path: &std::path::Path) -> bool {
             0,
         )
     };
-    outcome == 0
+    if outcome == 0 { Ok(Handle(handle)) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Opens the file that a handle is of, with open(2)'s flags; `mount` is open on the same file system.
+pub fn open_handle(mount: &File, handle: &Handle, flags: i32) -> std::io::Result<File> {
+    let mut handle = *handle;
+    // SAFETY: the handle is as `handle_of` got it, and nobody else owns the descriptor that comes back.
+    unsafe {
+        let opened = libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), handle.0.as_mut_ptr(), flags);
+        match i32::try_from(opened) {
+            Ok(fd) if fd >= 0 => Ok(File::from_raw_fd(fd)),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Whether FIEMAP tells where a file lies.
@@ -91,7 +109,6 @@ pub fn is_delayed(file: &File) -> bool {
 
 /// The flags of a file's first extent, zero where it has none.
 fn first_extent(file: &File) -> std::io::Result<u64> {
-    use std::os::fd::AsRawFd;
     const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
     // A `fiemap` of the whole file: start, length, flags and mapped, count and a spare word, then room for one
     // `fiemap_extent` of 56 bytes, whose flags are its eleventh word.

@@ -39,6 +39,7 @@ macro_rules! flags {
 
 flags! {
     ASYNC_READ = 0,
+    EXPORT_SUPPORT = 4,
     BIG_WRITES = 5,
     DONT_MASK = 6,
     DO_READDIRPLUS = 13,
@@ -56,6 +57,5 @@ flags! {
     HAS_EXPIRE_ONLY = 35,
     DIRECT_IO_ALLOW_MMAP = 36,
     PASSTHROUGH = 37,
-    NO_EXPORT_SUPPORT = 38,
     OVER_IO_URING = 41,
 }

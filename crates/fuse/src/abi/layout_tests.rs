@@ -99,7 +99,6 @@ fn since(name: &str) -> u32 {
         ("HAS_EXPIRE_ONLY", 38),
         ("DIRECT_IO_ALLOW_MMAP", 39),
         ("PASSTHROUGH", 40),
-        ("NO_EXPORT_SUPPORT", 40),
         ("OVER_IO_URING", 42),
         ("STATX", 39),
         ("COPY_FILE_RANGE_64", 45),

@@ -119,6 +119,7 @@ impl fuser::Filesystem for Adapter {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
         if rustix::process::geteuid().is_root() {
             wanted |= InitFlags::FUSE_PASSTHROUGH;

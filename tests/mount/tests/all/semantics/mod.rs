@@ -2,6 +2,7 @@
 //! here.
 
 mod charges;
+mod handles;
 mod listed;
 mod users;
 mod values;
