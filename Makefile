@@ -35,12 +35,14 @@ down:
 
 install: build
 	install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
+	mkdir -p "$(DESTDIR)/usr/sbin"
+	ln -sf /usr/local/bin/ullage "$(DESTDIR)/usr/sbin/mount.fuse.ullage"
 	$(ULLAGE) man "$(DESTDIR)/usr/local/share/man/man1"
 	mkdir -p "$(DESTDIR)/usr/local/share/bash-completion/completions"
 	$(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
 uninstall:
-	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 \
+	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)/usr/sbin/mount.fuse.ullage" "$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 \
 		"$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
 # What the tests need beyond Rust, by name; without root what is missing is skipped and said. /dev/fuse is for every user, as udev has it:

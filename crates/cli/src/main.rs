@@ -36,6 +36,9 @@ fn main() -> std::process::ExitCode {
         .with_ansi(false)
         .log_internal_errors(false)
         .init();
+    if commands::MountHelper::is_meant(std::env::args_os().next().as_ref()) {
+        return commands::MountHelper::start();
+    }
     match commands::run(Arguments::parse().command).and_then(|code| output::finish().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {

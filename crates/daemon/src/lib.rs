@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod error;
 mod facts;
+mod flags;
 mod fuzz;
 mod import;
 mod limit;
@@ -30,6 +31,7 @@ pub use client::{Client, find_mount};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;
+pub use flags::{Flags, remount};
 pub use fuzz::fuzz_decode;
 pub use messages::{
     Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,

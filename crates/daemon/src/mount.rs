@@ -1,7 +1,7 @@
 //! Which transport serves a mount: our own where it can, crate fuser otherwise.
 
 use crate::error::io_error;
-use crate::{Error, Result};
+use crate::{Error, Flags, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,8 @@ pub struct ServeOptions {
     pub transport: TransportChoice,
     /// Switch the kernel's `enable_uring` on if it is off.
     pub enable_uring: bool,
+    /// What mount(8) calls options.
+    pub flags: Flags,
 }
 
 enum Server {
@@ -89,6 +91,7 @@ impl Mount {
                     transport,
                     enable_uring: options.enable_uring,
                     allow_other: privileged,
+                    flags: options.flags.0,
                     ..MountOptions::default()
                 };
                 let mounted = ullage_fuse::mount(fs, point, &wanted).map_err(io_error("mount on", point))?;
@@ -97,7 +100,7 @@ impl Mount {
             }
             None => {
                 let threads = std::thread::available_parallelism().map_or(4, usize::from).max(4);
-                let wanted = FuserOptions { name: source, threads, allow_other: privileged, read_only: false };
+                let wanted = FuserOptions { name: source, threads, allow_other: privileged, flags: options.flags.0 };
                 let mounted = mount_with_fuser(fs, point, &wanted).map_err(io_error("mount on", point))?;
                 let why =
                     if privileged { "fuser was asked for" } else { "without root, mounts go through fusermount3" };

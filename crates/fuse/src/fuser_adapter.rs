@@ -12,7 +12,7 @@ use crate::fuser_adapter::dispatch::Adapter;
 use crate::fuser_adapter::kernel::Connection;
 use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,8 +32,8 @@ pub struct FuserOptions {
     pub threads: usize,
     /// Whether other users may use the mount (needs root, or `user_allow_other` in `/etc/fuse.conf`).
     pub allow_other: bool,
-    /// Mount read-only.
-    pub read_only: bool,
+    /// What mount(2) is told; of an ordinary user's mount the helper decides more.
+    pub flags: MountFlags,
 }
 
 /// A served mount. Dropping it leaves the mount in place; it ends with [`FuserMount::unmount`] or umount(8).
@@ -100,10 +100,19 @@ fn config(options: &FuserOptions) -> Config {
         MountOption::FSName(unambiguous(&options.name)),
         MountOption::Subtype("ullage".to_owned()),
         MountOption::DefaultPermissions,
-        if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
-    if rustix::process::geteuid().is_root() {
-        mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    let privileged = rustix::process::geteuid().is_root();
+    let given = [
+        (MountFlags::RDONLY, MountOption::RO, Some(MountOption::RW)),
+        (MountFlags::NODEV, MountOption::NoDev, privileged.then_some(MountOption::Dev)),
+        (MountFlags::NOSUID, MountOption::NoSuid, privileged.then_some(MountOption::Suid)),
+        (MountFlags::NOEXEC, MountOption::NoExec, None),
+        (MountFlags::NOATIME, MountOption::NoAtime, None),
+        (MountFlags::DIRSYNC, MountOption::DirSync, None),
+        (MountFlags::SYNCHRONOUS, MountOption::Sync, None),
+    ];
+    for (flag, set, otherwise) in given {
+        mount_options.extend(if options.flags.contains(flag) { Some(set) } else { otherwise });
     }
     let mut config = Config::default();
     config.mount_options = mount_options;

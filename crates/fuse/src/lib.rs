@@ -34,6 +34,7 @@ pub use counters::Counters;
 pub use fuser_adapter::{FuserMount, FuserOptions, mount_with_fuser};
 pub use mount::{Mounted, mount};
 pub use options::{Choice, MountOptions, Readers};
+pub use rustix::mount::MountFlags;
 
 /// Decodes bytes as if the device had sent them, as far as it goes: the fuzzer's way in. Must never panic.
 #[doc(hidden)]

@@ -11,7 +11,7 @@ use crate::options::{Choice, MountOptions};
 use crate::workers::Workers;
 use crate::{affinity, uring};
 use parking_lot::{Condvar, Mutex};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -145,13 +145,9 @@ fn mount_device(device: &OwnedFd, mountpoint: &Path, options: &MountOptions) -> 
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
-    let mut flags = MountFlags::empty();
-    flags.set(MountFlags::RDONLY, options.read_only);
-    flags.set(MountFlags::NOSUID, options.no_suid);
-    flags.set(MountFlags::NODEV, options.no_dev);
     let kind = format!("fuse.{}", options.subtype);
     let data = CString::new(data)?;
-    rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), flags, Some(data.as_c_str()))?;
+    rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), options.flags, Some(data.as_c_str()))?;
     Ok(())
 }
 

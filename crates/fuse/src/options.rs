@@ -1,5 +1,6 @@
 //! How to mount.
 
+use rustix::mount::MountFlags;
 use std::time::Duration;
 
 /// Which transport to use.
@@ -63,12 +64,8 @@ pub struct MountOptions {
     pub passthrough: bool,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,
-    /// Mount read-only.
-    pub read_only: bool,
-    /// Ignore setuid and setgid bits.
-    pub no_suid: bool,
-    /// Ignore device nodes.
-    pub no_dev: bool,
+    /// What mount(2) is told: read-only, without setuid programs and the like.
+    pub flags: MountFlags,
 }
 
 impl Default for MountOptions {
@@ -84,9 +81,7 @@ impl Default for MountOptions {
             blocking_io: false,
             passthrough: true,
             allow_other: true,
-            read_only: false,
-            no_suid: false,
-            no_dev: false,
+            flags: MountFlags::empty(),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use support::MemoryFs;
-use ullage_fuse::{FuserOptions, mount_with_fuser};
+use ullage_fuse::{FuserOptions, MountFlags, mount_with_fuser};
 
 const USER: u32 = 65534;
 const AS_USER: &str = "ULLAGE_TEST_AS_USER";
@@ -31,7 +31,7 @@ fn exercise(allow_other: bool) {
     watchdog();
     let directory = tempfile::tempdir().unwrap();
     let fs = MemoryFs::new();
-    let options = FuserOptions { name: "a,b".to_owned(), threads: 4, allow_other, read_only: false };
+    let options = FuserOptions { name: "a,b".to_owned(), threads: 4, allow_other, flags: MountFlags::empty() };
     let mount = mount_with_fuser(fs.clone(), directory.path(), &options).unwrap();
     // A failure must not leave a mount behind, which would also stop the directory from being removed.
     let outcome = std::panic::catch_unwind(|| use_it(directory.path()));

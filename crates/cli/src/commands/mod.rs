@@ -12,6 +12,7 @@ mod limit;
 mod ls;
 mod man;
 mod memory;
+mod mount;
 mod pki;
 mod pool;
 mod put;
@@ -23,6 +24,8 @@ mod stat;
 mod status;
 mod store;
 mod up;
+
+pub use mount::MountHelper;
 
 use clap::Subcommand;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use ullage_daemon::{Layout, PROGRESS, PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
+use ullage_daemon::{Flags, Layout, PROGRESS, PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
 use ullage_fs::SpaceOptions;
 use ullage_types::Bytes;
 
@@ -22,8 +22,11 @@ Examples:
   ullage up /mnt --state /var/lib/ullage/a --pool fast=/nvme/p --pool big=/hdd/p,reserve=10G
   ullage up /srv/space --pool main=/data/tree,layout=mirror --import
                            over a directory with files in it: they are in the space and stay where they are
+  ullage up /srv/space -o nosuid,nodev
   ullage up /srv/space --foreground
-                           for systemd and other supervisors")]
+                           for systemd and other supervisors
+At boot, in /etc/fstab (`make install` puts the helper mount.fuse.ullage in place):
+  /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0")]
 pub struct Up {
     /// Where to mount; made if it does not exist.
     mountpoint: PathBuf,
@@ -45,6 +48,9 @@ pub struct Up {
     /// Room that every pool keeps free: at first use for those that name none of their own, later for all.
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
+    /// Mount options, as mount(8) has them: ro, nosuid, nodev, noexec, noatime and others.
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS", default_value_t)]
+    flags: Flags,
     /// Stay in the foreground.
     #[arg(long)]
     foreground: bool,
@@ -96,6 +102,7 @@ impl Up {
         if let Some(reserve) = self.reserve {
             command.arg("--reserve").arg(format!("{}B", reserve.0));
         }
+        command.arg("--options").arg(self.flags.to_string());
         command.arg("--transport").arg(self.transport.to_string());
         command.arg("--linger-ms").arg(self.linger_ms.to_string());
         // A first use is written down by the daemon once everything was found in order; until then it is handed over.
@@ -191,7 +198,7 @@ impl Up {
             size: self.size.map(|most| most.0),
             ..SpaceOptions::default()
         };
-        let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring };
+        let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring, flags: self.flags };
         let mut told = Instant::now();
         let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
             if self.report_ready && told.elapsed() > Duration::from_millis(100) {

@@ -7,6 +7,7 @@ mod crash;
 mod descriptors;
 mod errors;
 mod fixtures;
+mod fstab;
 mod full;
 mod hazards;
 mod input;

@@ -1,0 +1,185 @@
+//! `mount.fuse.ullage`: what mount(8) runs for a line in fstab(5), and to remount. The same program by another name.
+
+use anyhow::bail;
+use clap::Parser;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use ullage_daemon::Flags;
+
+/// What mount(8) takes for "nothing was mounted".
+const FAILED: u8 = 32;
+/// And for a wrong call.
+const MISUSED: u8 = 1;
+
+/// mount(8)'s own, and what it finds in the table of mounts when it remounts: nothing to do.
+const IGNORED: [&str; 14] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "iversion",
+    "noiversion",
+    "default_permissions",
+    "allow_other",
+];
+const IGNORED_WITH_VALUE: [&str; 13] = [
+    "x-",
+    "X-",
+    "comment=",
+    "user=",
+    "uhelper=",
+    "helper=",
+    "user_id=",
+    "group_id=",
+    "rootmode=",
+    "fd=",
+    "max_read=",
+    "blksize=",
+    "fsname=",
+];
+
+/// Start a space and mount it, for mount(8).
+#[derive(Debug, Parser)]
+#[command(
+    name = "mount.fuse.ullage",
+    version,
+    disable_help_flag = true,
+    after_help = "\
+In /etc/fstab:
+  /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0
+Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve="
+)]
+pub struct MountHelper {
+    /// The space's state directory; `none` is MOUNTPOINT.ullage.
+    state: PathBuf,
+    /// Where to mount.
+    mountpoint: PathBuf,
+    /// Options, separated by commas.
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Say what would be done to nobody, and do nothing.
+    #[arg(short = 'f')]
+    fake: bool,
+    /// Pass over options that are not known.
+    #[arg(short = 's')]
+    sloppy: bool,
+    /// For other helpers.
+    #[arg(short = 'n', hide = true)]
+    no_table: bool,
+    /// For other helpers.
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+    /// For other helpers.
+    #[arg(short = 't', hide = true)]
+    kind: Option<String>,
+}
+
+/// What the options come to.
+#[derive(Debug, Default)]
+struct Wanted {
+    flags: Flags,
+    remount: bool,
+    /// Arguments of `ullage up`.
+    arguments: Vec<String>,
+}
+
+impl MountHelper {
+    /// Whether this program was called by that name.
+    pub fn is_meant(name: Option<&OsString>) -> bool {
+        let name = name.and_then(|name| Path::new(name).file_name());
+        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."))
+    }
+
+    /// Does what mount(8) asks for; the exit codes are those it knows.
+    pub fn start() -> ExitCode {
+        let helper = match Self::try_parse() {
+            Ok(helper) => helper,
+            Err(error) => {
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { MISUSED } else { 0 });
+            }
+        };
+        match helper.act() {
+            Ok(code) if code == ExitCode::SUCCESS => code,
+            Ok(_) => ExitCode::from(FAILED),
+            Err(error) => {
+                whisper!("mount.fuse.ullage: {}", crate::output::error(&error));
+                ExitCode::from(FAILED)
+            }
+        }
+    }
+
+    fn act(&self) -> anyhow::Result<ExitCode> {
+        let wanted = wanted(&self.options, self.sloppy)?;
+        if self.fake {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if wanted.remount {
+            ullage_daemon::remount(&self.mountpoint, wanted.flags)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut arguments: Vec<OsString> = ["ullage".into(), "up".into(), self.mountpoint.clone().into()].into();
+        if self.state.as_os_str() != "none" {
+            arguments.extend(["--state".into(), self.state.clone().into()]);
+        }
+        arguments.extend(["--options".into(), wanted.flags.to_string().into()]);
+        arguments.extend(wanted.arguments.into_iter().map(OsString::from));
+        super::run(crate::Arguments::try_parse_from(arguments)?.command)
+    }
+}
+
+fn wanted(options: &[String], sloppy: bool) -> anyhow::Result<Wanted> {
+    let mut wanted = Wanted::default();
+    for option in options.iter().filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("remount", None) => wanted.remount = true,
+            ("enable_uring" | "no_passthrough", None) => {
+                wanted.arguments.push(format!("--{}", name.replace('_', "-")));
+            }
+            ("transport" | "size" | "reserve", Some(value)) => wanted.arguments.push(format!("--{name}={value}")),
+            _ if wanted.flags.apply(option) || IGNORED.contains(&option.as_str()) || sloppy => {}
+            _ if IGNORED_WITH_VALUE.iter().any(|known| option.starts_with(known)) => {}
+            _ => bail!("the option '{option}' is not known: nothing was mounted"),
+        }
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> anyhow::Result<Wanted> {
+        wanted(&text.split(',').map(str::to_owned).collect::<Vec<_>>(), false)
+    }
+
+    #[test]
+    fn options_of_fstab_become_arguments_of_up() {
+        let wanted = of("rw,nofail,x-systemd.after=a,nosuid,size=10G,enable_uring,transport=device,_netdev").unwrap();
+        assert_eq!(wanted.flags.to_string(), "nosuid");
+        assert_eq!(wanted.arguments, ["--size=10G", "--enable-uring", "--transport=device"]);
+        assert!(!wanted.remount);
+    }
+
+    #[test]
+    fn what_the_table_of_mounts_says_is_no_obstacle_to_a_remount() {
+        let wanted = of("rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other,remount,ro").unwrap();
+        assert!(wanted.remount);
+        assert_eq!(wanted.flags.to_string(), "ro,nosuid,relatime");
+    }
+
+    #[test]
+    fn options_that_are_not_known_are_refused() {
+        for option in ["quota", "size", "remount=1", "transport"] {
+            assert!(of(option).unwrap_err().to_string().contains(option), "{option}");
+        }
+    }
+}

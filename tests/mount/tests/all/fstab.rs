@@ -1,0 +1,114 @@
+//! Spaces as lines of fstab(5): mount(8) runs the program by its other name.
+
+use rustix::io::Errno;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use ullage_mount_tests::binary;
+use ullage_mount_tests::process;
+use ullage_mount_tests::run::{Outcome, eventually, program};
+use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
+
+/// Where mount(8) looks for helpers, and nowhere else.
+const HELPER: &str = "/usr/sbin/mount.fuse.ullage";
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Takes the helper away again, if it was not there before.
+struct Helper {
+    ours: bool,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Helper {
+    fn install() -> Self {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { ours: std::os::unix::fs::symlink(binary::path(), HELPER).is_ok(), _turn: turn }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = fs::remove_file(HELPER);
+        }
+    }
+}
+
+/// A table with one line for the space.
+fn table(space: &Space, options: &str) -> PathBuf {
+    let table = space.ground.path().join("fstab");
+    let line = format!("{} {} fuse.ullage {options} 0 0\n", space.state.display(), space.mount.display());
+    fs::write(&table, line).unwrap();
+    table
+}
+
+fn mount(table: &Path, arguments: &[&str]) -> Outcome {
+    let table = ["-T".as_ref(), table.as_os_str()];
+    program("mount", table.into_iter().chain(arguments.iter().map(AsRef::as_ref)))
+}
+
+/// The options that a mount shows of itself.
+fn shown(space: &Space) -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let place = space.mount.to_str().unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(1) == Some(place)).unwrap();
+    line.split(' ').nth(3).unwrap().to_owned()
+}
+
+#[test]
+fn a_line_in_fstab_is_mounted_remounted_and_unmounted() {
+    let _helper = Helper::install();
+    let space = Space::plain();
+    fs::write(space.path("file"), "content").unwrap();
+    space.down();
+    let place = space.mount.to_str().unwrap();
+    let table = table(&space, "ro,nosuid,nofail,x-test.of=this,transport=device");
+    mount(&table, &[place]).ok();
+    assert!(is_mounted(&space.mount));
+    let pid = space.pid();
+    assert!(shown(&space).starts_with("ro,nosuid,relatime"), "{}", shown(&space));
+    assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    let refused = fs::write(space.path("other"), "").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+
+    // What is mounted stays as it is.
+    mount(&table, &["-a"]).ok();
+    assert_eq!(space.pid(), pid);
+
+    mount(&table, &["-o", "remount,rw", place]).ok();
+    assert!(shown(&space).starts_with("rw,nosuid"), "{}", shown(&space));
+    fs::write(space.path("other"), "content").unwrap();
+    mount(&table, &["-o", "remount,ro", place]).ok();
+    assert!(fs::write(space.path("third"), "").is_err());
+
+    program("umount", [space.mount.as_os_str()]).ok();
+    process::wait(pid);
+    space.check();
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
+    let _helper = Helper::install();
+    let space = Space::plain();
+    space.down();
+    let place = space.mount.to_str().unwrap();
+    for (options, text) in [("quota", "'quota'"), ("size=much", "much"), ("transport=pigeon", "pigeon")] {
+        let outcome = mount(&table(&space, options), &[place]);
+        assert!(outcome.code.is_some_and(|code| code != 0), "{options}");
+        assert!(outcome.err.contains(text), "{}", outcome.err);
+        assert!(!is_mounted(&space.mount));
+    }
+    fs::rename(&space.state, space.state.with_extension("away")).unwrap();
+    let outcome = mount(&table(&space, "defaults"), &[place]);
+    assert_eq!(outcome.code, Some(32));
+    assert!(outcome.err.contains("there is no space at"), "{}", outcome.err);
+    assert!(!space.state.exists());
+    fs::rename(space.state.with_extension("away"), &space.state).unwrap();
+    mount(&table(&space, "defaults,noatime"), &[place]).ok();
+    assert!(shown(&space).starts_with("rw,noatime"), "{}", shown(&space));
+    eventually("it is not in use", Duration::from_secs(5), || space.try_down().code == Some(0));
+    space.check();
+}
