@@ -46,6 +46,7 @@ const IGNORED_WITH_VALUE: [&str; 13] = [
 ];
 
 /// Start a space and mount it, for mount(8).
+#[allow(clippy::struct_excessive_bools, reason = "switches that mount(8) has")]
 #[derive(Debug, Parser)]
 #[command(
     name = "mount.fuse.ullage",
@@ -64,7 +65,7 @@ pub struct MountHelper {
     /// Options, separated by commas.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
-    /// Say what would be done to nobody, and do nothing.
+    /// Read the options, and do nothing.
     #[arg(short = 'f')]
     fake: bool,
     /// Pass over options that are not known.
