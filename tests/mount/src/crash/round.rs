@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use ullage_posix_tests::random::Random;
 
-/// Works on an empty space that is up, kills its daemon at a moment that the seed chooses, brings it up again and looks
+/// Works on an empty space that is up, kills its daemon at a moment that the seed chooses, mostly some of its successors too, brings it up again and looks
 /// at everything, while what was open before is still written to. Then empties it. Gives what was found wrong and how
 /// many files were promised.
 #[track_caller]
@@ -32,6 +32,9 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
         std::thread::sleep(Duration::from_millis(100 + random.below(900)));
         process::kill(pid);
         load.stop.store(true, Ordering::Relaxed);
+        for _ in 0..random.below(4) {
+            start_and_kill(space, Duration::from_millis(random.below(250)));
+        }
         let outcome = space.try_up();
         if outcome.code == Some(0) {
             wrong.extend(verify(&space.mount, &load.promises.lock()));
@@ -56,6 +59,21 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
         }
     }
     (wrong, promised)
+}
+
+/// Kills the next daemon too, while it recovers or right after.
+fn start_and_kill(space: &Space, after: Duration) {
+    let mut start = std::process::Command::new(crate::binary::path());
+    start.arg("up").arg(&space.mount).arg("--state").arg(&space.state).arg("--foreground").args(&space.flags);
+    let log = fs::File::options().append(true).open(space.state.join("ullage.log"));
+    let mut daemon = start
+        .stdin(std::process::Stdio::null())
+        .stderr(log.expect("the space has a log"))
+        .spawn()
+        .expect("the daemon can be started");
+    std::thread::sleep(after);
+    process::kill(daemon.id());
+    let _ = daemon.wait();
 }
 
 /// Files that are made after the crash, while old descriptors still write: they hold what was written, and no more.
