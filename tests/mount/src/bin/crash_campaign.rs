@@ -19,7 +19,8 @@ use ullage_mount_tests::space::Space;
   crash-campaign --power --rounds 100
   crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
-  crash-campaign --rounds 200 --no-passthrough"
+  crash-campaign --rounds 200 --no-passthrough
+  crash-campaign --rounds 200 --limit 1500M"
 )]
 struct Arguments {
     /// How many crashes.
@@ -40,6 +41,17 @@ struct Arguments {
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
+    /// Limit the whole space, as `up --size` does; every file is a limited one then.
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<String>,
+}
+
+impl Arguments {
+    /// Flags of `up`.
+    fn flags(&self) -> Vec<&str> {
+        let size = self.limit.iter().flat_map(|limit| ["--size", limit]);
+        self.no_passthrough.then_some("--no-passthrough").into_iter().chain(size).collect()
+    }
 }
 
 fn main() -> ExitCode {
@@ -53,10 +65,7 @@ fn main() -> ExitCode {
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 2048);
     let mut space = Space::on(ground, &disk);
-    space.flags = vec!["--linger-ms".into(), "100".into()];
-    if arguments.no_passthrough {
-        space.flags.push("--no-passthrough".into());
-    }
+    space.flags = ["--linger-ms", "100"].into_iter().chain(arguments.flags()).map(Into::into).collect();
     space.up();
     let began = Instant::now();
     let mut promised = 0;
@@ -82,7 +91,7 @@ fn main() -> ExitCode {
 
 /// A quarter of the rounds each on ext4 and xfs, on one disk and on two, and last a disk that lies, which must be noticed.
 fn power(arguments: &Arguments, seed: u64) -> ExitCode {
-    let flags: &[&str] = if arguments.no_passthrough { &["--no-passthrough"] } else { &[] };
+    let flags = &*arguments.flags();
     let began = Instant::now();
     let (mut promised, mut at) = (0, 0);
     let writes = if arguments.caches { Writes::Cached } else { Writes::Ordered };

@@ -95,8 +95,7 @@ impl Machine {
     pub fn cut(&mut self, seed: u64, between: Duration, lying: bool) -> (Vec<String>, usize) {
         self.space.limit(Duration::from_secs(90));
         let mut random = Random::new(seed);
-        let maps = !self.space.flags.iter().any(|flag| flag == "--no-passthrough");
-        let mut load = Load::new(maps);
+        let mut load = Load::new(&self.space);
         load.apart = self.disks.len() > 1;
         let directories = directories(&self.space.mount);
         for (dir, _) in &directories {

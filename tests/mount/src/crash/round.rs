@@ -16,7 +16,7 @@ use ullage_posix_tests::random::Random;
 #[track_caller]
 pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
     let mut random = Random::new(seed);
-    let load = Load::new(!space.flags.iter().any(|flag| flag == "--no-passthrough"));
+    let load = Load::new(space);
     let directories = directories(&space.mount);
     for (dir, _) in &directories {
         fs::create_dir(dir).expect("the space is up");

@@ -3,6 +3,7 @@
 use super::cell::{BLOCK, block};
 use super::promise::Promises;
 use crate::map::Map;
+use crate::space::Space;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -31,8 +32,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Before anything was done; with or without mapped files.
-    pub fn new(maps: bool) -> Self {
+    /// Before anything was done. With mapped files where data moves in the kernel: in what a killed server serves, touching
+    /// one more page ends whoever has it mapped.
+    pub fn new(space: &Space) -> Self {
+        let maps = !space.flags.iter().any(|flag| flag == "--no-passthrough" || flag == "--size");
         Self { maps, ..Self::default() }
     }
 

@@ -29,3 +29,8 @@ fn nothing_is_lost_or_mixed_over_kills_with_passthrough() {
 fn nothing_is_lost_or_mixed_over_kills_through_the_server() {
     rounds(6, 2000, &["--no-passthrough"]);
 }
+
+#[test]
+fn nothing_is_lost_or_mixed_over_kills_below_a_limit() {
+    rounds(6, 3000, &["--size", "900M"]);
+}
