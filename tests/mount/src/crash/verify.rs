@@ -4,7 +4,9 @@ use super::cell::{BLOCK, look};
 use super::promise::Promise;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// The tag in a file's name, and its kind.
 fn read_name(name: &str) -> Option<(char, u64)> {
@@ -45,14 +47,14 @@ fn look_through(mount: &Path, promises: &BTreeMap<u64, Promise>, loose: bool) ->
                 wrong.push(format!("{} was made by nobody", path.display()));
                 continue;
             };
-            let content = match fs::read(&path) {
-                Ok(content) => content,
+            let stamps = match read(&path, tag, loose || kind == 'm') {
+                Ok(stamps) => stamps,
                 Err(error) => {
                     wrong.push(format!("{} cannot be read: {error}", path.display()));
                     continue;
                 }
             };
-            match look(&content, tag, loose || kind == 'm') {
+            match stamps {
                 Err(why) => wrong.push(format!("{}: {why}", path.display())),
                 Ok(stamps) => {
                     if let Some(promise) = promises.get(&tag)
@@ -73,6 +75,21 @@ fn look_through(mount: &Path, promises: &BTreeMap<u64, Promise>, loose: bool) ->
         wrong.extend(promise.gone.iter().filter(|name| names.contains(name)).map(|name| format!("{name} is back")));
     }
     wrong
+}
+
+/// What [`look`] says of a file. Who reads a block while it is being written may see some of both, on the file systems below
+/// too; a moment later it is one of them.
+fn read(path: &Path, tag: u64, loose: bool) -> io::Result<Result<Vec<Option<u64>>, String>> {
+    let mut tries = 0;
+    loop {
+        let content = fs::read(path)?;
+        let stamps = look(&content, tag, loose);
+        tries += 1;
+        if stamps.is_ok() || look(&content, tag, true).is_err() || tries == 3 {
+            return Ok(stamps);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn compare(name: &str, stamps: &[Option<u64>], promised: &[u64]) -> Option<String> {
