@@ -42,7 +42,8 @@ install: build
 	$(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
 uninstall:
-	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)/usr/sbin/mount.fuse.ullage" "$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 \
+	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)/usr/sbin/mount.fuse.ullage" \
+		"$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 "$(DESTDIR)/usr/local/share/man/man1/mount.fuse.ullage.1" \
 		"$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
 # What the tests need beyond Rust, by name; without root what is missing is skipped and said. /dev/fuse is for every user, as udev has it:

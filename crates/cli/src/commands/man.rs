@@ -18,8 +18,10 @@ impl Man {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(&self.directory)
             .with_context(|| format!("cannot create {}", self.directory.display()))?;
-        clap_mangen::generate_to(crate::Arguments::command(), &self.directory)
-            .with_context(|| format!("cannot write to {}", self.directory.display()))?;
+        for command in [crate::Arguments::command(), super::MountHelper::command()] {
+            clap_mangen::generate_to(command, &self.directory)
+                .with_context(|| format!("cannot write to {}", self.directory.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -78,7 +78,7 @@ fn completions_and_manual_pages_are_made() {
     let dir = tempfile::tempdir().unwrap();
     ullage(["man".as_ref(), dir.path().as_os_str()]).ok();
     let pages: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    for page in ["ullage.1", "ullage-up.1", "ullage-check.1"] {
+    for page in ["ullage.1", "ullage-up.1", "ullage-check.1", "mount.fuse.ullage.1"] {
         assert!(pages.iter().any(|name| name == page), "{page} is not among {pages:?}");
     }
     for command in ["up", "down", "status", "stat", "du", "pool", "check", "completions", "man"] {
