@@ -180,6 +180,12 @@ impl Catalog {
         Ok(self.gate.read())
     }
 
+    /// Refuses what would make something while the store has no room to bring it into its engine. What removes is let through,
+    /// since it makes room.
+    pub(crate) fn refuse_when_tight(&self) -> Result<()> {
+        if self.kv.is_tight() { Err(Error::NoRoom) } else { Ok(()) }
+    }
+
     pub(crate) fn commit(&self, batch: Batch) -> Result<Seq> {
         Ok(self.kv.commit(batch)?)
     }

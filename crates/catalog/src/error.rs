@@ -38,6 +38,9 @@ pub enum Error {
     /// The extended attributes would be larger than a file may have.
     #[error("no room for more extended attributes")]
     AttributesFull,
+    /// The disk of the catalog is full.
+    #[error("no room on the disk of the catalog")]
+    NoRoom,
     /// The links of one file would spread over two domains of the ledger.
     #[error("the file's links would lie in two limited directories")]
     CrossDomain,

@@ -1,8 +1,9 @@
 //! Room that the catalog has for itself where it lies on one disk with a pool.
 //!
 //! Who fills that disk in the kernel takes the catalog's room too: it can write nothing more, and then no file can be removed
-//! to make room. So a file holds some in advance. When the space is started on a disk that is full the file goes, and the pools
-//! there leave as much free, until a start finds plenty again.
+//! to make room. So what it has no room for stays in its log, whose room is its own; and a file holds some in advance. When the
+//! space is started on a disk that is full the file goes, and the pools there leave as much free, until a start finds plenty
+//! again.
 
 use crate::State;
 use crate::error::io_error;
@@ -10,6 +11,8 @@ use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use ullage_kv::Room;
 
 /// The most that is held.
 const MOST_BYTES: u64 = 64 << 20;
@@ -23,13 +26,15 @@ pub(crate) struct Ballast {
     path: PathBuf,
     bytes: u64,
     device: u64,
+    /// There was no room when it was looked last.
+    full: AtomicBool,
 }
 
 impl Ballast {
     /// That of a space; its state directory exists.
     pub(crate) fn of(state: &State) -> crate::Result<Self> {
         let device = std::fs::metadata(state.dir()).map_err(io_error("look at", state.dir()))?.dev();
-        let mut ballast = Self { path: state.dir().join("ballast"), bytes: 0, device };
+        let mut ballast = Self { path: state.dir().join("ballast"), bytes: 0, device, full: AtomicBool::default() };
         ballast.bytes = (ballast.disk()?.0 / PART).min(MOST_BYTES);
         Ok(ballast)
     }
@@ -70,10 +75,39 @@ impl Ballast {
         Ok(true)
     }
 
+    /// What the catalog itself can take of the disk: root's is for it too. All there is where nobody knows.
+    fn usable(&self) -> u64 {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        let free = |stat: rustix::fs::StatVfs| {
+            stat.f_frsize * if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail }
+        };
+        rustix::fs::statvfs(dir).map_or(u64::MAX, free)
+    }
+
     /// All of the disk, and what is free.
     fn disk(&self) -> crate::Result<(u64, u64)> {
         let dir = self.path.parent().unwrap_or(&self.path);
         let stat = rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+}
+
+/// Once a second while there is something to write: statfs(2). What is held stays held: the next start may need it.
+impl Room for Ballast {
+    fn is_there(&self) -> bool {
+        let full = self.usable() < self.bytes / 2;
+        if self.full.swap(full, Relaxed) != full {
+            if full {
+                tracing::warn!("the disk of the catalog is full: changes stay in its log; make room");
+            } else {
+                tracing::info!("the disk of the catalog has room again");
+            }
+        }
+        !full
+    }
+
+    /// A start brings all that waits into the engine, in what is held.
+    fn most_waiting(&self) -> usize {
+        (self.bytes / 8) as usize
     }
 }

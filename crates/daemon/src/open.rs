@@ -63,6 +63,7 @@ impl OpenSpace {
         }
         state.store(&settings)?;
         leave_room(&ballast, &mut members)?;
+        store.set_room(Arc::new(ballast));
         let size = options.size;
         let options = SpaceOptions {
             trees_in_step: members.iter().any(|member| member.tree.is_some()) && take_in_step(state)?,

@@ -73,11 +73,11 @@ impl Serving {
         let ended = self.mount.wait();
         handle.close();
         let _ = waiter.join();
-        let written = self.open.store.checkpoint();
+        let written = self.open.store.settle();
         if let Some(mirror) = &self.mirror {
             mirror.finish();
         }
-        if written.is_ok() && self.open.space.trees_in_step() {
+        if matches!(written, Ok(true)) && self.open.space.trees_in_step() {
             leave_in_step(&self.state);
         }
         // Last: whoever waits for the end of this space looks for it.

@@ -55,7 +55,7 @@ impl From<CatalogError> for Errno {
             CatalogError::TooManyLinks => Self::EMLINK,
             CatalogError::Invalid => Self::EINVAL,
             CatalogError::NoAttribute => Self::ENODATA,
-            CatalogError::AttributesFull | CatalogError::OverDirectoryLimit => Self::ENOSPC,
+            CatalogError::AttributesFull | CatalogError::OverDirectoryLimit | CatalogError::NoRoom => Self::ENOSPC,
             CatalogError::OverUserLimit => Self::EDQUOT,
             CatalogError::CrossDomain => Self::EXDEV,
             CatalogError::Damaged(text) => {

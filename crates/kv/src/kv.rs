@@ -64,12 +64,27 @@ pub trait Kv: Send + Sync {
     /// The newest commit known to survive a power cut.
     fn durable(&self) -> Seq;
 
+    /// Whether the engine has no room, and much waits for it: what makes things is to be refused, what removes them is not.
+    fn is_tight(&self) -> bool {
+        false
+    }
+
     /// Waits until `durable() >= upto` without asking for a flush; false when the time ran out or the store failed.
     fn wait_durable(&self, upto: Seq, timeout: Duration) -> bool;
 
     /// Asks `cut` for its records each time the commits so far are about to be written, and writes them with
     /// those. A `sync` must therefore not be called by whoever holds up [`Cut::cut`].
     fn set_cut(&self, cut: Weak<dyn Cut>);
+}
+
+/// Room for the engine on its disk, where others may fill that.
+pub trait Room: Send + Sync {
+    /// Whether the engine may write. Asked before it does, once an interval; where there is none, what is logged stays in
+    /// memory and in the log until there is, or until the log is full.
+    fn is_there(&self) -> bool;
+
+    /// How much may wait for the engine before the store is tight ([`Kv::is_tight`]), in bytes of memory.
+    fn most_waiting(&self) -> usize;
 }
 
 /// Completes what is about to be made durable: records that are derived from many commits and would be too

@@ -88,6 +88,7 @@ impl Catalog {
         if state.find(&*self.kv, parent.id, name)?.is_some() {
             return Err(Error::Exists);
         }
+        self.refuse_when_tight()?;
         let mut batch = Batch::new();
         let inode = self.born(parent, name, &new, now, &mut batch);
         let dirent = Dirent { file: new.id, kind: new.kind, cookie: state.record.next_cookie };
@@ -115,6 +116,7 @@ impl Catalog {
         // Held to the end, so that the directory cannot be removed before it is charged.
         let above = parent.lock();
         check_directory(&above)?;
+        self.refuse_when_tight()?;
         let mut batch = Batch::new();
         let inode = self.born(parent, b"", &new, now, &mut batch);
         {

@@ -31,6 +31,7 @@ impl Catalog {
         if state.record.nlink >= LINK_MAX {
             return Err(Error::TooManyLinks);
         }
+        self.refuse_when_tight()?;
         let mut batch = Batch::new();
         let mut record = state.record.clone();
         let before = self.charged_to(&record)?;

@@ -70,6 +70,7 @@ impl Catalog {
         if bytes > ALL_MAX {
             return Err(Error::AttributesFull);
         }
+        self.refuse_when_tight()?;
         record.xattr_bytes = bytes as u32;
         record.xattrs += u32::from(before.is_none());
         change(&mut record);

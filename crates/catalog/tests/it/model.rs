@@ -22,6 +22,7 @@ pub fn refusal(error: &Error) -> Refusal {
         Error::Invalid => "Invalid",
         Error::NoAttribute => "NoAttribute",
         Error::AttributesFull => "AttributesFull",
+        Error::NoRoom => "NoRoom",
         Error::CrossDomain => "CrossDomain",
         Error::OverUserLimit => "OverUserLimit",
         Error::OverDirectoryLimit => "OverDirectoryLimit",

@@ -5,11 +5,11 @@ use super::state::State;
 use super::stats::Counters;
 use crate::layer::Layer;
 use crate::log::Log;
-use crate::{Batch, Cut, Engine, Error, Seq};
+use crate::{Batch, Cut, Engine, Error, Room, Seq};
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The longest key taken, in bytes: what the engine on disk can hold.
@@ -35,6 +35,10 @@ pub(super) struct Core {
     pub cut: Mutex<Option<Weak<dyn Cut>>>,
     /// Who follows what becomes durable.
     pub follower: Mutex<Option<Weak<dyn super::Follow>>>,
+    /// Who knows whether the engine may write.
+    pub room: OnceLock<Arc<dyn Room>>,
+    /// It may not, and much waits for it.
+    pub tight: AtomicBool,
     pub options: Options,
     pub path: PathBuf,
     pub counters: Counters,
@@ -54,6 +58,8 @@ impl Core {
             wake: Condvar::new(),
             cut: Mutex::new(None),
             follower: Mutex::new(None),
+            room: OnceLock::new(),
+            tight: AtomicBool::new(false),
             options,
             path,
             counters: Counters::default(),
@@ -90,6 +96,15 @@ impl Core {
         }
         self.overlay_bytes.store(state.overlay_bytes(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether the engine has room to write.
+    pub fn has_room(&self) -> bool {
+        let Some(room) = self.room.get() else { return true };
+        let there = room.is_there();
+        let waiting = self.state.lock().overlay_bytes();
+        self.tight.store(!there && waiting > room.most_waiting(), Ordering::Relaxed);
+        there
     }
 
     /// Closes the pending layer, with the records that go with it.

@@ -20,11 +20,14 @@ pub(super) fn run(core: &Arc<Core>, interval: Duration) {
         }
         state.kicked = false;
         let persist = state.persist_wanted;
+        // Somebody waits for the engine to take it.
+        let urgent = state.overlay_bytes() > core.options.overlay_bytes;
         // Commits that cancelled each other out leave nothing to write, yet somebody may wait for them.
         let idle = state.overlay_bytes() == 0 && state.durable == state.newest && !persist;
         drop(state);
         // A failure has poisoned the store and been logged; every later call will say so.
-        if !idle && core.flush(Seq(u64::MAX)).and_then(|()| core.apply(persist)).is_err() {
+        let apply = || if core.has_room() || urgent { core.apply(persist) } else { Ok(()) };
+        if !idle && core.flush(Seq(u64::MAX)).and_then(|()| apply()).is_err() {
             return;
         }
     }

@@ -21,7 +21,7 @@ pub use self::stats::Stats;
 
 use self::core::Core;
 use crate::kv::Visit;
-use crate::{Batch, Cut, Error, Kv, Seq};
+use crate::{Batch, Cut, Error, Kv, Room, Seq};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -45,7 +45,22 @@ impl Store {
         self.core.apply(true)
     }
 
-    /// Logs and applies everything and ends the background thread.
+    /// Who is asked whether the engine has room to write. Once, at the start.
+    pub fn set_room(&self, room: Arc<dyn Room>) {
+        assert!(self.core.room.set(room).is_ok(), "one knows of the engine's room");
+    }
+
+    /// Brings everything into the engine, or leaves it in the log where the engine has no room. Whether the engine has it all.
+    pub fn settle(&self) -> Result<bool, Error> {
+        self.core.flush(Seq(u64::MAX))?;
+        let room = self.core.has_room();
+        if room {
+            self.core.apply(true)?;
+        }
+        Ok(room)
+    }
+
+    /// Logs and applies everything and ends the background thread. What the engine has no room for stays in the log.
     pub fn close(mut self) -> Result<(), Error> {
         self.shut_down()
     }
@@ -67,7 +82,7 @@ impl Store {
         {
             return Err(self.core.poison(Error::Engine("the background thread panicked".to_owned())));
         }
-        self.checkpoint()
+        self.settle().map(|_| ())
     }
 }
 
@@ -128,6 +143,10 @@ impl Kv for Store {
 
     fn wait_durable(&self, upto: Seq, timeout: Duration) -> bool {
         self.core.wait_durable(upto, timeout)
+    }
+
+    fn is_tight(&self) -> bool {
+        self.core.tight.load(Relaxed)
     }
 
     fn set_cut(&self, cut: Weak<dyn Cut>) {

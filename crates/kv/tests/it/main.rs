@@ -7,5 +7,6 @@ mod faults;
 mod kill;
 mod model;
 mod power;
+mod room;
 mod threads;
 mod world;

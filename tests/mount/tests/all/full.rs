@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::eventually;
@@ -46,6 +47,64 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
         // With room enough again.
         space.down();
         space.up();
+    }
+    space.down_and_check();
+}
+
+/// Until the next start it took no changes more: the engine of its catalog had found no room to write, once.
+#[test]
+fn a_space_that_filled_the_disk_of_its_catalog_goes_on() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop");
+    goes_on(ground, &disk);
+}
+
+#[test]
+fn a_space_that_filled_the_disk_of_its_catalog_goes_on_also_on_xfs() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 400, "mkfs.xfs", &["-q", "-f"], "loop");
+    goes_on(ground, &disk);
+}
+
+fn goes_on(ground: Ground, disk: &Path) {
+    let space = Space::on(ground, disk);
+    space.up();
+    let mut made = 0;
+    for round in 0..3 {
+        let mut big = File::create(space.path("big")).unwrap();
+        fs::write(space.path("kept"), format!("{round}")).unwrap();
+        space.sync();
+        fill(&mut big);
+        // Names in plenty, for longer than the catalog waits before it writes, while the writer takes what it can.
+        let before = made;
+        for n in 0..6000 {
+            match fs::create_dir(space.path(format!("{made}"))) {
+                Ok(()) => made += 1,
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOSPC), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            if n % 100 == 0 {
+                fill(&mut big);
+            }
+        }
+        assert!(made - before >= 1000, "{} in round {round}: {}", made - before, space.log());
+        File::open(&space.mount).unwrap().sync_all().unwrap();
+        drop(big);
+        if round == 1 {
+            // Also where what is in the log is all there is.
+            space.kill();
+            space.up();
+        }
+        fs::remove_file(space.path("big")).unwrap();
+        space.sync();
+        let room = || rustix::fs::statvfs(disk).is_ok_and(|stat| stat.f_bavail * stat.f_frsize > 64 << 20);
+        eventually("the room is given back", Duration::from_secs(20), room);
+        assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), format!("{round}"));
+        assert_eq!(fs::read_dir(&space.mount).unwrap().count(), 1 + made);
+        eventually("there is room again", Duration::from_secs(5), || fs::create_dir(space.path("new")).is_ok());
+        fs::remove_dir(space.path("new")).unwrap();
+        // What waited is written at the next look, a second later.
+        std::thread::sleep(Duration::from_millis(2500));
     }
     space.down_and_check();
 }
