@@ -77,18 +77,20 @@ impl Ballast {
 
     /// What the catalog itself can take of the disk: root's is for it too. All there is where nobody knows.
     fn usable(&self) -> u64 {
-        let dir = self.path.parent().unwrap_or(&self.path);
-        let free = |stat: rustix::fs::StatVfs| {
+        self.stat().map_or(u64::MAX, |stat| {
             stat.f_frsize * if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail }
-        };
-        rustix::fs::statvfs(dir).map_or(u64::MAX, free)
+        })
     }
 
     /// All of the disk, and what is free.
     fn disk(&self) -> crate::Result<(u64, u64)> {
-        let dir = self.path.parent().unwrap_or(&self.path);
-        let stat = rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))?;
+        let stat = self.stat()?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
+    }
+
+    fn stat(&self) -> crate::Result<rustix::fs::StatVfs> {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))
     }
 }
 

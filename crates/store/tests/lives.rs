@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
 use ullage_net::clock;
+use ullage_store::client::Chunks;
 use ullage_store::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
 use ullage_store::wire::WriteAnswer;
 use ullage_voucher::message::{BankToClient, ClientToBank, StoreToClient};
@@ -33,11 +34,25 @@ fn copy(from: &Path, to: &Path) {
 
 /// Puts `count` chunks of 8 KiB each at the first store.
 async fn fill(cluster: &Cluster, user: &str, names: std::ops::Range<u32>) {
-    let files = cluster.client(user, fixed(65_536));
-    let node = files.chunks().nodes()[0];
+    put(cluster.client(user, fixed(65_536)).chunks(), user, names).await;
+}
+
+async fn put(chunks: &Chunks, user: &str, names: std::ops::Range<u32>) {
+    let node = chunks.nodes()[0];
     for name in names {
-        files.chunks().put(node, &format!("{user}/d/{name}"), Bytes::from(vec![1; 4096]), false).await.unwrap();
+        chunks.put(node, &format!("{user}/d/{name}"), Bytes::from(vec![1; 4096]), false).await.unwrap();
     }
+}
+
+/// Waits until the bank has settled what alice uses at the first store: so many bytes, which is what that store says too.
+async fn expect_bytes(cluster: &Cluster, bytes: u64) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while cluster.reconciled("alice").await.settled_bytes.cast_unsigned() != bytes {
+        assert!(Instant::now() < until, "{:?}", cluster.account("alice").await);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(cluster.used("alice"), bytes);
+    assert_eq!(cluster.meters[0].used("alice"), bytes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,13 +76,7 @@ async fn a_store_set_back_to_an_old_copy_is_measured_anew() {
         cluster.wait_open().await;
         // It holds the five chunks of the copy, in a new life, and goes on from there.
         fill(&cluster, "alice", 20..23).await;
-        let until = Instant::now() + Duration::from_secs(30);
-        while cluster.reconciled("alice").await.settled_bytes != 8 * 8192 {
-            assert!(Instant::now() < until, "{:?}", cluster.account("alice").await);
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        assert_eq!(cluster.used("alice"), 8 * 8192);
-        assert_eq!(cluster.meters[0].used("alice"), 8 * 8192);
+        expect_bytes(&cluster, 8 * 8192).await;
         cluster.stop().await;
     })
     .await
@@ -86,26 +95,16 @@ async fn a_store_that_was_used_without_checks_is_measured_anew() {
             cluster.stores[0].stop().await;
             cluster.plan.checked = false;
             (cluster.stores[0], cluster.meters[0]) = cluster.start_store(1, &address).await;
-            let files = cluster.client("alice", fixed(65_536));
-            let chunks = files.chunks().clone().without_paying();
-            let node = chunks.nodes()[0];
-            for name in 10 * number..10 * number + 3 {
-                chunks.put(node, &format!("alice/d/{name}"), Bytes::from(vec![1; 4096]), false).await.unwrap();
-            }
-            chunks.delete(node, &format!("alice/d/{number}")).await.unwrap();
+            let chunks = cluster.client("alice", fixed(65_536)).chunks().clone().without_paying();
+            put(&chunks, "alice", 10 * number..10 * number + 3).await;
+            chunks.delete(chunks.nodes()[0], &format!("alice/d/{number}")).await.unwrap();
             cluster.stores[0].stop().await;
             cluster.plan.checked = true;
             (cluster.stores[0], cluster.meters[0]) = cluster.start_store(1, &address).await;
             cluster.wait_open().await;
         }
         fill(&cluster, "alice", 40..42).await;
-        let until = Instant::now() + Duration::from_secs(30);
-        while cluster.reconciled("alice").await.settled_bytes != 11 * 8192 {
-            assert!(Instant::now() < until, "{:?}", cluster.account("alice").await);
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        assert_eq!(cluster.used("alice"), 11 * 8192);
-        assert_eq!(cluster.meters[0].used("alice"), 11 * 8192);
+        expect_bytes(&cluster, 11 * 8192).await;
         assert_eq!(cluster.on_disk(), 11 * 8192);
         cluster.stop().await;
     })

@@ -77,8 +77,13 @@ impl Space {
         path.split(',').next().unwrap_or_default().into()
     }
 
-    /// Runs `ullage up`; the pools are named at the first use only.
+    /// Runs `ullage up`.
     pub fn try_up(&self) -> Outcome {
+        ullage(self.up_arguments())
+    }
+
+    /// The arguments of `ullage up`; the pools are named at the first use only.
+    pub fn up_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["up".into(), self.mount.clone().into()];
         arguments.extend(["--state".into(), self.state.clone().into()]);
         if !self.state.join("space.toml").exists() {
@@ -87,7 +92,7 @@ impl Space {
             }
         }
         arguments.extend(self.flags.iter().cloned());
-        ullage(arguments)
+        arguments
     }
 
     /// Runs `ullage up`, which succeeds.

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use ullage_catalog::{Catalog, CatalogMarks, CatalogNumbers, verify};
 use ullage_fs::{Caller, Filesystem, PoolMember, Pools, Space, SpaceOptions};
@@ -192,6 +192,15 @@ fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until it holds.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The space's threads let go of it when they have ended.

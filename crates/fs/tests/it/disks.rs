@@ -1,20 +1,12 @@
 //! A catalog and a pool on two disks, of which one is older than the other.
 
-use crate::bed::{Bed, CALLER, ROOT, Times};
+use crate::bed::{Bed, CALLER, ROOT, Times, eventually};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ullage_fs::Filesystem;
 use ullage_types::FileId;
 
 const RDWR: u32 = libc::O_RDWR as u32;
-
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn write(bed: &Bed, name: &str, offset: u64, data: &[u8]) {
     let space = bed.space();
@@ -65,7 +57,9 @@ fn leaves_that_were_changed_after_the_catalogs_disk_was_cut_come_right_by_themse
     let mut leaves: BTreeSet<Box<[u8]>> = (0..40).map(|number| leaf(&bed, &format!("f{number}"))).collect();
     assert!(leaves.len() >= 5);
     // But those where the pool, which makes files ready beside all this, holds one.
-    until("the leaves come to rest", || bed.marked().iter().filter(|marked| leaves.contains(*marked)).count() <= 2);
+    eventually("the leaves come to rest", || {
+        bed.marked().iter().filter(|marked| leaves.contains(*marked)).count() <= 2
+    });
     for marked in bed.marked() {
         leaves.remove(&marked);
     }

@@ -1,8 +1,8 @@
 //! Leaves come to rest: what is over leaves no mark behind, and an orderly end none at all.
 
-use crate::bed::{Bed, CALLER, ROOT, Times};
+use crate::bed::{Bed, CALLER, ROOT, Times, eventually};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ullage_fs::Filesystem;
 
 const RDWR: u32 = libc::O_RDWR as u32;
@@ -23,15 +23,10 @@ fn files_that_are_removed_while_they_wait_to_be_closed_leave_no_mark() {
         space.forget(entry.node, 1);
     }
     space.syncfs().unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
+    eventually("the files are taken back", || {
         let now = bed.counters();
-        if now.recycled + now.emptied + now.removed >= FILES {
-            break;
-        }
-        assert!(Instant::now() < end, "the files are taken back: {now:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        now.recycled + now.emptied + now.removed >= FILES
+    });
     drop(space);
     bed.reopen();
 }

@@ -64,7 +64,7 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
 /// Kills the next daemon too, while it recovers or right after.
 fn start_and_kill(space: &Space, after: Duration) {
     let mut start = std::process::Command::new(crate::binary::path());
-    start.arg("up").arg(&space.mount).arg("--state").arg(&space.state).arg("--foreground").args(&space.flags);
+    start.args(space.up_arguments()).arg("--foreground");
     let log = fs::File::options().append(true).open(space.state.join("ullage.log"));
     let mut daemon = start
         .stdin(std::process::Stdio::null())
