@@ -12,6 +12,9 @@ pub(crate) struct Grant {
     unspent: u64,
     /// Of it, what writes under way may still take.
     under_way: u64,
+    /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
+    kept: u64,
+    bare: u64,
     /// How many are under way, those that take nothing too.
     writes: u32,
     /// Written without gaps, to be given its blocks before the next measurement.
@@ -38,6 +41,15 @@ pub(crate) enum Taken {
     Held(u64),
     /// Nothing: its blocks are placed.
     Nothing,
+}
+
+/// What is to be held as long as a file may be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keep {
+    /// In the ledger, beyond what is kept already.
+    pub bytes: u64,
+    /// For so many bytes of the file.
+    bare: u64,
 }
 
 impl Grant {
@@ -94,7 +106,31 @@ impl Grant {
 
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
-        self.held - self.under_way
+        self.held - self.under_way - self.kept
+    }
+
+    /// What must be added in the ledger, and kept, before stores come to so many bytes that were never written: with
+    /// those known before, or `anew`, when the whole file was looked at.
+    pub(crate) fn to_keep(&self, bare: u64, anew: bool, counting: Counting) -> Keep {
+        let bare = if anew { bare.max(self.bare) } else { self.bare + bare };
+        Keep { bare, bytes: counting.map_growth(bare.div_ceil(counting.block), u64::MAX).saturating_sub(self.kept) }
+    }
+
+    /// It was added, and no measurement lets go of it.
+    pub(crate) fn keep(&mut self, keep: Keep) {
+        self.held += keep.bytes;
+        self.kept += keep.bytes;
+        self.bare = keep.bare;
+    }
+
+    /// Nobody has the file mapped.
+    pub(crate) fn unkeep(&mut self) {
+        (self.kept, self.bare) = (0, 0);
+    }
+
+    /// Whether something takes blocks away.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.freeing > 0
     }
 
     /// What a write to this range may take beyond what the loose range it goes on from was counted with.
@@ -139,6 +175,7 @@ impl Grant {
     /// The file was measured, and so much let go of.
     pub(crate) fn measured(&mut self, released: u64) {
         self.held -= released;
+        self.kept = self.kept.min(self.held);
         self.unspent = 0;
     }
 
@@ -268,6 +305,24 @@ mod tests {
         assert!(!grant.is_under_way() && grant.rely(&(0..4096)) && grant.is_under_way());
         grant.ended(Taken::Nothing);
         assert!(!grant.is_under_way());
+    }
+
+    #[test]
+    fn what_stores_may_take_is_kept_over_measurements_and_counted_once() {
+        let mut grant = Grant::default();
+        let first = grant.to_keep(1 << 20, true, COUNTING);
+        assert_eq!(first.bytes, COUNTING.map_growth(256, u64::MAX));
+        grant.keep(first);
+        grant.add(4096);
+        assert_eq!((grant.held, grant.excess()), (first.bytes + 4096, 4096));
+        grant.measured(4096);
+        assert_eq!(grant.to_keep(1 << 20, true, COUNTING).bytes, 0, "the same bytes, looked at again");
+        let second = grant.to_keep(1 << 20, false, COUNTING);
+        grant.keep(second);
+        assert_eq!(grant.held, COUNTING.map_growth(512, u64::MAX), "more of them");
+        assert_eq!(grant.excess(), 0);
+        grant.unkeep();
+        assert_eq!(grant.excess(), first.bytes + second.bytes);
     }
 
     #[test]

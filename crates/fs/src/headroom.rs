@@ -5,7 +5,7 @@
 //! costs no more than two additions while there is plenty. Who finds no room waits until no write is under way, takes
 //! back all that is held in advance, and counts the holes it would fill.
 
-use crate::grant::Taken;
+use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -28,7 +28,7 @@ pub(crate) struct Headroom {
     /// files under them, change.
     pub modes: RwLock<()>,
     /// Held shared by every write, exclusively by who found no room.
-    flow: RwLock<()>,
+    pub flow: RwLock<()>,
     /// Files that hold something.
     holders: Mutex<FxHashMap<FileId, Arc<Node>>>,
     /// What is held in pools that have a reserve.
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// As [`Space::write_within`] while nobody else writes and nothing is held: hole by hole, to the last block.
-    fn write_alone(
+    pub(crate) fn write_alone(
         &self,
         range: &Range<'_>,
         pool: PoolId,
@@ -222,6 +222,14 @@ impl Space {
         Ok(())
     }
 
+    /// Holds this for a file until nobody can have it mapped any more.
+    pub(crate) fn keep(&self, node: &Arc<Node>, pool: PoolId, keep: Keep) -> Outcome<()> {
+        self.hold(&node.inode, pool, keep.bytes)?;
+        node.open.lock().grant.keep(keep);
+        self.headroom.holders.lock().insert(node.inode.id, node.clone());
+        Ok(())
+    }
+
     fn hold(&self, inode: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<()> {
         if bytes == 0 {
             return Ok(());
@@ -280,7 +288,7 @@ impl Space {
     }
 
     /// Measures every file that holds something, and gives back what no write needs.
-    fn return_held(&self) {
+    pub(crate) fn return_held(&self) {
         let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
         for node in holders {
             let mut open = node.open.lock();
@@ -306,9 +314,8 @@ impl Space {
     fn is_unseen(&self, node: &Arc<Node>) -> bool {
         let mut open = node.open.lock();
         let (handles, writers) = (open.handles, open.writers);
-        match &open.backing {
-            Some(backing) if backing.registered.is_some() && backing.written => {}
-            _ => return false,
+        if !open.backing.as_ref().is_some_and(|backing| backing.unseen) {
+            return false;
         }
         // Without handles, a mapping may be left.
         writers > 0 || handles > 0 || !self.is_settled(&mut open)

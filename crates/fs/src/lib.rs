@@ -23,6 +23,7 @@ mod reaper;
 mod recover;
 mod reserve;
 mod settle;
+mod solid;
 mod space;
 mod sys;
 mod trees;

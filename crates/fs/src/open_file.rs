@@ -28,6 +28,16 @@ pub(crate) struct OpenFile {
     pub queued: bool,
 }
 
+impl OpenFile {
+    /// Nothing is left that could store into the file unseen.
+    pub(crate) fn is_mapped_by_nobody(&mut self) {
+        self.grant.unkeep();
+        if let Some(backing) = &mut self.backing {
+            backing.solid = false;
+        }
+    }
+}
+
 /// An open backing file.
 #[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug)]
@@ -45,6 +55,10 @@ pub(crate) struct OpenBacking {
     pub written: bool,
     /// Among those handles was one through which the file can be mapped for writing, too.
     pub mappable: bool,
+    /// Among those handles was one whose writes are not seen here.
+    pub unseen: bool,
+    /// A limit bounds the file, and it may be mapped in the kernel: it has, and gets, no holes (`solid.rs`).
+    pub solid: bool,
     /// The pool was told that the file is open for writing, and is to be told when that has ended.
     pub claimed: bool,
     /// The newest commit when the record was last brought up to the backing file.

@@ -6,12 +6,10 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use ullage_pool::{Prepare, Prepared};
-use ullage_types::PoolId;
 
 /// Prepares the files of a pool.
 pub(crate) struct Preparer {
     pub space: Weak<Space>,
-    pub pool: PoolId,
 }
 
 /// A file that nobody has written to since it was measured.
@@ -24,7 +22,7 @@ impl Prepare for Preparer {
     fn prepare(&self, file: &File) -> Option<Prepared> {
         let space = self.space.upgrade()?;
         let measure = Measure::of(file).ok()?;
-        let kernel = space.kernel().filter(|_| space.uses_passthrough() && !space.may_bound(self.pool));
+        let kernel = space.kernel().filter(|_| space.uses_passthrough());
         // Who opens the file tries again, and is told why not.
         let registered = kernel.and_then(|kernel| Some((kernel.register(file.as_fd()).ok()?, kernel.clone())));
         Some(Box::new(Ahead { measure, registered }))

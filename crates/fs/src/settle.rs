@@ -172,6 +172,9 @@ impl Space {
         if open.backing.is_some() {
             let measured = self.record_measured(node, &mut open, true);
             let settled = self.is_settled(&mut open);
+            if settled {
+                open.is_mapped_by_nobody();
+            }
             let free = last || settled;
             let measured = measured.and_then(|()| self.record_measure(node, &mut open));
             if let Err(error) = &measured {
@@ -240,7 +243,7 @@ impl Space {
         self.record_measured(node, open, false)
     }
 
-    fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
+    pub(crate) fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
         if open.backing.as_ref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }

@@ -115,7 +115,7 @@ impl Space {
     pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
         assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
         for member in self.pools.members() {
-            member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone(), pool: member.id }));
+            member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
         }
         self.trees.begin();
     }

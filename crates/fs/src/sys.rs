@@ -25,6 +25,12 @@ struct FiemapExtent {
     reserved2: [u32; 3],
 }
 
+impl FiemapExtent {
+    fn is_written(&self) -> bool {
+        self.flags & !(LAST | MERGED) == 0
+    }
+}
+
 #[repr(C)]
 struct Fiemap {
     start: u64,
@@ -55,10 +61,27 @@ pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
 /// place on the disk yet included. EOPNOTSUPP where the file system keeps none.
 pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<(u64, u64)>> {
     let mut found: Vec<(u64, u64)> = Vec::new();
+    each_extent(file, range, |extent| found.push((extent.logical, extent.length)))?;
+    Ok(found)
+}
+
+/// How many bytes of a range were written and have their place on the disk. EOPNOTSUPP as above.
+pub(crate) fn written_bytes(file: &File, range: Range<u64>) -> io::Result<u64> {
+    let mut sum = 0;
+    each_extent(file, range.clone(), |extent| {
+        let end = (extent.logical + extent.length).min(range.end);
+        if extent.is_written() {
+            sum += end.saturating_sub(extent.logical.max(range.start));
+        }
+    })?;
+    Ok(sum)
+}
+
+fn each_extent(file: &File, range: Range<u64>, mut visit: impl FnMut(&FiemapExtent)) -> io::Result<()> {
     let mut start = range.start;
     while start < range.end {
         let map = map(file, start..range.end)?;
-        found.extend(map.extents().iter().map(|extent| (extent.logical, extent.length)));
+        map.extents().iter().for_each(&mut visit);
         match map.extents().last() {
             Some(last) if last.flags & LAST == 0 && last.logical + last.length > start => {
                 start = last.logical + last.length;
@@ -66,7 +89,7 @@ pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<(u64, u6
             _ => break,
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// What was written and has its place on the disk from `start` on without a gap, as far as one look goes.
@@ -75,7 +98,7 @@ pub(crate) fn written_run(file: &File, start: u64) -> Option<Range<u64>> {
     let mut run: Option<Range<u64>> = None;
     for extent in map.extents() {
         let from = run.as_ref().map_or(start, |run| run.end);
-        if extent.flags & !(LAST | MERGED) != 0 || extent.logical > from {
+        if !extent.is_written() || extent.logical > from {
             break;
         }
         let begin = run.map_or(extent.logical, |run| run.start);

@@ -12,13 +12,13 @@ use std::io;
 /// Largest READ and WRITE.
 pub(crate) const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Taken whenever offered.
+/// Taken whenever offered. Not `FUSE_ASYNC_DIO`: with it a short count of an asynchronous write, as at a limit or on a full
+/// disk, is an I/O error to whoever wrote.
 const WANTED: u64 = ASYNC_READ
     | BIG_WRITES
     | DONT_MASK
     | DO_READDIRPLUS
     | READDIRPLUS_AUTO
-    | ASYNC_DIO
     | PARALLEL_DIROPS
     | POSIX_ACL
     | ABORT_ERROR

@@ -38,6 +38,12 @@ impl Map {
         sys::store(self.at, offset, value);
     }
 
+    /// Loads eight bytes at once.
+    pub fn load(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length, "beyond the mapping");
+        sys::load(self.at, offset)
+    }
+
     /// Stores bytes. The file must reach that far.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         assert!(offset + data.len() <= self.length, "beyond the mapping");

@@ -33,6 +33,13 @@ pub fn store(at: *mut u8, offset: usize, value: u64) {
     unsafe { at.add(offset).cast::<u64>().write_volatile(value) };
 }
 
+/// Loads a word; the caller has checked that it lies in the mapping and is aligned.
+#[expect(clippy::cast_ptr_alignment, reason = "the caller checked it")]
+pub fn load(at: *mut u8, offset: usize) -> u64 {
+    // SAFETY: inside the mapping and aligned; volatile, since other programs change it.
+    unsafe { at.add(offset).cast::<u64>().read_volatile() }
+}
+
 /// Stores bytes; the caller has checked that they lie in the mapping.
 pub fn copy(at: *mut u8, offset: usize, data: &[u8]) {
     // SAFETY: inside the mapping, which `data` cannot overlap: nobody hands out references into it.

@@ -255,6 +255,8 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         registered: ahead.as_mut().and_then(|ahead| ahead.take_registration()),
         written: false,
         mappable: false,
+        unseen: false,
+        solid: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),
         discards: false,

@@ -84,6 +84,7 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
+        self.leave_no_hole(&node, offset)?;
         let range = Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false };
         let written = self.write_within(&range, |at, length| {
             let start = (at - offset) as usize;

@@ -7,7 +7,6 @@ use crate::open_file::Measure;
 use crate::{Outcome, Space, without_reserve};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use ullage_types::NodeId;
 
@@ -39,12 +38,27 @@ impl Space {
         length: u64,
         mode: FallocateFlags,
     ) -> Outcome<()> {
+        let mut allocated = offset..offset + length;
+        let mut mode = mode;
+        if node.open.lock().backing.as_ref().is_some_and(|backing| backing.solid)
+            && mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE)
+        {
+            allocated.start = Self::zero(file, allocated.clone())?;
+            if mode.contains(FallocateFlags::PUNCH_HOLE) || allocated.is_empty() {
+                return Ok(());
+            }
+            mode.remove(FallocateFlags::ZERO_RANGE);
+        }
+        let (offset, length) = (allocated.start, allocated.end - allocated.start);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         if frees || mode.contains(FallocateFlags::INSERT_RANGE) {
             // Neither adds blocks, and what frees them must work at a limit too. What is freed gets none afterwards.
             self.firm(&mut node.open.lock());
             rustix::fs::fallocate(file, mode, offset, length)?;
         } else {
+            if !mode.contains(FallocateFlags::KEEP_SIZE) {
+                self.leave_no_hole(node, offset + length)?;
+            }
             let range = Range { node, file, offset, length, whole: true };
             self.write_within(&range, |offset, length| {
                 let holes = if mode.is_empty() && self.catalog.has_limits() {
@@ -55,7 +69,8 @@ impl Space {
                 without_reserve(|| {
                     rustix::fs::fallocate(file, mode, offset, length)?;
                     if let Some(holes) = holes.filter(|holes| holes.guessed) {
-                        fill(file, &holes, offset + length)?;
+                        // Told apart from a hole, what was allocated can be written at the limit.
+                        crate::solid::zero_holes(file, &holes, offset + length)?;
                     }
                     Ok(length)
                 })
@@ -63,17 +78,4 @@ impl Space {
         }
         Ok(())
     }
-}
-
-/// Writes zeros where a file system does not tell allocated space from holes (tmpfs): what was allocated can then be
-/// written at the limit.
-fn fill(file: &File, holes: &Holes, end: u64) -> Outcome<()> {
-    static ZEROS: [u8; 65536] = [0; 65536];
-    for hole in &holes.ranges {
-        let (mut at, upto) = (hole.start, hole.end.min(end));
-        while at < upto {
-            at += file.write_at(&ZEROS[..(upto - at).min(65536) as usize], at)? as u64;
-        }
-    }
-    Ok(())
 }

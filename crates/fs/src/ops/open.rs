@@ -22,6 +22,12 @@ impl Space {
         let _modes = self.headroom.modes.read();
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
+        if self.comes_to_map(&node, &open, flags)? {
+            drop(open);
+            self.make_solid(&node)?;
+            open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
+            self.back(&node, &mut open, true)?;
+        }
         if truncates {
             self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
         }
@@ -31,12 +37,10 @@ impl Space {
     /// A handle, opened with these flags, on a node whose backing file is open.
     pub(crate) fn opened(&self, node: &Node, open: &mut OpenFile, flags: i32) -> Outcome<Opened> {
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let data = match self.mode(open, self.is_bounded(&node.inode)?) {
-            Data::Passthrough(id) if may_end_direct(flags) => Data::Exact(id),
-            data => data,
-        };
+        let data = self.mode(open, flags, self.is_bounded(&node.inode)?);
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
+        backing.unseen |= writable && matches!(data, Data::Passthrough(_));
         backing.mappable |= flags & libc::O_ACCMODE == libc::O_RDWR;
         open.handles += 1;
         open.writers += u32::from(writable);
@@ -46,36 +50,43 @@ impl Space {
         Ok(Opened { handle: handle(self.next_serial(), writable), data, keep_cache })
     }
 
-    /// How data moves: passthrough for all handles of a node, or the server for all. What a limit bounds goes through the
-    /// server; beside handles from before the limit, at least what is written through this one.
-    fn mode(&self, open: &mut OpenFile, bounded: bool) -> Data {
+    /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that
+    /// a limit bounds comes to the server in either case. A handle that reads and writes such a file can be mapped, and
+    /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel.
+    fn mode(&self, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
+        let access = flags & libc::O_ACCMODE;
         let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
-        match backing.registered {
-            Some(id) if !bounded => return Data::Passthrough(id),
-            Some(id) if open.handles > 0 => return Data::Exact(id),
-            Some(_) => self.unregister(backing),
-            None => {}
-        }
-        if bounded {
+        let joins = open.handles > 0 || backing.solid;
+        if bounded && access == libc::O_RDWR && !joins {
+            self.unregister(backing);
             return Data::Server;
         }
-        // Another kind of open while handles of this kind live would fail in the kernel.
-        if backing.discards || open.handles > 0 || !self.uses_passthrough() {
-            return Data::Server;
+        let registered = match backing.registered {
+            // Another kind of open while handles of the server's kind live would fail in the kernel.
+            None if open.handles == 0 => self.register(backing),
+            registered => registered,
+        };
+        match registered {
+            None => Data::Server,
+            Some(id) if access != libc::O_RDONLY && (bounded || may_end_direct(flags)) => Data::Exact(id),
+            Some(id) => Data::Passthrough(id),
         }
-        let Some(kernel) = self.kernel() else { return Data::Server };
-        match kernel.register(backing.file.as_fd()) {
-            Ok(id) => {
-                backing.registered = Some(id);
-                Data::Passthrough(id)
-            }
+    }
+
+    /// Registers a backing file with the kernel, where data can move there.
+    fn register(&self, backing: &mut OpenBacking) -> Option<u32> {
+        if backing.discards || !self.uses_passthrough() {
+            return None;
+        }
+        match self.kernel()?.register(backing.file.as_fd()) {
+            Ok(id) => backing.registered = Some(id),
             Err(error) => {
                 if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOTTY | libc::EOPNOTSUPP | libc::EINVAL)) {
                     self.no_passthrough(&error);
                 }
-                Data::Server
             }
         }
+        backing.registered
     }
 
     /// Opens the backing file of a node, unless it is open well enough.
@@ -111,6 +122,8 @@ impl Space {
             baseline,
             written: false,
             mappable: false,
+            unseen: false,
+            solid: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),
             discards,

@@ -44,7 +44,6 @@ flags! {
     DONT_MASK = 6,
     DO_READDIRPLUS = 13,
     READDIRPLUS_AUTO = 14,
-    ASYNC_DIO = 15,
     PARALLEL_DIROPS = 18,
     POSIX_ACL = 20,
     ABORT_ERROR = 21,

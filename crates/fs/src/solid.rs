@@ -1,0 +1,165 @@
+//! Limited files that may be mapped in the kernel: they have no holes.
+//!
+//! Handles that only read or only write a limited file share the kernel's mode: what is read does not come here, and what
+//! is written does. A handle that does both, opened beside them, can be mapped, and nobody sees what is stored into that
+//! mapping. So from then on the file has its blocks before anybody can store into them: its holes are filled before the
+//! handle is given out, and what would make one later allocates instead (DESIGN, "Exact limits on a data path we don't
+//! see": holes of a file that mmap can fill are charged in advance).
+
+use crate::headroom::Range;
+use crate::holes::Holes;
+use crate::node::Node;
+use crate::open_file::{Measure, OpenFile, set_times};
+use crate::{Errno, Outcome, Space, sys, without_reserve};
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end of a handle may be on its way from the kernel, in steps of a millisecond.
+const STEPS: u32 = 20;
+
+impl Space {
+    /// Whether a handle opened with these flags could be mapped in the kernel although a limit bounds the file.
+    pub(crate) fn comes_to_map(&self, node: &Arc<Node>, open: &OpenFile, flags: i32) -> Outcome<bool> {
+        let Some(backing) = &open.backing else { return Ok(false) };
+        let in_kernel = backing.solid || (open.handles > 0 && backing.registered.is_some());
+        Ok(flags & libc::O_ACCMODE == libc::O_RDWR && in_kernel && self.is_bounded(&node.inode)?)
+    }
+
+    /// Sees to it that a file has no holes, and gets none as long as it may be mapped. Its times stay.
+    ///
+    /// # Errors
+    /// EDQUOT or ENOSPC when its holes do not fit into the limits. A file that nobody has open any more need not be so, and
+    /// one that was opened for writing before a limit bounded it is not bound (`docs/SEMANTICS.md`).
+    pub(crate) fn make_solid(&self, node: &Arc<Node>) -> Outcome<()> {
+        self.flush_bare(node)?;
+        let outcome = {
+            let _alone = self.headroom.flow.write();
+            let size = loop {
+                let mut open = node.open.lock();
+                let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen) else { return Ok(()) };
+                backing.solid = true;
+                let file = backing.file.clone();
+                if !open.grant.is_freeing() {
+                    break Measure::of(&file)?.size;
+                }
+                drop(open);
+                std::thread::yield_now();
+            };
+            self.fill(node, 0..size)
+        };
+        let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };
+        for _ in 0..STEPS {
+            let mut open = node.open.lock();
+            if open.handles == 0 {
+                self.record_measured(node, &mut open, true)?;
+            }
+            if open.handles == 0 && self.is_settled(&mut open) {
+                open.is_mapped_by_nobody();
+                return Ok(());
+            }
+            drop(open);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(error)
+    }
+
+    /// What was written, and has not found its place yet, does so now rather than while all writes wait.
+    fn flush_bare(&self, node: &Arc<Node>) -> Outcome<()> {
+        let Ok(stream) = self.stream(node.id) else { return Ok(()) };
+        if bare(&stream.file, &(0..Measure::of(&stream.file)?.size)) > 0 {
+            stream.file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Before a file is written, allocated or extended from `end` on: what a solid one would have as a hole up to there gets its blocks.
+    pub(crate) fn leave_no_hole(&self, node: &Arc<Node>, end: u64) -> Outcome<()> {
+        let beyond = || {
+            let open = node.open.lock();
+            let Some(backing) = open.backing.as_ref().filter(|backing| backing.solid) else { return Ok(None) };
+            let size = Measure::of(&backing.file)?.size;
+            Ok::<_, Errno>((size < end).then_some(size..end))
+        };
+        if beyond()?.is_none() {
+            return Ok(());
+        }
+        let _alone = self.headroom.flow.write();
+        beyond()?.map_or(Ok(()), |range| self.fill(node, range))
+    }
+
+    /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes.
+    fn fill(&self, node: &Arc<Node>, range: std::ops::Range<u64>) -> Outcome<()> {
+        let (pool, file, block) = {
+            let open = node.open.lock();
+            let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+            (backing.pool, backing.file.clone(), backing.baseline.block)
+        };
+        let counting = self.pools.blocks(pool).counting(block);
+        let bare = bare(&file, &range);
+        if bare == 0 {
+            return Ok(());
+        }
+        self.return_held();
+        let (offset, length) = (range.start, range.end - range.start);
+        let all = Range { node, file: &file, offset, length, whole: true };
+        self.write_alone(&all, pool, counting, |at, length| {
+            allocate(node, &file, at..at + length, block).map(|()| length)
+        })?;
+        let keep = node.open.lock().grant.to_keep(bare, range.start == 0, counting);
+        self.keep(node, pool, keep)
+    }
+
+    /// Of a solid file zeros are written instead of taking blocks away. Gives back where they ended: at the end of the file.
+    pub(crate) fn zero(file: &File, range: std::ops::Range<u64>) -> Outcome<u64> {
+        let end = range.end.min(Measure::of(file)?.size).max(range.start);
+        zeros(file, range.start..end)?;
+        Ok(end)
+    }
+}
+
+/// Allocates the holes of a range. Nobody changed the file: its times are as before, also to the next measurement.
+fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, block: u64) -> Outcome<()> {
+    let before = Measure::of(file)?;
+    let holes = Holes::of(file, range.clone(), block)?;
+    without_reserve(|| {
+        if holes.guessed {
+            // To be told from holes the next time.
+            return zero_holes(file, &holes, range.end);
+        }
+        Ok::<_, std::io::Error>(rustix::fs::fallocate(
+            file,
+            FallocateFlags::KEEP_SIZE,
+            range.start,
+            range.end - range.start,
+        )?)
+    })?;
+    set_times(file, None, before.mtime)?;
+    if let Some(backing) = &mut node.open.lock().backing {
+        let Measure { size, blocks, .. } = backing.baseline;
+        backing.baseline = Measure { size, blocks, ..Measure::of(file)? };
+    }
+    Ok(())
+}
+
+/// How much of a range has no blocks, or was not written since it got them: to write there makes the map of the file grow.
+fn bare(file: &File, range: &std::ops::Range<u64>) -> u64 {
+    let length = range.end - range.start;
+    length - sys::written_bytes(file, range.clone()).map_or(0, |written| written.min(length))
+}
+
+/// Writes zeros into holes, as far as `end`.
+pub(crate) fn zero_holes(file: &File, holes: &Holes, end: u64) -> std::io::Result<()> {
+    holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start..hole.end.min(end)))
+}
+
+fn zeros(file: &File, range: std::ops::Range<u64>) -> std::io::Result<()> {
+    static ZEROS: [u8; 65536] = [0; 65536];
+    let mut at = range.start;
+    while at < range.end {
+        at += file.write_at(&ZEROS[..(range.end - at).min(ZEROS.len() as u64) as usize], at)? as u64;
+    }
+    Ok(())
+}

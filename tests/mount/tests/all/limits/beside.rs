@@ -1,0 +1,195 @@
+//! Limited files that are open in several ways at once: for reading only, for writing only, for both, mapped.
+
+use super::bed::{Below, assert_filled, is_full, limited};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+use ullage_mount_tests::map::Map;
+use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::run::{LIMIT, eventually, ullage};
+use ullage_mount_tests::space::Space;
+
+const ROOM: u64 = 1 << 20;
+const ALL: [Below; 4] = [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs];
+
+fn both(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// A file of so many bytes, all hole.
+fn hollow(path: &Path, bytes: u64) {
+    File::create(path).unwrap().set_len(bytes).unwrap();
+}
+
+/// Stores a byte into every page.
+fn store_all(map: &mut Map, bytes: u64, value: u64) {
+    for page in 0..bytes as usize / 4096 {
+        map.store(page * 4096, value);
+    }
+}
+
+fn used(dir: &Path) -> u64 {
+    counted(dir).bytes - 4096
+}
+
+/// Stores into such a mapping are seen by nobody: there must be no hole that they could fill beyond the limit.
+#[test]
+fn stores_beside_a_reader_fill_no_hole_beyond_the_limit() {
+    for below in ALL {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        hollow(&path, ROOM / 2);
+        let before = path.metadata().unwrap();
+        let reader = File::open(&path).unwrap();
+        let file = both(&path).unwrap();
+        let after = path.metadata().unwrap();
+        assert_eq!((before.mtime_nsec(), before.ctime_nsec()), (after.mtime_nsec(), after.ctime_nsec()), "{below:?}");
+        assert!(used(&dir) >= ROOM / 2, "{below:?}: {} are charged", used(&dir));
+        let mut map = Map::new(&file, ROOM as usize / 2).unwrap();
+        store_all(&mut map, ROOM / 2, 1);
+        map.sync().and_then(|()| file.sync_all()).unwrap_or_else(|error| panic!("{below:?}: {error}"));
+        // What would make a hole takes its blocks, or is refused.
+        assert!(is_full(&file.set_len(4 * ROOM)), "{below:?}");
+        assert_eq!(path.metadata().unwrap().len(), ROOM / 2, "{below:?}");
+        assert!(is_full(&file.write_all_at(&[1], 3 * ROOM)), "{below:?}");
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all_at(&[2; 4096], ROOM / 2 + ROOM / 8).unwrap();
+        assert!(used(&dir) >= ROOM / 2 + ROOM / 8 + 4096, "{below:?}: {} with a gap", used(&dir));
+        let length = ROOM / 2 + ROOM / 8 + 4096;
+        let mut longer = Map::new(&file, length as usize).unwrap();
+        store_all(&mut longer, length, 3);
+        longer.sync().unwrap();
+        for (mode, at) in
+            [(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0), (FallocateFlags::ZERO_RANGE, 8192)]
+        {
+            match fallocate(&file, mode, at, ROOM / 4) {
+                Ok(()) => assert_eq!(longer.load(at as usize + 4096), 0, "{below:?}"),
+                Err(error) => assert_eq!((error, below), (rustix::io::Errno::OPNOTSUPP, Below::Tmpfs)),
+            }
+        }
+        let taken = used(&dir);
+        // Somebody else takes the rest; then everything is stored into again.
+        let other = File::create(dir.join("other")).unwrap();
+        super::bed::until_full(|n| other.write_all_at(&[4; 4096], n * 4096));
+        store_all(&mut longer, length, 5);
+        longer.sync().unwrap();
+        file.sync_all().unwrap();
+        assert!(used(&dir) <= ROOM, "{below:?}: {} bytes past the limit, {taken} before", used(&dir) - ROOM);
+        drop((reader, file, writer, map, longer, other));
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+#[test]
+fn holes_that_do_not_fit_keep_a_file_from_being_opened_for_both_beside_a_reader() {
+    for below in ALL {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        hollow(&path, 4 * ROOM);
+        let reader = File::open(&path).unwrap();
+        assert!(is_full(&both(&path)), "{below:?}");
+        let writer = OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all_at(&[1; 4096], 2 * ROOM).unwrap();
+        drop((reader, writer));
+        // Alone its pages are the server's. The end of the handles may be on its way.
+        let file = both(&path).unwrap_or_else(|error| panic!("{below:?}: {error}"));
+        assert!(used(&dir) < ROOM / 2, "{below:?}: {}", used(&dir));
+        drop(file);
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+/// The mapping is older than the handle that comes after it, and both show the same file.
+#[test]
+fn a_mapping_that_outlives_its_handles_stays_bound_and_in_step() {
+    for below in ALL {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        fs::write(&path, vec![1; 65536]).unwrap();
+        let reader = File::open(&path).unwrap();
+        let file = both(&path).unwrap();
+        let mut map = Map::new(&file, 65536).unwrap();
+        drop((reader, file));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(is_full(&OpenOptions::new().write(true).open(&path).unwrap().set_len(8 * ROOM)), "{below:?}");
+        let file = both(&path).unwrap();
+        map.store(4096, 0x7777);
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, 4096).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 0x7777, "{below:?}: a store is read");
+        file.write_all_at(&0x8888u64.to_ne_bytes(), 4096).unwrap();
+        assert_eq!(map.load(4096), 0x8888, "{below:?}: a write is mapped");
+        drop((map, file));
+        eventually("it is as any other file again", LIMIT, || {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(8 * ROOM).is_ok()
+        });
+        assert!(used(&dir) < ROOM / 4, "{below:?}: {}", used(&dir));
+        space.down_and_check();
+    }
+}
+
+/// Reads of a limited file stay in the kernel, and meet what others write at once.
+#[test]
+fn readers_see_at_once_what_is_written_beside_them() {
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "box", 8 * ROOM);
+    let path = dir.join("file");
+    let writer = File::create(&path).unwrap();
+    let reader = File::open(&path).unwrap();
+    let (mut odd, mut bytes) = (0u64, [0; 100]);
+    for n in 0..2000u64 {
+        writer.write_all_at(&[n as u8; 100], odd).unwrap();
+        reader.read_exact_at(&mut bytes, odd).unwrap();
+        assert_eq!(bytes, [n as u8; 100], "piece {n}");
+        assert_eq!(reader.metadata().unwrap().len(), odd + 100);
+        odd += 100;
+    }
+    let map = Map::for_reading(&reader, odd as usize).unwrap();
+    writer.write_all_at(&[9; 8], 4096).unwrap();
+    assert_eq!(map.load(4096), u64::from_ne_bytes([9; 8]));
+    drop((map, writer, reader));
+    assert!(reads_of(&space, || assert_eq!(fs::read(&path).unwrap().len() as u64, odd)) == 0);
+    space.down_and_check();
+}
+
+fn reads_of(space: &Space, work: impl FnOnce()) -> u64 {
+    let status = || ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    let count = || status()["messages"]["READ"].as_u64().unwrap_or(0);
+    let before = count();
+    work();
+    count() - before
+}
+
+/// Every handle of a file that is written through one that can only write, while limits hold for all of them.
+#[test]
+fn many_handles_of_one_file_stop_at_the_limit() {
+    for below in ALL {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        let start = File::create(&path).unwrap();
+        let reader = File::open(&path).unwrap();
+        std::thread::scope(|scope| {
+            for n in 0..8u64 {
+                let path = &path;
+                scope.spawn(move || {
+                    let file = if n % 2 == 0 { both(path) } else { OpenOptions::new().write(true).open(path) }.unwrap();
+                    super::bed::until_full(|m| file.write_all_at(&[n as u8; 4096], (m * 8 + n) * 4096));
+                });
+            }
+        });
+        drop((start, reader));
+        // Threads wait for each other's blocks: some find the limit a few blocks early.
+        assert_filled(&dir, ROOM, below.slack() + 16 * 4096, &format!("{below:?}"));
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
