@@ -16,16 +16,29 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
+use ullage_pool::{Lease, probe_lease};
 
 /// How long the end of a handle may be on its way from the kernel, in steps of a millisecond.
 const STEPS: u32 = 20;
 
+/// How often it is looked whether anybody has a file open.
+const YIELDS: u32 = 10;
+
 impl Space {
-    /// Whether a handle opened with these flags could be mapped in the kernel although a limit bounds the file.
-    pub(crate) fn comes_to_map(&self, node: &Arc<Node>, open: &OpenFile, flags: i32) -> Outcome<bool> {
-        let Some(backing) = &open.backing else { return Ok(false) };
-        let in_kernel = backing.solid || (open.handles > 0 && backing.registered.is_some());
-        Ok(flags & libc::O_ACCMODE == libc::O_RDWR && in_kernel && self.is_bounded(&node.inode)?)
+    /// Whether a handle opened with these flags is to be mapped in the kernel although a limit bounds the file: since it is
+    /// open there, or still mapped, and all mappings of a file must show the same.
+    pub(crate) fn comes_to_map(&self, node: &Arc<Node>, open: &mut OpenFile, flags: i32) -> Outcome<bool> {
+        if flags & libc::O_ACCMODE != libc::O_RDWR || !self.uses_passthrough() || !self.is_bounded(&node.inode)? {
+            return Ok(false);
+        }
+        let Some(backing) = &mut open.backing else { return Ok(false) };
+        if backing.solid || open.handles > 0 {
+            return Ok(backing.solid || backing.registered.is_some());
+        }
+        self.unregister(backing);
+        // The kernel's own descriptors of ended handles are put away a moment later.
+        let held = || probe_lease(&backing.file, Lease::Write) == Err(rustix::io::Errno::AGAIN);
+        Ok((0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some()))
     }
 
     /// Sees to it that a file has no holes, and gets none as long as it may be mapped. Its times stay.

@@ -22,7 +22,7 @@ impl Space {
         let _modes = self.headroom.modes.read();
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
-        if self.comes_to_map(&node, &open, flags)? {
+        if self.comes_to_map(&node, &mut open, flags)? {
             drop(open);
             self.make_solid(&node)?;
             open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };

@@ -136,6 +136,27 @@ fn a_mapping_that_outlives_its_handles_stays_bound_and_in_step() {
     }
 }
 
+/// A mapping for reading needs no handle, and is seen by none.
+#[test]
+fn a_mapping_for_reading_shows_what_is_stored_through_a_later_one() {
+    // The second time nothing of the file is open in the daemon any more.
+    for (below, wait) in ALL.map(|below| (below, 0)).into_iter().chain([(Below::Ext4, 3000)]) {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        fs::write(&path, vec![1; 8192]).unwrap();
+        let seen = Map::for_reading(&File::open(&path).unwrap(), 8192).unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let file = both(&path).unwrap();
+        let mut map = Map::new(&file, 8192).unwrap();
+        map.store(4096, 0x9999);
+        assert_eq!(seen.load(4096), 0x9999, "{below:?} after {wait} ms");
+        assert!(is_full(&file.set_len(8 * ROOM)), "{below:?} after {wait} ms");
+        drop((map, file, seen));
+        space.down_and_check();
+    }
+}
+
 /// Reads of a limited file stay in the kernel, and meet what others write at once.
 #[test]
 fn readers_see_at_once_what_is_written_beside_them() {
