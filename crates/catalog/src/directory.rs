@@ -3,6 +3,7 @@
 use crate::{Error, Result, keys};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use ullage_kv::Kv;
 use ullage_types::{FileId, Kind};
@@ -121,10 +122,13 @@ impl Directory {
         Ok(())
     }
 
-    /// The entries whose place is `from` or later, in the order of the listing. Load first.
-    pub(crate) fn list(&self, from: u64) -> impl Iterator<Item = (&[u8], Dirent)> {
+    /// The entries whose place is later than `after`, in the order of the listing. Load first.
+    pub(crate) fn list(&self, after: u64) -> impl Iterator<Item = (&[u8], Dirent)> {
         let loaded = self.loaded.as_ref().expect("a listed directory is loaded");
-        loaded.by_cookie.range(from..).map(|(_, name)| (&**name, loaded.by_name[&**name]))
+        loaded
+            .by_cookie
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .map(|(_, name)| (&**name, loaded.by_name[&**name]))
     }
 }
 

@@ -6,6 +6,7 @@ mod acl;
 mod api;
 mod attributes;
 mod clock;
+mod cursor;
 mod errno;
 mod filesystem;
 mod fuzz;

@@ -19,17 +19,22 @@ pub struct Entry {
 }
 
 impl Catalog {
-    /// At most `most` entries after the place `after` (0 for the beginning). An entry keeps its place as long as
-    /// it lives and places are never used again, so that a listing in parts meets every entry that stays exactly once,
-    /// whatever comes and goes meanwhile.
-    pub fn list(&self, directory: &Inode, after: u64, most: usize) -> Result<Vec<Entry>> {
+    /// The place of a directory's newest entry, or of one that is gone: every later entry comes after it.
+    pub fn newest_place(&self, directory: &Inode) -> u64 {
+        directory.lock().record.next_cookie.saturating_sub(1)
+    }
+
+    /// At most `most` entries after the place `after` (0 for the beginning), up to the place `end`. An entry keeps its
+    /// place as long as it lives, over renames in its directory too, and places are never used again, so that a listing in
+    /// parts meets every entry that stays exactly once, whatever comes and goes meanwhile.
+    pub fn list(&self, directory: &Inode, after: u64, end: u64, most: usize) -> Result<Vec<Entry>> {
         let mut state = directory.lock();
         if check_directory(&state).is_err() && state.record.nlink == 0 {
             return Ok(Vec::new());
         }
         check_directory(&state)?;
         state.directory.load(&*self.kv, directory.id)?;
-        let entries = state.directory.list(after + 1).take(most);
+        let entries = state.directory.list(after).take_while(|(_, dirent)| dirent.cookie <= end).take(most);
         Ok(entries
             .map(|(name, dirent)| Entry {
                 name: name.to_vec(),

@@ -146,6 +146,11 @@ impl Catalog {
                 into.nlink -= u32::from(is_directory);
                 dirent.cookie
             }
+            _ if same && left.is_none() => {
+                // The entry stays in the listing; only its name changes.
+                into.entries += 1;
+                locked.get(from).find(&*self.kv, from.id, name)?.ok_or(Error::NotFound)?.cookie
+            }
             _ => {
                 into.entries += 1;
                 into.next_cookie += 1;

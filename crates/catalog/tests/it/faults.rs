@@ -11,7 +11,7 @@ use ullage_types::Kind;
 type Names = BTreeSet<Vec<u8>>;
 
 fn names(catalog: &Catalog) -> Names {
-    catalog.list(catalog.root(), 0, usize::MAX).unwrap().into_iter().map(|entry| entry.name).collect()
+    catalog.list(catalog.root(), 0, u64::MAX, usize::MAX).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
 /// Every state that there was, in order, and the last one that was synced; and the first error.

@@ -100,7 +100,7 @@ fn tree(kv: &Arc<MemoryKv>) -> Tree {
     let mut todo = vec![(String::new(), ROOT)];
     while let Some((path, id)) = todo.pop() {
         let directory = catalog.get(id).unwrap();
-        for entry in catalog.list(&directory, 0, usize::MAX).unwrap() {
+        for entry in catalog.list(&directory, 0, u64::MAX, usize::MAX).unwrap() {
             let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
             let inode = catalog.lookup(&directory, &entry.name).unwrap().unwrap();
             let record = inode.record();

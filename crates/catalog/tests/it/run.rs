@@ -442,7 +442,7 @@ impl Run {
 
     fn list_on(&mut self, most: usize) {
         let Some(mut listing) = self.listing.take() else { return };
-        let entries = self.bed.catalog().list(&self.get(listing.directory), listing.after, most).unwrap();
+        let entries = self.bed.catalog().list(&self.get(listing.directory), listing.after, u64::MAX, most).unwrap();
         assert!(entries.len() <= most);
         let ended = entries.len() < most;
         for entry in entries {
@@ -533,7 +533,7 @@ impl Run {
                 file.user_limits = (0..3).filter_map(user).collect();
             }
             if record.kind == Kind::Directory {
-                for entry in catalog.list(&inode, 0, usize::MAX).unwrap() {
+                for entry in catalog.list(&inode, 0, u64::MAX, usize::MAX).unwrap() {
                     file.entries.insert(entry.name.clone(), entry.file.0);
                     names.entry(entry.file.0).or_default().insert((id, entry.name));
                     todo.push(entry.file.0);

@@ -81,7 +81,7 @@ impl Worker {
                 gone.map_or(Ok(()), |replaced| catalog.remove(&replaced.file).map(drop))
             }),
             12 => catalog.exchange((&from, &name), (&to, &to_name), now).map(drop),
-            13 => catalog.list(&from, 0, 100).map(drop),
+            13 => catalog.list(&from, 0, u64::MAX, 100).map(drop),
             14 => self.file().map_or(Ok(()), |file| {
                 catalog.update(&file, |record| {
                     record.uid = (now.seconds % 3) as u32;

@@ -1,5 +1,6 @@
 //! READDIR and READDIRPLUS.
 
+use crate::cursor::Cursor;
 use crate::{Errno, Listed, Outcome, Sink, Space};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ullage_types::{Kind, NodeId};
@@ -40,23 +41,25 @@ const AT_ONCE_PLUS: usize = 256;
 impl Space {
     pub(crate) fn do_readdir(&self, node: NodeId, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
         let directory = self.inode(node)?;
-        let mut after = offset;
+        let mut at = Cursor::at(offset, || self.catalog.newest_place(&directory));
         let dots: [(&[u8], u64); 2] = [(b".", directory.id.0), (b"..", self.catalog.parent(&directory).id.0)];
         for (place, (name, ino)) in (1u64..).zip(dots) {
-            if after < place {
-                let listed = Listed { name, ino, mode: u32::from(libc::DT_DIR) << 12, next: place, entry: None };
-                if !sink(&listed) {
+            if at.after < place {
+                let next = Cursor { after: place, ..at };
+                let mode = u32::from(libc::DT_DIR) << 12;
+                if !sink(&Listed { name, ino, mode, next: next.position(), entry: None }) {
                     return Ok(());
                 }
-                after = place;
+                at = next;
             }
         }
         let attributes = plus && self.listing.wants_attributes();
         let most = if plus { AT_ONCE_PLUS } else { AT_ONCE };
         loop {
-            let entries = self.catalog.list(&directory, after, most)?;
+            let entries = self.catalog.list(&directory, at.after, at.end, most)?;
             let done = entries.len() < most;
             for found in entries {
+                let next = Cursor { after: found.cookie, ..at };
                 let inode = match self.catalog.get_cached(found.file) {
                     _ if !plus => None,
                     None if attributes || found.kind == Kind::Directory => match self.catalog.get(found.file) {
@@ -72,7 +75,7 @@ impl Space {
                     name: &found.name,
                     ino: found.file.0,
                     mode: found.kind.mode_bits(),
-                    next: found.cookie,
+                    next: next.position(),
                     entry,
                 };
                 if !sink(&listed) {
@@ -81,7 +84,7 @@ impl Space {
                     }
                     return Ok(());
                 }
-                after = found.cookie;
+                at = next;
             }
             if done {
                 return Ok(());

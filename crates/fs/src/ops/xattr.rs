@@ -9,6 +9,8 @@ use ullage_types::{Kind, NodeId};
 /// What the VFS allows a value to be.
 const VALUE_MAX: usize = 65536;
 const SETGID: u32 = 0o2000;
+/// To be made and to be there: no attribute is both.
+const NEITHER: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
 /// The name space that answers questions about the space itself; read-only and not stored.
 const OWN: &[u8] = b"user.ullage.";
 
@@ -31,6 +33,7 @@ impl Space {
             return Err(Errno::EPERM);
         }
         let mode = match flags as i32 {
+            NEITHER => return Err(self.catalog.xattr(&inode, name).map_or_else(Errno::from, |_| Errno::EEXIST)),
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
@@ -104,7 +107,11 @@ impl Space {
         if name.starts_with(OWN) {
             return Err(Errno::EPERM);
         }
-        Ok(self.catalog.remove_xattr(&inode, name, crate::now(), |_| {})?)
+        match self.catalog.remove_xattr(&inode, name, crate::now(), |_| {}) {
+            // The kernel asks for this also when an empty ACL is set.
+            Err(ullage_catalog::Error::NoAttribute) if name == ACCESS || name == DEFAULT => Ok(()),
+            done => Ok(done?),
+        }
     }
 
     /// `user.ullage.*`: what the space knows of a file, for whoever has no tool but getfattr.

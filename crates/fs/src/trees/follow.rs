@@ -277,9 +277,10 @@ impl Follower {
 
     /// Visits every entry of a directory of the catalog.
     fn each(&self, directory: &Inode, visit: &mut dyn FnMut(&[u8], FileId, Kind)) -> io::Result<()> {
-        let mut after = 0;
+        // What comes later is announced by itself.
+        let (mut after, end) = (0, self.catalog.newest_place(directory));
         loop {
-            let listed = match self.catalog.list(directory, after, LISTED) {
+            let listed = match self.catalog.list(directory, after, end, LISTED) {
                 Err(Error::NotFound | Error::NotDirectory) => return Ok(()),
                 other => other.map_err(io::Error::other)?,
             };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 checks!("acl": named_user_and_mask, chmod_changes_mask, minimal_acl_is_mode, default_is_inherited, default_replaces_umask,
     named_group, only_owner_sets, default_only_on_directories, malformed, removed, acl_write_sets_mode_and_ctime,
-    the_same_acl_is_no_change, a_whiteout_inherits);
+    the_same_acl_is_no_change, a_whiteout_inherits, none_taken_away);
 
 const USER_OBJ: u16 = 1;
 const USER: u16 = 2;
@@ -31,6 +31,24 @@ fn encode(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 
 fn set(path: &Path, name: &str, entries: &[(u16, u16, u32)]) -> Outcome {
     supported(sys::setxattr(path, name, &encode(entries), 0), "ACL")
+}
+
+/// What has no ACL can be told to have none.
+fn none_taken_away(p: &Place) -> Outcome {
+    set(&p.file("other", b"")?, ACCESS, &[])?;
+    for path in [p.file("f", b"")?, p.dir("d", 0o755)?] {
+        let changed = || sys::stat(&path).map(|stat| (stat.st_ctime, stat.st_ctime_nsec));
+        let before = changed()?;
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        for name in [ACCESS, DEFAULT] {
+            sys::removexattr(&path, name)?;
+            for flags in [0, libc::XATTR_CREATE, libc::XATTR_REPLACE] {
+                sys::setxattr(&path, name, &encode(&[]), flags)?;
+            }
+        }
+        equal(changed()?, before)?;
+    }
+    Ok(())
 }
 
 fn can(user: User, path: &Path) -> Result<String, Failure> {

@@ -6,7 +6,8 @@ use crate::sys;
 use std::collections::BTreeSet;
 
 checks!("listing": dots_and_types, inode_numbers, seek_and_tell, rewind_sees_changes, ten_thousand_entries,
-    deletes_during_listing, creates_during_listing, two_streams, renames_during_listing, fresh_after_each_change);
+    deletes_during_listing, creates_during_listing, two_streams, renames_during_listing, fresh_after_each_change,
+    renamed_once_met, made_again_once_met, one_more_for_each_met, exchanged_once_met);
 
 fn fill(p: &Place, count: usize) -> Outcome {
     for number in 0..count {
@@ -142,6 +143,55 @@ fn renames_during_listing(p: &Place) -> Outcome {
     let stayed = seen.iter().filter(|name| &name[..] >= b"entry-01000" && name.starts_with(b"entry-"));
     let unique: BTreeSet<_> = stayed.clone().collect();
     equal((stayed.count(), unique.len()), (1000, 1000))
+}
+
+/// Does something for each entry that is met, and says how many were; more than four times as many as there were are too many.
+fn for_each_met(p: &Place, count: usize, mut work: impl FnMut(usize, &str) -> sys::Sys<()>) -> Result<usize, Failure> {
+    fill(p, count)?;
+    let mut met = 0;
+    for entry in Stream::open(&p.0)?.filter(|entry| !entry.name.starts_with(b".")) {
+        met += 1;
+        if met > 4 * count + 100 {
+            ensure(false, &format!("{met} entries met where {count} were made: it does not end"))?;
+        }
+        work(met, &String::from_utf8_lossy(&entry.name))?;
+    }
+    Ok(met)
+}
+
+/// Sizes that take one read(2) of the kernel, and many.
+const SIZES: [usize; 3] = [3, 300, 3000];
+
+fn in_each_size(p: &Place, work: impl Fn(&Place, usize, &str) -> sys::Sys<()>) -> Outcome {
+    for count in SIZES {
+        let place = Place(p.at(format!("{count}")));
+        sys::mkdir(&place.0, 0o755)?;
+        let met = for_each_met(&place, count, |met, name| work(&place, met, name))?;
+        ensure(met >= count, "all that was there is met")?;
+    }
+    Ok(())
+}
+
+fn renamed_once_met(p: &Place) -> Outcome {
+    in_each_size(p, |p, met, name| sys::rename(p.at(name), p.at(format!("renamed-{met}"))))
+}
+
+fn made_again_once_met(p: &Place) -> Outcome {
+    in_each_size(p, |p, _, name| {
+        sys::unlink(p.at(name))?;
+        sys::mknod(p.at(name), libc::S_IFREG | 0o644, 0)
+    })
+}
+
+fn one_more_for_each_met(p: &Place) -> Outcome {
+    in_each_size(p, |p, met, _| sys::mknod(p.at(format!("more-{met}")), libc::S_IFREG | 0o644, 0))
+}
+
+fn exchanged_once_met(p: &Place) -> Outcome {
+    in_each_size(p, |p, _, name| {
+        sys::rename(p.at(name), p.at("aside"))?;
+        sys::rename(p.at("aside"), p.at(name))
+    })
 }
 
 fn two_streams(p: &Place) -> Outcome {

@@ -31,6 +31,10 @@ fn create_and_replace(p: &Place) -> Outcome {
     sys::setxattr(&file, "user.a", b"1", libc::XATTR_CREATE)?;
     refused(sys::setxattr(&file, "user.a", b"2", libc::XATTR_CREATE), libc::EEXIST)?;
     sys::setxattr(&file, "user.a", b"3", libc::XATTR_REPLACE)?;
+    let neither = libc::XATTR_CREATE | libc::XATTR_REPLACE;
+    refused(sys::setxattr(&file, "user.a", b"4", neither), libc::EEXIST)?;
+    refused(sys::setxattr(&file, "user.b", b"4", neither), libc::ENODATA)?;
+    refused(sys::setxattr(&file, "user.a", b"4", 4), libc::EINVAL)?;
     equal(sys::getxattr(&file, "user.a", 10)?, b"3".to_vec())
 }
 
