@@ -26,7 +26,7 @@ const BLOCKS: [(&str, usize); 2] = [("4k", 4 << 10), ("1m", 1 << 20)];
 
 /// Names of the phases, in order.
 pub fn phases() -> Vec<String> {
-    let kinds = ["write-seq", "read-seq", "write-random", "read-random"];
+    let kinds = ["write-seq", "read-seq", "write-random", "read-random", "write-only", "read-only"];
     BLOCKS.iter().flat_map(|(size, _)| kinds.iter().map(move |kind| format!("{kind}-{size}"))).collect()
 }
 
@@ -58,6 +58,17 @@ impl Io {
             gate.phase(|| read(&mut order.iter().copied()))?;
             ensure!(!self.verify || buffer == block, "what was read is not what was written");
             drop(file);
+            std::fs::remove_file(&self.file)?;
+            // As cp(1) does it, or dd(1): each handle for one purpose.
+            gate.phase(|| {
+                let file = File::options().write(true).create_new(true).open(&self.file)?;
+                (0..blocks).try_for_each(|at| file.write_all_at(&block, (at * size) as u64)).context("write")
+            })?;
+            gate.phase(|| {
+                let file = File::open(&self.file)?;
+                (0..blocks).try_for_each(|at| file.read_exact_at(&mut buffer, (at * size) as u64)).context("read")
+            })?;
+            ensure!(!self.verify || buffer == block, "what was read is not what was written");
             std::fs::remove_file(&self.file)?;
         }
         Ok(())

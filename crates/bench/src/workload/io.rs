@@ -16,7 +16,7 @@ impl Workload for Io {
     }
 
     fn about(&self) -> String {
-        "one file through the page cache: sequential and random, 4 KiB and 1 MiB at a time".into()
+        "one file through the page cache, 4 KiB and 1 MiB at a time: sequential, random, by handles for one of both only".into()
     }
 
     fn needs_data(&self) -> bool {
@@ -24,7 +24,7 @@ impl Workload for Io {
     }
 
     fn operations(&self, context: &Context) -> (u64, &'static str) {
-        ((context.file_bytes * 8) >> 20, "MiB moved")
+        ((context.file_bytes * 12) >> 20, "MiB moved")
     }
 
     fn prepare(&self, _: &Context, _: &Path) -> Result<()> {
