@@ -47,22 +47,13 @@ impl Space {
     /// EDQUOT or ENOSPC when its holes do not fit into the limits. A file that nobody has open any more need not be so, and
     /// one that was opened for writing before a limit bounded it is not bound (`docs/SEMANTICS.md`).
     pub(crate) fn make_solid(&self, node: &Arc<Node>) -> Outcome<()> {
-        self.flush_bare(node)?;
-        let outcome = {
-            let _alone = self.headroom.flow.write();
-            let size = loop {
-                let mut open = node.open.lock();
-                let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen) else { return Ok(()) };
-                backing.solid = true;
-                let file = backing.file.clone();
-                if !open.grant.is_freeing() {
-                    break Measure::of(&file)?.size;
-                }
-                drop(open);
-                std::thread::yield_now();
-            };
-            self.fill(node, 0..size)
-        };
+        match self.fill_all(node) {
+            Err(Errno::EDQUOT | Errno::ENOSPC) => {}
+            outcome => return outcome,
+        }
+        // What was written and has not found its place yet counts like what was never written.
+        self.stream(node.id)?.file.sync_data()?;
+        let outcome = self.fill_all(node);
         let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };
         for _ in 0..STEPS {
             let mut open = node.open.lock();
@@ -79,13 +70,21 @@ impl Space {
         Err(error)
     }
 
-    /// What was written, and has not found its place yet, does so now rather than while all writes wait.
-    fn flush_bare(&self, node: &Arc<Node>) -> Outcome<()> {
-        let Ok(stream) = self.stream(node.id) else { return Ok(()) };
-        if bare(&stream.file, &(0..Measure::of(&stream.file)?.size)) > 0 {
-            stream.file.sync_data()?;
-        }
-        Ok(())
+    /// Fills all holes that a file has now, while nobody writes. From here on it gets none.
+    fn fill_all(&self, node: &Arc<Node>) -> Outcome<()> {
+        let _alone = self.headroom.flow.write();
+        let size = loop {
+            let mut open = node.open.lock();
+            let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen) else { return Ok(()) };
+            backing.solid = true;
+            let file = backing.file.clone();
+            if !open.grant.is_freeing() {
+                break Measure::of(&file)?.size;
+            }
+            drop(open);
+            std::thread::yield_now();
+        };
+        self.fill(node, 0..size)
     }
 
     /// Before a file is written, allocated or extended from `end` on: what a solid one would have as a hole up to there gets its blocks.

@@ -105,6 +105,26 @@ fn holes_that_do_not_fit_keep_a_file_from_being_opened_for_both_beside_a_reader(
     }
 }
 
+/// Also when it has not found its place on the disk yet.
+#[test]
+fn what_was_just_written_is_no_hole_to_be_paid_for() {
+    for below in ALL {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        let writer = File::create(&path).unwrap();
+        drop(File::open(&path).unwrap());
+        super::bed::until_full(|n| writer.write_all_at(&[1; 4096], n * 4096));
+        let file = both(&path).unwrap_or_else(|error| panic!("{below:?}: {error}"));
+        let mut map = Map::new(&file, 65536).unwrap();
+        store_all(&mut map, 65536, 2);
+        map.sync().unwrap();
+        assert!(used(&dir) <= ROOM, "{below:?}");
+        drop((writer, file, map));
+        space.down_and_check();
+    }
+}
+
 /// The mapping is older than the handle that comes after it, and both show the same file.
 #[test]
 fn a_mapping_that_outlives_its_handles_stays_bound_and_in_step() {
