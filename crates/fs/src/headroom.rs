@@ -69,6 +69,8 @@ pub(crate) struct Range<'a> {
     pub length: u64,
     /// All of it or nothing.
     pub whole: bool,
+    /// How far the file will reach without what is written: a solid one has no hole up to there.
+    pub reaches: u64,
 }
 
 impl Range<'_> {
@@ -103,7 +105,7 @@ impl Space {
             let open = range.node.open.lock();
             open.backing.as_ref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
         };
-        let flow = self.headroom.flow.read();
+        let flow = self.flow_without_gap(range.node, range.reaches)?;
         if !self.may_bound(pool) {
             return write(range.offset, range.length);
         }
@@ -127,6 +129,7 @@ impl Space {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 drop(flow);
                 let _alone = self.headroom.flow.write();
+                self.fill_gap(range.node, range.reaches)?;
                 self.return_held();
                 self.write_alone(range, pool, counting, write)
             }

@@ -11,6 +11,7 @@ use crate::holes::Holes;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys, without_reserve};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,20 +26,20 @@ const STEPS: u32 = 20;
 const YIELDS: u32 = 10;
 
 impl Space {
-    /// Whether a handle opened with these flags is to be mapped in the kernel although a limit bounds the file: since it is
+    /// Whether a handle of a limited file, opened with these flags, is to be mapped in the kernel all the same: since it is
     /// open there, or still mapped, and all mappings of a file must show the same.
-    pub(crate) fn comes_to_map(&self, node: &Arc<Node>, open: &mut OpenFile, flags: i32) -> Outcome<bool> {
-        if flags & libc::O_ACCMODE != libc::O_RDWR || !self.uses_passthrough() || !self.is_bounded(&node.inode)? {
-            return Ok(false);
+    pub(crate) fn comes_to_map(&self, open: &mut OpenFile, flags: i32) -> bool {
+        if flags & libc::O_ACCMODE != libc::O_RDWR || !self.uses_passthrough() {
+            return false;
         }
-        let Some(backing) = &mut open.backing else { return Ok(false) };
+        let Some(backing) = &mut open.backing else { return false };
         if backing.solid || open.handles > 0 {
-            return Ok(backing.solid || backing.registered.is_some());
+            return backing.solid || backing.registered.is_some();
         }
         self.unregister(backing);
         // The kernel's own descriptors of ended handles are put away a moment later.
         let held = || probe_lease(&backing.file, Lease::Write) == Err(rustix::io::Errno::AGAIN);
-        Ok((0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some()))
+        (0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some())
     }
 
     /// Sees to it that a file has no holes, and gets none as long as it may be mapped. Its times stay.
@@ -72,34 +73,53 @@ impl Space {
 
     /// Fills all holes that a file has now, while nobody writes. From here on it gets none.
     fn fill_all(&self, node: &Arc<Node>) -> Outcome<()> {
-        let _alone = self.headroom.flow.write();
-        let size = loop {
+        loop {
             let mut open = node.open.lock();
             let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen) else { return Ok(()) };
             backing.solid = true;
-            let file = backing.file.clone();
+            // What began to take blocks away before this may not know of it.
             if !open.grant.is_freeing() {
-                break Measure::of(&file)?.size;
+                break;
             }
             drop(open);
             std::thread::yield_now();
-        };
+        }
+        // Nor may a write that began before.
+        let _alone = self.headroom.flow.write();
+        let size = Measure::of(&self.stream(node.id)?.file)?.size;
         self.fill(node, 0..size)
     }
 
-    /// Before a file is written, allocated or extended from `end` on: what a solid one would have as a hole up to there gets its blocks.
-    pub(crate) fn leave_no_hole(&self, node: &Arc<Node>, end: u64) -> Outcome<()> {
-        let beyond = || {
-            let open = node.open.lock();
-            let Some(backing) = open.backing.as_ref().filter(|backing| backing.solid) else { return Ok(None) };
-            let size = Measure::of(&backing.file)?.size;
-            Ok::<_, Errno>((size < end).then_some(size..end))
-        };
-        if beyond()?.is_none() {
-            return Ok(());
+    /// Begins what extends a file to `end`, other than by writing there: what a solid one would have as a hole gets its blocks first.
+    /// The file is made solid before, or after the guard is gone.
+    pub(crate) fn flow_without_gap(&self, node: &Arc<Node>, end: u64) -> Outcome<RwLockReadGuard<'_, ()>> {
+        let flow = self.headroom.flow.read();
+        if Self::gap(node, end)?.is_none() {
+            return Ok(flow);
         }
-        let _alone = self.headroom.flow.write();
-        beyond()?.map_or(Ok(()), |range| self.fill(node, range))
+        drop(flow);
+        let alone = self.headroom.flow.write();
+        self.fill_gap(node, end)?;
+        Ok(RwLockWriteGuard::downgrade(alone))
+    }
+
+    /// Fills what would be a hole below `end`, while nobody else writes.
+    pub(crate) fn fill_gap(&self, node: &Arc<Node>, end: u64) -> Outcome<()> {
+        Self::gap(node, end)?.map_or(Ok(()), |gap| self.fill(node, gap))
+    }
+
+    /// What of a solid file there is not yet, up to `end`.
+    fn gap(node: &Node, end: u64) -> Outcome<Option<std::ops::Range<u64>>> {
+        let open = node.open.lock();
+        let Some(backing) = open.backing.as_ref().filter(|backing| backing.solid) else { return Ok(None) };
+        let size = Measure::of(&backing.file)?.size;
+        Ok((size < end).then_some(size..end))
+    }
+
+    /// Whether a file becomes longer by getting this length, as far as it is known without opening it.
+    pub(crate) fn grows(node: &Node, length: u64) -> Outcome<bool> {
+        let open = node.open.lock();
+        open.backing.as_ref().map_or(Ok(true), |backing| Ok(Measure::of(&backing.file)?.size < length))
     }
 
     /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes.
@@ -116,7 +136,7 @@ impl Space {
         }
         self.return_held();
         let (offset, length) = (range.start, range.end - range.start);
-        let all = Range { node, file: &file, offset, length, whole: true };
+        let all = Range { node, file: &file, offset, length, whole: true, reaches: 0 };
         self.write_alone(&all, pool, counting, |at, length| {
             allocate(node, &file, at..at + length, block).map(|()| length)
         })?;

@@ -23,8 +23,8 @@ impl Space {
         // No more is held than there is to copy.
         let size = rustix::fs::fstat(&source.file)?.st_size as u64;
         let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
-        self.leave_no_hole(&node, to_offset)?;
-        let range = Range { node: &node, file: &target.file, offset: to_offset, length, whole: false };
+        let range =
+            Range { node: &node, file: &target.file, offset: to_offset, length, whole: false, reaches: to_offset };
         let copied = self.write_within(&range, |at, length| {
             let (mut from, mut to) = (from_offset + (at - to_offset), at);
             let length = length as usize;

@@ -229,11 +229,12 @@ impl Space {
         let node = self.nodes.enter(inode);
         let opened = {
             let _modes = self.headroom.modes.read();
+            let bounded = self.is_bounded(&node.inode)?;
             let mut open = node.open.lock();
             let mut fresh = backing(pool, fresh)?;
             fresh.discards = self.pools.get(pool)?.discards();
             open.backing = Some(fresh);
-            self.opened(&node, &mut open, flags as i32)?
+            self.opened(&mut open, flags as i32, bounded)
         };
         // Nobody can have written to it yet, and what the kernel writes makes it ask again.
         let attributes = crate::attributes::forever(node.inode.id, &node.inode.lock().record);

@@ -84,8 +84,8 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
-        self.leave_no_hole(&node, offset)?;
-        let range = Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false };
+        let range =
+            Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false, reaches: offset };
         let written = self.write_within(&range, |at, length| {
             let start = (at - offset) as usize;
             let piece = &data[start..start + length as usize];

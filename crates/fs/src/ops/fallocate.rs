@@ -56,10 +56,8 @@ impl Space {
             self.firm(&mut node.open.lock());
             rustix::fs::fallocate(file, mode, offset, length)?;
         } else {
-            if !mode.contains(FallocateFlags::KEEP_SIZE) {
-                self.leave_no_hole(node, offset + length)?;
-            }
-            let range = Range { node, file, offset, length, whole: true };
+            let reaches = if mode.contains(FallocateFlags::KEEP_SIZE) { 0 } else { offset + length };
+            let range = Range { node, file, offset, length, whole: true, reaches };
             self.write_within(&range, |offset, length| {
                 let holes = if mode.is_empty() && self.catalog.has_limits() {
                     Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)

@@ -20,9 +20,10 @@ impl Space {
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let _modes = self.headroom.modes.read();
+        let bounded = self.is_bounded(&node.inode)?;
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
-        if self.comes_to_map(&node, &mut open, flags)? {
+        if bounded && self.comes_to_map(&mut open, flags) {
             drop(open);
             self.make_solid(&node)?;
             open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
@@ -31,13 +32,13 @@ impl Space {
         if truncates {
             self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
         }
-        self.opened(&node, &mut open, flags)
+        Ok(self.opened(&mut open, flags, bounded))
     }
 
     /// A handle, opened with these flags, on a node whose backing file is open.
-    pub(crate) fn opened(&self, node: &Node, open: &mut OpenFile, flags: i32) -> Outcome<Opened> {
+    pub(crate) fn opened(&self, open: &mut OpenFile, flags: i32, bounded: bool) -> Opened {
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let data = self.mode(open, flags, self.is_bounded(&node.inode)?);
+        let data = self.mode(open, flags, bounded);
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
         backing.unseen |= writable && matches!(data, Data::Passthrough(_));
@@ -47,7 +48,7 @@ impl Space {
         let cached = matches!(data, Data::Server);
         let keep_cache = !(cached && open.stale_pages);
         open.stale_pages = !cached;
-        Ok(Opened { handle: handle(self.next_serial(), writable), data, keep_cache })
+        Opened { handle: handle(self.next_serial(), writable), data, keep_cache }
     }
 
     /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that

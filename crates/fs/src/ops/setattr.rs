@@ -30,7 +30,7 @@ impl Space {
             if inode.kind != Kind::Regular {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
-            self.leave_no_hole(&node, size)?;
+            let _flow = Self::grows(&node, size)?.then(|| self.flow_without_gap(&node, size)).transpose()?;
             let mut open = Self::lock_to_cut(&node);
             self.back(&node, &mut open, true)?;
             let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);

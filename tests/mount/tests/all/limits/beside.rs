@@ -125,6 +125,44 @@ fn what_was_just_written_is_no_hole_to_be_paid_for() {
     }
 }
 
+/// Who allocates, or takes blocks away, waits for whoever fills holes, and that one for him: neither for ever. And nothing slips
+/// through between.
+#[test]
+fn what_makes_holes_while_a_file_comes_to_be_mapped_makes_none() {
+    for below in [Below::Tmpfs, Below::Ext4] {
+        let space = below.space();
+        let dir = limited(&space, "box", 64 * ROOM);
+        for round in 0..150u64 {
+            let path = dir.join(format!("{}", round % 7));
+            let writer = File::create(&path).unwrap();
+            writer.write_all_at(&[1; 16384], 0).unwrap();
+            let file = std::thread::scope(|scope| {
+                scope.spawn(|| match round % 4 {
+                    0 => writer.set_len(1 << 17).unwrap(),
+                    1 => writer.write_all_at(&[2; 4096], 1 << 17).unwrap(),
+                    2 => {
+                        let _ = fallocate(&writer, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 8192);
+                    }
+                    _ => {
+                        let _ = fallocate(&writer, FallocateFlags::ZERO_RANGE, 0, 1 << 17);
+                        let _ = fallocate(&writer, FallocateFlags::empty(), 1 << 18, 8192);
+                    }
+                });
+                scope.spawn(|| both(&path).unwrap()).join().unwrap()
+            });
+            let meta = file.metadata().unwrap();
+            assert!(
+                meta.blocks() * 512 >= meta.len(),
+                "{below:?}, round {round}: {} of {}",
+                meta.blocks() * 512,
+                meta.len()
+            );
+        }
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
 /// The mapping is older than the handle that comes after it, and both show the same file.
 #[test]
 fn a_mapping_that_outlives_its_handles_stays_bound_and_in_step() {
