@@ -30,6 +30,21 @@ pub fn target(now: u32, demand: Demand, patience: u32) -> u32 {
     }
 }
 
+/// Files taken in a round by whoever does not wait for a disk.
+const FAST: u32 = 4;
+
+/// Rounds without a create before a series is filled up.
+const CALM: u32 = 50;
+
+/// How fast the files of a series are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Files taken in the last round of the worker.
+    pub taken: u32,
+    /// Rounds since one was taken.
+    pub calm: u32,
+}
+
 /// Files beyond the target that a series may hold when they are those of removed files: holding them costs no more than
 /// putting them away.
 const SPARE: u32 = 8;
@@ -51,6 +66,13 @@ impl Held {
     /// Whether the series runs low.
     pub fn is_low(self) -> bool {
         self.ready < self.target
+    }
+
+    /// Whether to begin to make files ready: when they are taken fast, when half of them are gone, or when nobody takes
+    /// any; not for each one taken now and then. Many made at once share the blocks that they are noted in, which
+    /// every fsync(2) in between would have to write.
+    pub fn begins(self, pace: Pace) -> bool {
+        pace.taken >= FAST || pace.calm >= CALM || self.ready <= self.target / 2
     }
 
     /// Whether one more file is to be made ready, which costs a file to make.
@@ -90,6 +112,18 @@ mod tests {
         let enough = Held { ready: MOST, all: 0, ..full };
         assert!(!enough.wants_new() && enough.wants_used());
         assert!(!Held { ready: MOST * SPARE, ..enough }.wants_used());
+    }
+
+    #[test]
+    fn files_taken_now_and_then_are_replaced_many_at_once() {
+        let held = Held { ready: MOST - 1, target: MOST, all: 0, most: 1000 };
+        let slow = Pace { taken: 1, calm: 0 };
+        assert!(held.is_low() && !held.begins(slow));
+        assert!(Held { ready: MOST / 2, ..held }.begins(slow));
+        assert!(held.begins(Pace { taken: FAST, calm: 0 }));
+        assert!(held.begins(Pace { taken: 0, calm: CALM }) && !held.begins(Pace { taken: 0, calm: 1 }));
+        // The first of all.
+        assert!(Held { ready: 0, target: FIRST, ..held }.begins(slow));
     }
 
     fn missed(missed: u32) -> Demand {

@@ -3,9 +3,9 @@
 use crate::{Binding, Fresh};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ullage_policy::place::Leaves;
-use ullage_policy::ready::{self, Demand};
+use ullage_policy::ready::{self, Demand, Held, Pace};
 
 /// Seconds without a create before a series holds half as many ready files.
 const PATIENCE: u32 = 5;
@@ -28,6 +28,10 @@ pub struct Series {
     /// The leaf that is filled, plus one; 0 until that is known.
     filling: AtomicU32,
     target: AtomicU32,
+    /// Of the worker only: files are being made ready; files taken in the last round, and rounds since one was taken.
+    refilling: AtomicBool,
+    pace: AtomicU32,
+    calm: AtomicU32,
     taken: AtomicU32,
     missed: AtomicU32,
     /// Of the worker only: seconds without a create, and creates seen at the last whole second.
@@ -115,9 +119,20 @@ impl Series {
         ready.drain(..count).collect()
     }
 
+    /// Whether files are to be made ready now: once it began, until none is missing. For the worker only.
+    pub fn refills(&self, held: Held) -> bool {
+        let pace = Pace { taken: self.pace.load(Ordering::Relaxed), calm: self.calm.load(Ordering::Relaxed) };
+        let refills = held.is_low() && (self.refilling.load(Ordering::Relaxed) || held.begins(pace));
+        self.refilling.store(refills, Ordering::Relaxed);
+        refills
+    }
+
     /// Raises the target where files run low. Called every round of the worker.
     pub fn grow(&self) {
         let taken = self.taken.swap(0, Ordering::Relaxed);
+        let calm = if taken > 0 { 0 } else { self.calm.load(Ordering::Relaxed).saturating_add(1) };
+        self.calm.store(calm, Ordering::Relaxed);
+        self.pace.store(taken, Ordering::Relaxed);
         let missed = self.missed.swap(0, Ordering::Relaxed);
         if taken > 0 {
             self.total.fetch_add(taken, Ordering::Relaxed);

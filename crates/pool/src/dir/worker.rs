@@ -116,6 +116,9 @@ impl<'a> Worker<'a> {
         let series = &core.series[index];
         series.grow();
         let mut done = 0;
+        if !series.refills(core.held(index)) {
+            return false;
+        }
         while done < BATCH {
             let held = core.held(index);
             if !held.is_low() {
