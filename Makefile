@@ -99,6 +99,7 @@ fuzz:
 
 lint:
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 bench: build
 	$(ULLAGE) bench

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use ullage_kv::Kv;
 use ullage_types::{FileId, Kind};
 
-/// A file of any kind. Locks are taken in the order of file ids ([`lock_in_order`]), all below the catalog's gate.
+/// A file of any kind. Locks are taken in the order of file ids (`lock_in_order`), all below the catalog's gate.
 #[derive(Debug)]
 pub struct Inode {
     /// The file.

@@ -2,7 +2,7 @@
 //!
 //! Every file is made of cells that carry the file's own tag ([`cell`]), so that bytes in the wrong file show. Names
 //! carry the tag too, over renames and links. Who fsyncs a file and its directory writes down what is now promised
-//! ([`promise`]); what happens to it later makes the promise weaker before it begins, and stronger again when it is durable.
+//! (`promise`); what happens to it later makes the promise weaker before it begins, and stronger again when it is durable.
 
 pub mod cache;
 pub mod cell;

@@ -33,8 +33,12 @@ pub struct Up {
     /// The state directory: settings, catalog, log, control socket [default: MOUNTPOINT.ullage].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same.
-    #[arg(long = "pool", value_name = "POOL")]
+    /// A pool.
+    #[arg(
+        long = "pool",
+        value_name = "POOL",
+        help = "A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same"
+    )]
     pools: Vec<PoolSettings>,
     /// Take what lies in the directories of `mirror` pools into the space, as it is. At first use only.
     #[arg(long)]

@@ -3,7 +3,7 @@
 //!
 //! # In the directory
 //! `chunks/XX/NAME` one file per chunk ([`header`]); `new/` files not yet in place; `journal/` the log of every change
-//! ([`record`]); `lost/` files found that nobody accounts for (never deleted by the store).
+//! (`record`); `lost/` files found that nobody accounts for (never deleted by the store).
 //!
 //! # Rules
 //! - A change is committed by its journal record and by nothing else; it is applied to the chunk only afterwards, and
