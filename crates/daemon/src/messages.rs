@@ -60,7 +60,7 @@ pub enum Answer {
     },
     /// To [`Request::SetLimit`].
     LimitSet {
-        /// Files that were open for writing and are bound by it only once they are closed.
+        /// Files that were open for writing: the brake stops them, but not what is stored into their mappings.
         unbound: u64,
     },
     /// To [`Request::Df`].

@@ -192,6 +192,9 @@ pub trait Kernel: Send + Sync {
     fn invalidate_node(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()>;
     /// Makes the kernel drop a cached name. Takes the directory's lock in the kernel: never from a call on it.
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()>;
+    /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR by the calling thread, while nobody
+    /// writes to it: the next write asks for file capabilities then. Never from a call.
+    fn refresh(&self, node: NodeId) -> io::Result<()>;
     /// Whether passthrough was negotiated.
     fn passthrough(&self) -> bool;
 }

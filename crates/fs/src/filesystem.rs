@@ -152,8 +152,8 @@ impl Filesystem for Space {
         self.do_listxattr(caller, node, size)
     }
 
-    fn removexattr(&self, _caller: Caller, node: NodeId, name: &[u8]) -> Outcome<()> {
-        self.do_removexattr(node, name)
+    fn removexattr(&self, caller: Caller, node: NodeId, name: &[u8]) -> Outcome<()> {
+        self.do_removexattr(caller, node, name)
     }
 
     fn fallocate(&self, node: NodeId, _handle: u64, offset: u64, length: u64, mode: u32) -> Outcome<()> {

@@ -202,7 +202,7 @@ impl Space {
     }
 
     /// Sets aside `need` and nothing more.
-    fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
+    pub(crate) fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
         let mut open = node.open.lock();
         if open.grant.spend(need) {
             return Ok(());
@@ -274,7 +274,7 @@ impl Space {
     }
 
     /// Bytes that a file may still grow by; none without a limit.
-    fn room_of(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
+    pub(crate) fn room_of(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
         let (uid, parent) = {
             let state = inode.lock();
             (state.record.uid, state.record.parent)
@@ -314,7 +314,7 @@ impl Space {
     }
 
     /// Whether something may write to a file without being seen here: it was opened before a limit bounded it.
-    fn is_unseen(&self, node: &Arc<Node>) -> bool {
+    pub(crate) fn is_unseen(&self, node: &Arc<Node>) -> bool {
         let mut open = node.open.lock();
         let (handles, writers) = (open.handles, open.writers);
         if !open.backing.as_ref().is_some_and(|backing| backing.unseen) {
@@ -358,10 +358,10 @@ impl Space {
     }
 
     /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many
-    /// open files it bounds only once they are closed: what was written to in the kernel goes on being so.
+    /// open files are written in the kernel and go on being so: the brake stops those only who write by system calls.
     pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, Error> {
-        let _modes = self.headroom.modes.write();
-        let _alone = self.headroom.flow.write();
+        let modes = self.headroom.modes.write();
+        let alone = self.headroom.flow.write();
         let open = self.nodes.all();
         for node in &open {
             let mut open = node.open.lock();
@@ -375,7 +375,11 @@ impl Space {
             Subject::User(uid) => node.inode.lock().record.uid == uid,
             Subject::Directory(file) => self.catalog.get(file).is_ok_and(|directory| self.lies_below(node, &directory)),
         };
-        Ok(open.iter().filter(bound).filter(|node| self.is_unseen(node)).count() as u64)
+        let unseen: Vec<_> = open.iter().filter(bound).filter(|node| self.is_unseen(node)).cloned().collect();
+        // Who asks whether he may write holds what is waited for here, and needs these.
+        drop((modes, alone));
+        self.brake_all(&unseen);
+        Ok(unseen.len() as u64)
     }
 }
 

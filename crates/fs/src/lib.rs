@@ -5,6 +5,7 @@
 mod acl;
 mod api;
 mod attributes;
+mod brake;
 mod clock;
 mod cursor;
 mod errno;
@@ -22,12 +23,14 @@ mod prepared;
 mod privileges;
 mod reaper;
 mod recover;
+mod refresh;
 mod reserve;
 mod settle;
 mod solid;
 mod space;
 mod sys;
 mod trees;
+mod waiting;
 
 pub use api::*;
 pub use clock::now;

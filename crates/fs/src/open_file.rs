@@ -4,6 +4,7 @@
 //! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
 
 use crate::grant::Grant;
+use crate::refresh::Refresher;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,6 +25,12 @@ pub(crate) struct OpenFile {
     pub grant: Grant,
     /// Data may have moved in the kernel since pages of it were cached: they are not to be believed.
     pub stale_pages: bool,
+    /// Little is left of its limit, and what is written to it unseen is to ask first (`brake.rs`).
+    pub braked: bool,
+    /// Somebody asked, and goes on without asking again: what was set aside for that.
+    pub let_go: Option<u64>,
+    /// Who has the kernel ask before the next write, or did last.
+    pub refresher: Option<Arc<Refresher>>,
     /// Waits for its turn to be settled.
     pub queued: bool,
 }

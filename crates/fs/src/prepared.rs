@@ -72,6 +72,10 @@ mod tests {
             Ok(())
         }
 
+        fn refresh(&self, _: NodeId) -> io::Result<()> {
+            Ok(())
+        }
+
         fn passthrough(&self) -> bool {
             true
         }

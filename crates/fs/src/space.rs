@@ -1,5 +1,6 @@
 //! A space: a catalog and its pools, as one file system.
 
+use crate::brake::Brake;
 use crate::headroom::Headroom;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
@@ -52,6 +53,7 @@ pub struct Space {
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
+    pub(crate) brake: Brake,
     pub(crate) trees: Trees,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
@@ -73,6 +75,7 @@ impl Space {
             settler: Settler::default(),
             listing: Listing::default(),
             headroom: Headroom::default(),
+            brake: Brake::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),
@@ -118,6 +121,10 @@ impl Space {
             member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
         }
         self.trees.begin();
+    }
+
+    pub(crate) fn own(&self) -> Weak<Self> {
+        self.own.clone()
     }
 
     pub(crate) fn kernel(&self) -> Option<&Arc<dyn Kernel>> {

@@ -3,6 +3,7 @@
 #[allow(clippy::wildcard_imports, reason = "the protocol's own names, all of them used here")]
 use crate::abi::{self, OUT_HEADER, OutHeader, output::*};
 use crate::counters::Counters;
+use crate::servers::Servers;
 use crate::sys;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen};
@@ -24,6 +25,8 @@ pub(crate) struct Connection {
     passthrough: AtomicBool,
     counters: Arc<Counters>,
     gone: AtomicBool,
+    /// The threads that answer.
+    pub servers: Servers,
 }
 
 impl Connection {
@@ -45,6 +48,7 @@ impl Connection {
             passthrough: AtomicBool::new(false),
             counters,
             gone: AtomicBool::new(false),
+            servers: Servers::default(),
         }
     }
 
@@ -153,6 +157,10 @@ impl Kernel for Connection {
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()> {
         let body = NotifyInvalEntry { parent: parent.0, namelen: name.len() as u32, flags: 0 };
         unknown_is_fine(self.notify(NOTIFY_INVAL_ENTRY, &[zerocopy::IntoBytes::as_bytes(&body), name, &[0]]))
+    }
+
+    fn refresh(&self, node: NodeId) -> io::Result<()> {
+        self.servers.first(|| crate::refresh::refresh(&self.mountpoint, node))
     }
 
     fn passthrough(&self) -> bool {

@@ -50,14 +50,17 @@ pub struct FuserMount {
 /// When `/dev/fuse` or `fusermount3` is missing or refuses, or the mount point is not a directory one may mount on.
 pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &FuserOptions) -> io::Result<FuserMount> {
     let mountpoint = mountpoint.canonicalize()?;
-    let connection = Arc::new(Connection::new());
+    let connection = Arc::new(Connection::new(&mountpoint));
     let adapter = Adapter::new(fs.clone(), connection.clone());
     let session = Session::new(adapter, &mountpoint, &config(options))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
+    let servers = connection.servers.clone();
     fs.attach(connection);
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+        let serving = servers.enlist(None);
         let ended = session.run();
+        drop(serving);
         fs.detach();
         ended
     })?;

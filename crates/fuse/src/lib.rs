@@ -21,10 +21,12 @@ mod message;
 mod mount;
 mod negotiate;
 mod options;
+mod refresh;
 mod reply;
 #[cfg(test)]
 mod reply_tests;
 mod request;
+mod servers;
 mod sys;
 mod uring;
 mod workers;

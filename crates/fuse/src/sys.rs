@@ -2,7 +2,7 @@
 
 use crate::abi::output::BackingMap;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The device's ioctl type, `FUSE_DEV_IOC_MAGIC`.
 const MAGIC: u32 = 229;
@@ -40,11 +40,60 @@ pub fn backing_close(device: BorrowedFd<'_>, backing: u32) -> io::Result<()> {
 
 /// Puts the calling thread into the class `SCHED_IDLE`, or back into the normal one.
 pub fn set_scheduler(idle: bool) -> io::Result<()> {
-    let class = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
-    // SAFETY: plain numbers; zero is the one priority that both classes have.
-    let none: libc::sched_param = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call; 0 is this thread.
-    check(unsafe { libc::sched_setscheduler(0, class, &raw const none) }).map(drop)
+    set_class(0, if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER }, 0)
+}
+
+/// A thread that runs before all that share time, until this is dropped.
+pub struct First {
+    thread: i32,
+    before: i32,
+}
+
+impl First {
+    /// None where threads may not change their class.
+    pub fn of(thread: i32) -> Option<Self> {
+        // SAFETY: takes a thread's number and touches no memory.
+        let before = unsafe { libc::sched_getscheduler(thread) };
+        (before >= 0 && set_class(thread, libc::SCHED_RR, 1).is_ok()).then_some(Self { thread, before })
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        if let Err(error) = set_class(self.thread, self.before, 0) {
+            tracing::warn!(%error, "a thread keeps going before others");
+        }
+    }
+}
+
+fn set_class(thread: i32, class: i32, priority: i32) -> io::Result<()> {
+    // SAFETY: plain numbers, of which the priority is the only one that every system has.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call.
+    check(unsafe { libc::sched_setscheduler(thread, class, &raw const parameters) }).map(drop)
+}
+
+/// The kernel's type of a file handle of FUSE's: a node and its generation.
+const HANDLE_OF_A_NODE: i32 = 0x81;
+
+/// Opens the file behind a node of the mount that `root` lies in, as O_PATH: if the kernel knows it, nobody is asked.
+pub fn open_node(root: BorrowedFd<'_>, node: u64) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        node: [u32; 2],
+        generation: u32,
+    }
+    let mut handle =
+        Handle { bytes: 12, kind: HANDLE_OF_A_NODE, node: [(node >> 32) as u32, node as u32], generation: 0 };
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: the kernel reads a file_handle of `bytes` bytes behind the pointer, which outlives the call.
+    let opened = unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) };
+    check(opened)?;
+    // SAFETY: the kernel gave this descriptor to us just now.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
 fn check(result: i32) -> io::Result<u32> {

@@ -95,7 +95,9 @@ impl Limit {
         if self.json {
             output::json(&serde_json::json!({ "unbound": unbound }))?;
         } else if unbound > 0 {
-            say!("{unbound} files were open for writing: the limit binds them when they are closed");
+            say!(
+                "{unbound} files were open for writing: they are stopped at the limit, but for what is stored into mappings"
+            );
         }
         Ok(ExitCode::SUCCESS)
     }

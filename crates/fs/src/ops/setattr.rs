@@ -12,6 +12,10 @@ use ullage_types::{Kind, NodeId, Timestamp};
 impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
+        if self.is_refresh(caller) {
+            self.ended_unseen(&node)?;
+            return self.attributes(&node);
+        }
         let inode = &node.inode;
         if change
             == (SetAttributes { handle: change.handle, kill_privileges: change.kill_privileges, ..Default::default() })
@@ -51,13 +55,10 @@ impl Space {
             self.record_measure(&node, &mut open)?;
         }
         let _modes = (change.uid.is_some() && self.catalog.has_limits()).then(|| self.headroom.modes.write());
-        if let Some(uid) = change.uid
-            && inode.kind == Kind::Regular
-            && inode.record().uid != uid
-            && self.catalog.is_user_bounded(uid)
-            && self.stays_unseen(inode)
-        {
-            return Err(Errno::EBUSY);
+        let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
+        if comes_under {
+            // All that was written is the new owner's. The kernel lets nobody write meanwhile.
+            self.record_measure(&node, &mut node.open.lock())?;
         }
         let change_record = |record: &mut Record| {
             if let Some(mode) = change.mode {
@@ -84,6 +85,9 @@ impl Space {
             Ok(())
         };
         self.asked(|| self.catalog.update(inode, change_record))?;
+        if comes_under && inode.kind == Kind::Regular && self.is_unseen(&node) {
+            self.brake(&node);
+        }
         if change.mode.is_some() {
             self.follow_mode(inode)?;
         }

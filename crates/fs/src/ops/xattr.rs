@@ -1,6 +1,7 @@
 //! SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, with ACLs kept in step with the mode.
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::brake::CAPABILITY;
 use crate::privileges::is_member;
 use crate::{Caller, Errno, Outcome, Space, Xattr};
 use ullage_catalog::{Record, XattrMode};
@@ -80,11 +81,15 @@ impl Space {
 
     pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {
         check_name(name)?;
-        let inode = self.inode(node)?;
-        if let Some(question) = name.strip_prefix(OWN) {
-            return sized(self.own_xattr(&inode, question)?, size);
+        let node = self.node(node)?;
+        let inode = &node.inode;
+        if self.asks_first(&node, name, size) {
+            return Ok(Xattr::Length(1));
         }
-        sized(self.catalog.xattr(&inode, name)?, size)
+        if let Some(question) = name.strip_prefix(OWN) {
+            return sized(self.own_xattr(inode, question)?, size);
+        }
+        sized(self.catalog.xattr(inode, name)?, size)
     }
 
     pub(crate) fn do_listxattr(&self, caller: Caller, node: NodeId, size: u32) -> Outcome<Xattr> {
@@ -101,13 +106,16 @@ impl Space {
         sized(names, size)
     }
 
-    pub(crate) fn do_removexattr(&self, node: NodeId, name: &[u8]) -> Outcome<()> {
+    pub(crate) fn do_removexattr(&self, caller: Caller, node: NodeId, name: &[u8]) -> Outcome<()> {
         check_name(name)?;
-        let inode = self.inode(node)?;
+        let node = self.node(node)?;
+        let inode = &node.inode;
         if name.starts_with(OWN) {
             return Err(Errno::EPERM);
         }
-        match self.catalog.remove_xattr(&inode, name, crate::now(), |_| {}) {
+        let asked = name == CAPABILITY && self.passes_brake(caller, &node)?;
+        match self.catalog.remove_xattr(inode, name, crate::now(), |_| {}) {
+            Err(ullage_catalog::Error::NoAttribute) if asked => Ok(()),
             // The kernel asks for this also when an empty ACL is set.
             Err(ullage_catalog::Error::NoAttribute) if name == ACCESS || name == DEFAULT => Ok(()),
             done => Ok(done?),

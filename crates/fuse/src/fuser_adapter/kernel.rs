@@ -1,11 +1,13 @@
 //! The kernel's side of a connection: replies that `fuser` cannot express, notifications, backing files.
 
 use crate::fuser_adapter::{dispatch::Adapter, sys};
+use crate::servers::Servers;
 use fuser::{BackingId, INodeNo, Notifier, Request, Session};
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use ullage_fs::Kernel;
@@ -16,11 +18,19 @@ use ullage_types::NodeId;
 pub(super) struct Connection {
     channel: OnceLock<(OwnedFd, Notifier)>,
     passthrough: AtomicBool,
+    mountpoint: PathBuf,
+    /// The thread that answers.
+    pub(super) servers: Servers,
 }
 
 impl Connection {
-    pub(super) fn new() -> Self {
-        Self { channel: OnceLock::new(), passthrough: AtomicBool::new(false) }
+    pub(super) fn new(mountpoint: &Path) -> Self {
+        Self {
+            channel: OnceLock::new(),
+            passthrough: AtomicBool::new(false),
+            mountpoint: mountpoint.to_owned(),
+            servers: Servers::default(),
+        }
     }
 
     /// Takes a descriptor of the session's own queue: a reply must come by the queue that gave the request.
@@ -69,6 +79,10 @@ impl Kernel for Connection {
 
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()> {
         self.channel()?.1.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
+    }
+
+    fn refresh(&self, node: NodeId) -> io::Result<()> {
+        self.servers.first(|| crate::refresh::refresh(&self.mountpoint, node))
     }
 
     fn passthrough(&self) -> bool {

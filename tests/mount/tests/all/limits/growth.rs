@@ -25,10 +25,10 @@ fn short(count: usize, wanted: usize) -> io::Result<()> {
     if count < wanted { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
 }
 
-type Way = (&'static str, fn(&File, &File));
+pub type Way = (&'static str, fn(&File, &File));
 
 /// Each grows one file until it is refused. The second file has plenty of data and no limit.
-const WAYS: [Way; 13] = [
+pub const WAYS: [Way; 13] = [
     ("write", |file, _| {
         until_full(|n| file.write_all_at(&[1; 4096], n * 4096));
     }),
@@ -136,7 +136,7 @@ fn fd(file: &File) -> i32 {
 }
 
 /// A file outside every limit, and one of the owner in a limited place.
-fn source(space: &Space) -> File {
+pub fn source(space: &Space) -> File {
     let source = open(&space.path("source"));
     source.write_all_at(&vec![7; 4 << 20], 0).unwrap();
     source

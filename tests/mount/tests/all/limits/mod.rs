@@ -2,6 +2,7 @@
 
 pub mod bed;
 mod beside;
+mod brake;
 mod commands;
 mod growth;
 mod lasting;

@@ -57,10 +57,10 @@ fn fill_watched(space: &Space, dir: &Path, most: u64) {
 }
 
 /// Processes that do nothing but that, as fast as they can.
-struct Spinners(Vec<Child>);
+pub struct Spinners(Vec<Child>);
 
 impl Spinners {
-    fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         Self((0..count).map(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()).collect())
     }
 }

@@ -1,0 +1,219 @@
+//! Files that were opened for writing before a limit bounded them, and are written in the kernel: they are stopped.
+
+use super::bed::{Below, is_full, limit, set, until_full};
+use super::growth::{WAYS, source};
+use super::writers::Spinners;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use ullage_mount_tests::run::{run, ullage};
+use ullage_mount_tests::space::Space;
+
+const ROOM: u64 = 1 << 20;
+
+/// What may be written past a limit by one call whose length is not known, and what xfs allocates beyond what is written.
+fn overshoot(below: Below, how: &str) -> u64 {
+    u64::from(how == "io_uring") * 32768 + u64::from(below == Below::Xfs) * ROOM
+}
+
+/// How much room is left at most when a call is refused as a whole.
+const CALL: u64 = 70_001 + 2 * 4096;
+/// Those that go on through a handle of before.
+const OLD: [&str; 5] = ["write", "odd pwrite", "sendfile", "splice", "io_uring"];
+
+/// A file that is open for writing, and limited since.
+fn before(space: &Space, name: &str, room: u64) -> (PathBuf, File) {
+    let dir = space.path(name);
+    fs::create_dir(&dir).unwrap();
+    let path = dir.join("file");
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    let answer = set(&[&format!("{}B", room + 4096), "--json"], &dir).json();
+    assert_eq!(answer["unbound"], u64::from(space.uses_passthrough()), "{answer}");
+    (path, file)
+}
+
+fn used(path: &Path) -> u64 {
+    path.metadata().unwrap().blocks() * 512
+}
+
+fn stopped(below: Below) {
+    let mut space = below.space();
+    space.limit(Duration::from_secs(120));
+    let source = source(&space);
+    for (how, way) in WAYS.iter().filter(|(how, _)| OLD.contains(how)) {
+        let (path, file) = before(&space, how, ROOM);
+        way(&file, &source);
+        let full = used(&path);
+        assert!(full + below.slack() + CALL >= ROOM, "{how}: refused with {} bytes left", ROOM - full);
+        assert!(full <= ROOM + overshoot(below, how), "{how}: {} bytes past the limit", full - ROOM);
+        // Less fits still, and then nothing.
+        let end = path.metadata().unwrap().len();
+        until_full(|n| file.write_all_at(&[1; 4096], end.next_multiple_of(4096) + n * 4096));
+        let full = used(&path);
+        assert!(full + below.slack() + 8192 >= ROOM, "{how}: refused with {} bytes left", ROOM - full);
+        assert!(full <= ROOM + overshoot(below, how), "{how}: {} bytes past the limit", full - ROOM);
+        for n in 0..50 {
+            let again = file.write_at(&[1; 4096], ROOM + end + n * 4096);
+            assert!(is_full(&again), "{how}: went on after it was refused: {again:?}");
+        }
+        assert_eq!(used(&path), full, "{how}");
+        // What is cut off can be written again.
+        file.set_len(0).unwrap();
+        file.write_all_at(&vec![2; 65536], 0).unwrap();
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        assert_eq!(rustix::fs::getxattr(&*name, c"security.capability", &mut [0; 64]), Err(rustix::io::Errno::NODATA));
+        fs::remove_file(&path).unwrap();
+    }
+    drop(source);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn who_writes_since_before_a_limit_is_stopped_on_tmpfs() {
+    stopped(Below::Tmpfs);
+}
+
+#[test]
+fn who_writes_since_before_a_limit_is_stopped_on_ext4() {
+    stopped(Below::Ext4);
+}
+
+#[test]
+fn who_writes_since_before_a_limit_is_stopped_on_xfs() {
+    stopped(Below::Xfs);
+}
+
+#[test]
+fn who_writes_since_before_a_limit_is_stopped_on_btrfs() {
+    stopped(Below::Btrfs);
+}
+
+/// Writes a mebibyte every two milliseconds until it is refused.
+fn paced(file: &mut File) -> io::Result<()> {
+    let data = vec![3; 1 << 20];
+    for _ in 0..100 {
+        let next = Instant::now() + Duration::from_millis(2);
+        file.write_all(&data)?;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_is_stopped_while_there_is_room_and_all_go_on_once_there_is_again() {
+    let space = Below::Ext4.space();
+    let room = 24 << 20;
+    let (path, mut file) = before(&space, "box", room);
+    let refused = paced(&mut file);
+    if !space.uses_passthrough() {
+        assert!(is_full(&refused));
+        return;
+    }
+    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    let full = used(&path);
+    assert!(full + (1 << 20) + Below::Ext4.slack() >= room, "refused with {} bytes left", room - full);
+    assert!(full <= room, "{} bytes past the limit", full - room);
+    // A file beside it is bound as ever.
+    let (other, place) = (path.with_file_name("other"), path.parent().unwrap());
+    assert!(is_full(&fs::write(&other, vec![1; 2 << 20])));
+    until_full(|_| file.write_all(&[1; 8192]));
+    limit(&["200M"], place);
+    paced_once(&mut file);
+    limit(&["1M"], place);
+    until_full(|_| file.write_all(&vec![5; 65536]));
+    limit(&["none"], place);
+    paced_once(&mut file);
+    chown(&path, Some(1234), None).unwrap();
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+fn paced_once(file: &mut File) {
+    file.write_all(&vec![4; 1 << 20]).unwrap();
+}
+
+#[test]
+fn who_is_over_a_users_limit_is_told_so_and_may_cut_or_give_away() {
+    let space = Below::Ext4.space();
+    let path = space.path("file");
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+    file.write_all(&[1; 4096]).unwrap();
+    chown(&path, Some(1234), Some(1234)).unwrap();
+    limit(&["--user", "1234", "1M"], &space.mount);
+    let refused = (0..100_000).find_map(|_| file.write_all(&vec![2; 65536]).err()).unwrap();
+    assert_eq!(refused.raw_os_error(), Some(libc::EDQUOT));
+    if space.uses_passthrough() {
+        assert_eq!(file.write_all(&vec![2; 65536]).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+        // The owner's own remedies.
+        let cut = OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().len(), 0);
+        drop(cut);
+        file.write_all(&vec![3; 65536]).unwrap();
+        until_full(|_| file.write_all(&vec![4; 65536]));
+    }
+    chown(&path, Some(0), Some(0)).unwrap();
+    file.write_all(&vec![5; 65536]).unwrap();
+    drop(file);
+    space.down_and_check();
+}
+
+#[test]
+fn a_starved_machine_stops_who_writes_since_before_a_limit() {
+    let space = Below::Ext4.space();
+    let room = 16 << 20;
+    let (path, mut file) = before(&space, "box", room);
+    let _spinners = Spinners::new(64);
+    let refused = (0..).find_map(|_| file.write_all(&vec![3; 65536]).err()).unwrap();
+    assert!(is_full::<()>(&Err(refused)));
+    let full = used(&path);
+    assert!(full <= room, "{} bytes past the limit", full - room);
+    assert!(full + CALL + Below::Ext4.slack() >= room, "refused with {} bytes left", room - full);
+}
+
+/// cp -a, tar and install give a file away while they have it open. They could not, to users with a limit.
+#[test]
+fn an_open_file_is_given_to_a_limited_user_and_bound_from_then_on() {
+    let space = Below::Ext4.space();
+    limit(&["--user", "1234", "1M"], &space.mount);
+    let path = space.path("file");
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&vec![1; 65536]).unwrap();
+    std::os::unix::fs::fchown(&file, Some(1234), Some(1234)).unwrap();
+    let used_by_user = || {
+        let all = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+        all["limits"][0]["used"].as_u64().unwrap()
+    };
+    assert!((65536..=65536 + Below::Ext4.slack()).contains(&used_by_user()), "{}", used_by_user());
+    let written = until_full(|_| file.write_all(&[2; 16384]));
+    assert!((40..64).contains(&written), "{written} pieces of 16 KiB fit");
+    assert_eq!(file.write_all(&vec![2; 65536]).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    assert!(used(&path) <= 1 << 20);
+    drop(file);
+    // What does not fit at all is refused, and stays whose it was.
+    let large = space.path("large");
+    fs::write(&large, vec![1; 2 << 20]).unwrap();
+    assert_eq!(chown(&large, Some(1234), None).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    assert_eq!(large.metadata().unwrap().uid(), 0);
+    // As programs do it.
+    limit(&["--user", "1234", "20M"], &space.mount);
+    let tree = space.path("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..50 {
+        fs::write(tree.join(n.to_string()), vec![n; 5000]).unwrap();
+        chown(tree.join(n.to_string()), Some(1234), Some(1234)).unwrap();
+    }
+    run(Command::new("cp").arg("-a").arg(&tree).arg(space.path("copy"))).ok();
+    run(Command::new("sh").arg("-c").arg("cd $0 && mkdir out && tar cf - tree | tar xf - -C out").arg(&space.mount))
+        .ok();
+    for copy in ["copy/7", "out/tree/7"] {
+        assert_eq!(space.path(copy).metadata().unwrap().uid(), 1234, "{copy}");
+    }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
