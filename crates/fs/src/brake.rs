@@ -15,14 +15,17 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the kernel asks for before it writes.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
-/// Between two looks at the files that are watched.
+/// Between two looks at the files that are watched: the shortest, and the longest while nobody writes.
 const TICK: Duration = Duration::from_millis(5);
-/// Who has so much left is not asked, unless it may be used up before the next looks at the rate of the last one.
+const LONGEST: Duration = Duration::from_millis(160);
+/// Of the time that looks take, so much more is paused after them.
+const REST: u32 = 9;
+/// Who has so much left for each [`TICK`] of a pause is not asked, unless it may be used up in a few more at the rate of the last.
 const NEAR: u64 = 64 << 20;
 const LOOKS_AHEAD: u64 = 4;
 
@@ -30,6 +33,8 @@ const LOOKS_AHEAD: u64 = 4;
 struct Watched {
     nodes: Vec<Arc<Node>>,
     thread: Option<JoinHandle<()>>,
+    /// Some were added since the last round began.
+    added: bool,
     stop: bool,
 }
 
@@ -79,8 +84,10 @@ impl Brake {
 enum Look {
     /// Nothing writes to it unseen any more, or no limit bounds it.
     Over,
-    /// There is room, or nobody wrote.
-    Rest,
+    /// Nobody wrote.
+    Idle,
+    /// Somebody did, and there is room.
+    Grew,
     /// The kernel is to be made to ask.
     Refresh,
 }
@@ -89,7 +96,7 @@ impl Space {
     /// Watches files that are written unseen, and bound by a limit now. Those near it ask from now on, but for calls under way that last.
     pub(crate) fn brake_all(&self, nodes: &[Arc<Node>]) {
         self.watch_unseen(nodes);
-        let near: Vec<_> = nodes.iter().filter(|node| self.look_or_say(node) == Look::Refresh).collect();
+        let near: Vec<_> = nodes.iter().filter(|node| self.look_or_say(node, TICK) == Look::Refresh).collect();
         let refreshers: Vec<_> = near.into_iter().map(|node| self.refresh(node)).collect();
         for refresher in refreshers {
             refresher.wait();
@@ -98,7 +105,7 @@ impl Space {
 
     /// The same for one whose attributes the kernel is about to be told, while it lets nobody write.
     pub(crate) fn brake(&self, node: &Arc<Node>) {
-        self.look_or_say(node);
+        self.look_or_say(node, TICK);
         self.watch_unseen(std::slice::from_ref(node));
     }
 
@@ -113,6 +120,8 @@ impl Space {
                 watched.nodes.push(node.clone());
             }
         }
+        watched.added = true;
+        self.brake.bell.notify_all();
         if watched.thread.is_none() {
             let own = self.own();
             let thread = std::thread::Builder::new().name("brake".into()).spawn(move || run(&own));
@@ -120,8 +129,8 @@ impl Space {
         }
     }
 
-    /// Measures a watched file, and engages the brake where little is left for it.
-    fn look(&self, node: &Arc<Node>) -> Outcome<Look> {
+    /// Measures a watched file, and engages the brake where little is left for it until the next look.
+    fn look(&self, node: &Arc<Node>, pause: Duration) -> Outcome<Look> {
         let bounded = self.is_bounded(&node.inode)?;
         let mut open = node.open.lock();
         let unseen = open.writers > 0 && open.backing.as_ref().is_some_and(|backing| backing.unseen);
@@ -137,15 +146,20 @@ impl Space {
         let Some(backing) = &open.backing else { return Ok(Look::Over) };
         let pool = backing.pool;
         let grew = blocks(&open).zip(before).map_or(0, |(now, before)| now.saturating_sub(before) * 512);
-        let near = NEAR.max(grew.saturating_mul(LOOKS_AHEAD));
+        let least = NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
+        let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
         let near = self.room_of(&node.inode, pool)?.is_some_and(|room| room < near);
         let engages = near && !open.braked;
         self.brake.engage(&mut open.braked, near);
-        Ok(if engages || open.let_go.is_some() || near && grew > 0 { Look::Refresh } else { Look::Rest })
+        Ok(match () {
+            () if engages || open.let_go.is_some() || near && grew > 0 => Look::Refresh,
+            () if grew > 0 => Look::Grew,
+            () => Look::Idle,
+        })
     }
 
-    fn look_or_say(&self, node: &Arc<Node>) -> Look {
-        self.look(node).unwrap_or_else(|error| {
+    fn look_or_say(&self, node: &Arc<Node>, pause: Duration) -> Look {
+        self.look(node, pause).unwrap_or_else(|error| {
             tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             self.brake.engage(&mut node.open.lock().braked, false);
             Look::Over
@@ -210,6 +224,7 @@ impl Space {
 fn run(weak: &Weak<Space>) {
     // It must get its turn while others take all there is.
     sys::go_first();
+    let mut pause = TICK;
     loop {
         let Some(space) = weak.upgrade() else { return };
         let nodes = {
@@ -218,20 +233,28 @@ fn run(weak: &Weak<Space>) {
                 watched.thread = None;
                 return;
             }
+            watched.added = false;
             watched.nodes.clone()
         };
-        let mut over = Vec::new();
+        let (began, mut idle, mut over) = (Instant::now(), true, Vec::new());
         for node in nodes {
-            match space.look_or_say(&node) {
-                Look::Rest => {}
+            // The next pause may be twice as long.
+            let look = space.look_or_say(&node, pause * 2);
+            idle &= matches!(look, Look::Idle | Look::Over);
+            match look {
+                Look::Idle | Look::Grew => {}
                 Look::Refresh => _ = space.refresh(&node),
                 Look::Over => over.push(node),
             }
         }
+        pause = if idle { LONGEST.min(pause * 2) } else { TICK }.max(began.elapsed() * REST);
         let mut watched = space.brake.watched.lock();
         watched.nodes.retain(|node| !over.iter().any(|gone| Arc::ptr_eq(gone, node)));
-        if !watched.stop {
-            space.brake.bell.wait_for(&mut watched, TICK);
+        if !watched.stop && !watched.added {
+            space.brake.bell.wait_for(&mut watched, pause);
+        }
+        if watched.added {
+            pause = TICK;
         }
     }
 }

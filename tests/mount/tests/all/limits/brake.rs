@@ -46,6 +46,7 @@ fn stopped(below: Below) {
     let source = source(&space);
     for (how, way) in WAYS.iter().filter(|(how, _)| OLD.contains(how)) {
         let (path, file) = before(&space, how, ROOM);
+        let mode = path.metadata().unwrap().mode() & 0o7777;
         way(&file, &source);
         let full = used(&path);
         assert!(full + below.slack() + CALL >= ROOM, "{how}: refused with {} bytes left", ROOM - full);
@@ -61,6 +62,7 @@ fn stopped(below: Below) {
             assert!(is_full(&again), "{how}: went on after it was refused: {again:?}");
         }
         assert_eq!(used(&path), full, "{how}");
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, mode);
         // What is cut off can be written again.
         file.set_len(0).unwrap();
         file.write_all_at(&vec![2; 65536], 0).unwrap();
@@ -124,6 +126,11 @@ fn nobody_is_stopped_while_there_is_room_and_all_go_on_once_there_is_again() {
     until_full(|_| file.write_all(&[1; 8192]));
     limit(&["200M"], place);
     paced_once(&mut file);
+    limit(&["26M"], place);
+    let buffers = [io::IoSlice::new(&[6; 3000]), io::IoSlice::new(&[7; 5192])];
+    until_full(|_| file.write_vectored(&buffers).map(drop));
+    let full = used(&path) + used(&other);
+    assert!(full <= (26 << 20) - 4096, "{} bytes past the limit", full - (26 << 20) + 4096);
     limit(&["1M"], place);
     until_full(|_| file.write_all(&vec![5; 65536]));
     limit(&["none"], place);
