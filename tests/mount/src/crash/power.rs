@@ -170,7 +170,9 @@ impl Machine {
         for (disk, copy) in self.disks.iter().zip(&mounted) {
             text = text.replace(&*disk.mounted.to_string_lossy(), &copy.to_string_lossy());
         }
-        fs::write(&settings, text).expect("the copy is ours");
+        fs::write(&settings, text).map_err(|error| error.to_string())?;
+        // A disk that lied may hold directories that cannot be read.
+        fs::create_dir_all(mounted[mounted.len() - 1].join("pool")).map_err(|error| error.to_string())?;
         let mut space = Space::on(ground, &mounted[mounted.len() - 1]);
         space.state = state;
         space.flags = self.space.flags.clone();
