@@ -136,10 +136,22 @@ impl Account {
 
     /// Bytes and inodes that persistent use may still grow by; none where no limit is.
     pub(crate) fn room(&self) -> (Option<u64>, Option<u64>) {
-        let left = |now: &AtomicI64, most: &AtomicI64| match most.load(Relaxed) {
+        self.room_beside(0)
+    }
+
+    /// The same, with what is held taken for free: it comes back where it is not used.
+    pub(crate) fn unused(&self) -> (Option<u64>, Option<u64>) {
+        self.room_beside(self.held[0].load(Relaxed))
+    }
+
+    fn room_beside(&self, held: i64) -> (Option<u64>, Option<u64>) {
+        let left = |now: i64, most: &AtomicI64| match most.load(Relaxed) {
             NONE => None,
-            most => Some(most.saturating_sub(now.load(Relaxed)).max(0) as u64),
+            most => Some(most.saturating_sub(now).max(0) as u64),
         };
-        (left(&self.bytes[0], &self.most_bytes), left(&self.inodes[0], &self.most_inodes))
+        (
+            left(self.bytes[0].load(Relaxed) - held, &self.most_bytes),
+            left(self.inodes[0].load(Relaxed), &self.most_inodes),
+        )
     }
 }

@@ -48,9 +48,9 @@ pub struct LimitNow {
 /// The tightest of the limits above a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Bytes that may still be added.
+    /// Bytes that may still be added, those included that are held for files and not used yet.
     pub bytes_left: Option<u64>,
-    /// Bytes used, and held, under that limit.
+    /// Bytes used under that limit.
     pub bytes_used: u64,
     /// Inodes that may still be added.
     pub inodes_left: Option<u64>,
@@ -344,10 +344,10 @@ impl Catalog {
         let mut bound = Bound::default();
         let mut at = Some(directory.clone());
         while let Some(inode) = at {
-            let (bytes, inodes) = inode.totals.account.room();
+            let (bytes, inodes) = inode.totals.account.unused();
             let used = inode.totals.account.now()[Class::Persistent];
             if bytes.is_some_and(|left| bound.bytes_left.is_none_or(|least| left < least)) {
-                (bound.bytes_left, bound.bytes_used) = (bytes, used.bytes.0 + inode.totals.account.held());
+                (bound.bytes_left, bound.bytes_used) = (bytes, used.bytes.0);
             }
             if inodes.is_some_and(|left| bound.inodes_left.is_none_or(|least| left < least)) {
                 (bound.inodes_left, bound.inodes_used) = (inodes, used.inodes);

@@ -47,13 +47,22 @@ pub(crate) fn pool(member: &PoolMember) -> PoolReport {
     }
 }
 
+/// Of pools where room may be lent to files.
+const LENT: &str = "; where there is plenty of room, what is opened only to be written is written in the kernel, with 2.6 GiB granted in advance";
+
 /// How limited files are written, and why so.
 fn limits(kind: &str, fs_type: Option<&str>) -> String {
     match (kind, fs_type) {
         ("null", _) => "no data, nothing to limit but inodes".to_owned(),
         (_, Some(below @ ("tmpfs" | "btrfs"))) => {
-            format!("exact: every write to a limited file goes through the server; {below} counts blocks at the write")
+            format!(
+                "exact: every write to a limited file goes through the server; {below} counts blocks at the write{LENT}"
+            )
         }
+        (_, Some("ext4")) => format!(
+            "exact: every write to a limited file goes through the server, its blocks asked for before they are counted, since ext4 \
+             counts some of them only later{LENT}"
+        ),
         (_, below) => format!(
             "exact: every write to a limited file goes through the server, its blocks asked for before they are counted, since {} \
              counts some of them only later",

@@ -8,6 +8,7 @@
 
 use crate::grant::Taken;
 use crate::node::Node;
+use crate::open_file::OpenFile;
 use crate::refresh::Refreshers;
 use crate::waiting::{self, Doing};
 use crate::{Caller, Errno, Outcome, Space, sys};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use ullage_policy::headroom::{BETWEEN_LOOKS, CALL};
 
 /// What the kernel asks for before it writes.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
@@ -23,6 +25,8 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Between two looks at the files that are watched: the shortest, and the longest while nobody writes.
 const TICK: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(160);
+/// How long the thread waits for something to watch before it looks whether it is still needed.
+const ASLEEP: Duration = Duration::from_millis(500);
 /// Of the time that looks take, so much more is paused after them.
 const REST: u32 = 9;
 /// Who has so much left for each [`TICK`] of a pause is not asked, unless it may be used up in a few more at the rate of the last.
@@ -31,14 +35,17 @@ const LOOKS_AHEAD: u64 = 4;
 
 #[derive(Default)]
 struct Watched {
-    nodes: Vec<Arc<Node>>,
+    /// Those that came since the last round.
+    new: Vec<Arc<Node>>,
     thread: Option<JoinHandle<()>>,
-    /// Some were added since the last round began.
-    added: bool,
+    /// Nothing is watched, and the thread waits until something is.
+    asleep: bool,
+    /// The next round is not to wait for its time.
+    now: bool,
     stop: bool,
 }
 
-/// The files that are watched, and the thread that does it while there are any.
+/// The files that are watched, and the thread that does it.
 #[derive(Default)]
 pub(crate) struct Brake {
     watched: Mutex<Watched>,
@@ -56,13 +63,14 @@ impl Brake {
         let thread = {
             let mut watched = self.watched.lock();
             watched.stop = true;
-            watched.nodes.clear();
+            watched.new.clear();
             watched.thread.take()
         };
         self.bell.notify_all();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
+        self.refreshers.stop();
     }
 
     /// Whether it was ever needed.
@@ -70,12 +78,22 @@ impl Brake {
         self.used.load(Relaxed)
     }
 
-    fn engage(&self, braked: &mut bool, on: bool) {
-        match (std::mem::replace(braked, on), on) {
-            (false, true) => _ = self.engaged.fetch_add(1, Relaxed),
-            (true, false) => _ = self.engaged.fetch_sub(1, Relaxed),
-            _ => {}
+    /// What is written to a file is to ask.
+    pub(crate) fn engage(&self, open: &mut OpenFile) {
+        if !std::mem::replace(&mut open.braked, true) {
+            self.engaged.fetch_add(1, Relaxed);
         }
+    }
+
+    /// It need not any more.
+    pub(crate) fn release(&self, open: &mut OpenFile) {
+        if std::mem::replace(&mut open.braked, false) {
+            self.engaged.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn set(&self, open: &mut OpenFile, on: bool) {
+        if on { self.engage(open) } else { self.release(open) }
     }
 }
 
@@ -90,6 +108,17 @@ enum Look {
     Grew,
     /// The kernel is to be made to ask.
     Refresh,
+}
+
+impl Look {
+    /// Of a file that grew by so much, and that is from now on to ask or not.
+    fn of(engages: bool, open: &OpenFile, grew: u64) -> Self {
+        match () {
+            () if engages || open.let_go.is_some() || open.braked && grew > 0 => Self::Refresh,
+            () if grew > 0 => Self::Grew,
+            () => Self::Idle,
+        }
+    }
 }
 
 impl Space {
@@ -110,18 +139,27 @@ impl Space {
     }
 
     fn watch_unseen(&self, nodes: &[Arc<Node>]) {
+        for node in nodes {
+            if !std::mem::replace(&mut node.open.lock().watched, true) {
+                self.look_after(Some(node));
+            }
+        }
+        self.brake.watched.lock().now = true;
+        self.brake.bell.notify_all();
+    }
+
+    /// Has a file looked at again and again, which says so itself; without one, has the thread found out what it can.
+    pub(crate) fn look_after(&self, node: Option<&Arc<Node>>) {
         let mut watched = self.brake.watched.lock();
-        if watched.stop || nodes.is_empty() {
+        if watched.stop {
             return;
         }
         self.brake.used.store(true, Relaxed);
-        for node in nodes {
-            if !watched.nodes.iter().any(|known| Arc::ptr_eq(known, node)) {
-                watched.nodes.push(node.clone());
-            }
+        watched.new.extend(node.cloned());
+        // Who was lent room can wait until its time: waking it would cost more than all the rest.
+        if std::mem::take(&mut watched.asleep) {
+            self.brake.bell.notify_all();
         }
-        watched.added = true;
-        self.brake.bell.notify_all();
         if watched.thread.is_none() {
             let own = self.own();
             let thread = std::thread::Builder::new().name("brake".into()).spawn(move || run(&own));
@@ -131,11 +169,17 @@ impl Space {
 
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
     fn look(&self, node: &Arc<Node>, pause: Duration) -> Outcome<Look> {
-        let bounded = self.is_bounded(&node.inode)?;
-        let mut open = node.open.lock();
-        let unseen = open.writers > 0 && open.backing.as_ref().is_some_and(|backing| backing.unseen);
-        if !unseen || !bounded {
-            self.brake.engage(&mut open.braked, false);
+        let unseen = |open: &OpenFile| open.writers > 0 && open.backing.as_ref().is_some_and(|backing| backing.unseen);
+        // A file whose disk is slow keeps the others waiting no longer than this.
+        let Some(open) = node.open.try_lock_for(TICK) else { return Ok(Look::Grew) };
+        let waits = unseen(&open);
+        drop(open);
+        let bounded = waits && self.is_bounded(&node.inode)?;
+        let Some(mut open) = node.open.try_lock_for(TICK) else { return Ok(Look::Grew) };
+        if !bounded || !unseen(&open) {
+            self.brake.release(&mut open);
+            Self::end_lending(&mut open, true);
+            open.watched = false;
             drop(open);
             self.ended_unseen(node)?;
             return Ok(Look::Over);
@@ -146,22 +190,38 @@ impl Space {
         let Some(backing) = &open.backing else { return Ok(Look::Over) };
         let pool = backing.pool;
         let grew = blocks(&open).zip(before).map_or(0, |(now, before)| now.saturating_sub(before) * 512);
+        if open.lends() {
+            return Ok(self.look_lent(node, &mut open, grew));
+        }
         let least = NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
         let near = self.room_of(&node.inode, pool)?.is_some_and(|room| room < near);
         let engages = near && !open.braked;
-        self.brake.engage(&mut open.braked, near);
-        Ok(match () {
-            () if engages || open.let_go.is_some() || near && grew > 0 => Look::Refresh,
-            () if grew > 0 => Look::Grew,
-            () => Look::Idle,
-        })
+        self.brake.set(&mut open, near);
+        Ok(Look::of(engages, &open, grew))
+    }
+
+    /// The same for a file that room is lent to: it asks when that is to be given back, until there is plenty again.
+    fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Look {
+        let mappable = open.backing.as_ref().is_some_and(|backing| backing.solid || backing.mappable);
+        // What is asked back is lent again only when it has come back.
+        let waits = open.braked && open.grant.lent() > 0;
+        let lent = !mappable && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
+        let engages = !lent && (!open.braked || waits);
+        self.brake.set(open, !lent);
+        Look::of(engages, open, grew)
     }
 
     fn look_or_say(&self, node: &Arc<Node>, pause: Duration) -> Look {
         self.look(node, pause).unwrap_or_else(|error| {
             tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-            self.brake.engage(&mut node.open.lock().braked, false);
+            let mut open = node.open.lock();
+            if open.lends() {
+                self.brake.engage(&mut open);
+                return Look::Refresh;
+            }
+            self.brake.release(&mut open);
+            open.watched = false;
             Look::Over
         })
     }
@@ -171,15 +231,31 @@ impl Space {
         size == 0 && name == CAPABILITY && self.brake.engaged.load(Relaxed) > 0 && node.open.lock().braked
     }
 
-    /// Lets what makes the kernel remove capabilities go on. Gives back whether the brake made it ask.
+    /// Whether it is a write that has a file's capabilities removed, and not somebody who wants to see them gone.
+    pub(crate) fn has_asked(&self, caller: Caller) -> bool {
+        self.brake.is_used() && !waiting::removes_attribute(caller.pid)
+    }
+
+    /// Lets what makes the kernel remove capabilities go on.
     ///
     /// # Errors
     /// EDQUOT or ENOSPC when it is a write that may take more than there is room for.
-    pub(crate) fn passes_brake(&self, caller: Caller, node: &Arc<Node>) -> Outcome<bool> {
+    pub(crate) fn passes_brake(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
         if self.brake.engaged.load(Relaxed) == 0 || !node.open.lock().braked {
-            return Ok(false);
+            return Ok(());
         }
-        let Doing::Writing(length) = waiting::doing(caller.pid) else { return Ok(true) };
+        let length = match waiting::doing(caller.pid) {
+            Doing::Nothing => return Ok(()),
+            Doing::Seen => {
+                // The kernel takes it for the answer to the next write too.
+                self.refresh_behind(node);
+                return self.let_others_write(caller, node);
+            }
+            Doing::Writing(length) => length,
+        };
+        // Whoever waits for it needs not wait for us.
+        self.ended_unseen(node)?;
+        self.leave_no_gap(caller, node)?;
         let outcome = {
             let _flow = self.headroom.flow.read();
             self.let_write(node, length)
@@ -193,68 +269,144 @@ impl Space {
             outcome => outcome?,
         }
         self.refresh_behind(node);
-        Ok(true)
+        self.let_others_write(caller, node)
     }
 
     /// Sets aside what a write unseen may take, a block where its length is not known, until it is known to be over.
     fn let_write(&self, node: &Arc<Node>, length: Option<u64>) -> Outcome<()> {
         self.ended_unseen(node)?;
-        let (pool, counting) = {
+        let (pool, counting, lends) = {
             let open = node.open.lock();
             let Some(backing) = &open.backing else { return Ok(()) };
-            (backing.pool, self.pools.blocks(backing.pool).counting(backing.baseline.block))
+            let counting = self.pools.blocks(backing.pool).counting(backing.baseline.block);
+            (backing.pool, counting, backing.lends)
         };
         // Nobody tells where: at worst it begins with the last byte of a block.
-        let need = length.map_or(counting.block, |length| counting.worst(counting.block - 1, length));
+        let worst = |length: u64| counting.worst(counting.block - 1, length.min(CALL));
+        let need = match length {
+            Some(length) => worst(length),
+            None if lends => worst(CALL),
+            None => counting.block,
+        };
         self.take_just(node, pool, need)?;
         node.open.lock().let_go = Some(need);
         Ok(())
     }
 
+    /// Sets aside more for writes that wait for the file's lock already, before who makes the next one ask: they follow the one
+    /// that asks, and do not ask themselves. Who comes from here on waits behind; but while others with handles of their own wait
+    /// too, whoever is quick may come once more before the lock is handed on.
+    fn let_others_write(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
+        let (lends, owner, writers) = {
+            let open = node.open.lock();
+            (open.lends(), open.lent_to, open.writers)
+        };
+        let mut bytes = waiting::others(caller.pid, caller.pid).unwrap_or(0);
+        if lends && !waiting::is_of(caller.pid, owner) {
+            bytes = bytes.saturating_add(waiting::others(owner, caller.pid).unwrap_or(CALL));
+        }
+        if lends && writers > 1 {
+            bytes = bytes.saturating_add(CALL);
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Some((pool, counting)) = self.counting_of(&node.open.lock()) else { return Ok(()) };
+        let need = counting.worst(counting.block - 1, bytes);
+        self.take_just(node, pool, need)?;
+        let mut open = node.open.lock();
+        match &mut open.let_go {
+            // One with what is let go already.
+            Some(before) => {
+                *before += need;
+                open.grant.join();
+            }
+            none => *none = Some(need),
+        }
+        Ok(())
+    }
+
+    /// A write unseen to a file that may be mapped leaves no hole behind it: what would be one gets its blocks first.
+    fn leave_no_gap(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
+        let solid = node.open.lock().backing.as_ref().is_some_and(|backing| backing.lends && backing.solid);
+        if !solid {
+            return Ok(());
+        }
+        // Where it is not known the write might begin anywhere.
+        let at = waiting::place(caller.pid).ok_or(Errno::ENOSPC)?;
+        let _alone = self.headroom.flow.write();
+        self.fill_gap(node, at)
+    }
+
     /// No write unseen is under way: who was let go on has written what he will.
     pub(crate) fn ended_unseen(&self, node: &Arc<Node>) -> Outcome<()> {
+        self.ended_unseen_of(node, &mut node.open.lock())
+    }
+
+    /// The same, and the kernel is about to be told what makes the next write ask.
+    pub(crate) fn refreshed(&self, node: &Arc<Node>) -> Outcome<()> {
         let mut open = node.open.lock();
+        // Whoever wants it done from here on wants it done once more.
+        open.refresher = None;
+        self.ended_unseen_of(node, &mut open)
+    }
+
+    fn ended_unseen_of(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
+        if open.braked {
+            // The next one asks.
+            open.grant.end_lending();
+        }
         if let Some(need) = open.let_go.take() {
             open.grant.ended(Taken::Held(need));
         }
-        self.record_measure(node, &mut open)
+        self.record_measure(node, open)
     }
 }
 
 fn run(weak: &Weak<Space>) {
     // It must get its turn while others take all there is.
-    sys::go_first();
+    let first = sys::go_first();
+    if let Some(space) = weak.upgrade() {
+        space.start_refreshers();
+        space.try_lending(first);
+    }
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
     let mut pause = TICK;
     loop {
         let Some(space) = weak.upgrade() else { return };
-        let nodes = {
+        {
             let mut watched = space.brake.watched.lock();
-            if watched.nodes.is_empty() {
-                watched.thread = None;
+            if watched.stop {
                 return;
             }
-            watched.added = false;
-            watched.nodes.clone()
-        };
-        let (began, mut idle, mut over) = (Instant::now(), true, Vec::new());
-        for node in nodes {
-            // The next pause may be twice as long.
-            let look = space.look_or_say(&node, pause * 2);
-            idle &= matches!(look, Look::Idle | Look::Over);
-            match look {
-                Look::Idle | Look::Grew => {}
-                Look::Refresh => _ = space.refresh(&node),
-                Look::Over => over.push(node),
+            if nodes.is_empty() && watched.new.is_empty() {
+                watched.asleep = true;
+                space.brake.bell.wait_for(&mut watched, ASLEEP);
+                watched.asleep = false;
             }
+            if std::mem::take(&mut watched.now) {
+                pause = TICK;
+            }
+            nodes.append(&mut watched.new);
         }
+        let (began, mut idle, mut lends) = (Instant::now(), true, false);
+        nodes.retain(|node| {
+            // The next pause may be twice as long.
+            let look = space.look_or_say(node, pause * 2);
+            if look == Look::Refresh {
+                space.refresh(node);
+            }
+            idle &= matches!(look, Look::Idle | Look::Over);
+            lends |= node.open.lock().lends();
+            look != Look::Over
+        });
         pause = if idle { LONGEST.min(pause * 2) } else { TICK }.max(began.elapsed() * REST);
-        let mut watched = space.brake.watched.lock();
-        watched.nodes.retain(|node| !over.iter().any(|gone| Arc::ptr_eq(gone, node)));
-        if !watched.stop && !watched.added {
-            space.brake.bell.wait_for(&mut watched, pause);
+        if lends {
+            pause = pause.min(BETWEEN_LOOKS);
         }
-        if watched.added {
-            pause = TICK;
+        let mut watched = space.brake.watched.lock();
+        if !watched.stop && !watched.now {
+            space.brake.bell.wait_for(&mut watched, pause);
         }
     }
 }

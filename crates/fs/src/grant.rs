@@ -15,6 +15,9 @@ pub(crate) struct Grant {
     /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
     kept: u64,
     bare: u64,
+    /// Of it, what may be written unseen (`lend.rs`), and what the map of that may grow by before it has its blocks.
+    lent: u64,
+    owed: u64,
     /// How many are under way, those that take nothing too.
     writes: u32,
     /// Written without gaps, to be given its blocks before the next measurement.
@@ -106,7 +109,40 @@ impl Grant {
 
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
-        self.held - self.under_way - self.kept
+        self.held - self.under_way - self.kept - self.lent - self.owed
+    }
+
+    /// What is lent.
+    pub(crate) fn lent(&self) -> u64 {
+        self.lent
+    }
+
+    /// So much more was added in the ledger, and may be written unseen.
+    pub(crate) fn lend(&mut self, bytes: u64) {
+        self.held += bytes;
+        self.lent += bytes;
+    }
+
+    /// Nothing is written unseen any more.
+    pub(crate) fn end_lending(&mut self) {
+        self.lent = 0;
+    }
+
+    /// Of what was written unseen the map may still grow by so much.
+    pub(crate) fn owe(&mut self, bytes: u64) {
+        let owed = bytes.min(self.lent);
+        self.lent -= owed;
+        self.owed += owed;
+    }
+
+    /// Whether something written unseen may lack its blocks.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// All that was written unseen so far has its blocks.
+    pub(crate) fn pay(&mut self) {
+        self.owed = 0;
     }
 
     /// What must be added in the ledger, and kept, before stores come to so many bytes that were never written: with
@@ -155,6 +191,11 @@ impl Grant {
     /// Whether a write is under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.writes > 0
+    }
+
+    /// Two writes under way count as one from here on.
+    pub(crate) fn join(&mut self) {
+        self.writes -= 1;
     }
 
     /// A write is over.
@@ -323,6 +364,20 @@ mod tests {
         assert_eq!(grant.excess(), 0);
         grant.unkeep();
         assert_eq!(grant.excess(), first.bytes + second.bytes);
+    }
+
+    #[test]
+    fn what_is_lent_is_kept_until_it_is_over_and_what_is_owed_until_it_is_paid() {
+        let mut grant = Grant::default();
+        grant.lend(1 << 20);
+        grant.owe(4096);
+        assert_eq!((grant.excess(), grant.lent()), (0, (1 << 20) - 4096));
+        grant.end_lending();
+        assert_eq!(grant.excess(), (1 << 20) - 4096);
+        grant.measured(grant.excess());
+        assert!(grant.owes() && grant.excess() == 0);
+        grant.pay();
+        assert_eq!((grant.excess(), grant.held), (4096, 4096));
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl Blocks {
         }
     }
 
+    /// Whether what is written in the kernel takes no more than it needs: only then room can be lent for it.
+    pub(crate) fn may_lend(self) -> bool {
+        self != Self::Ahead
+    }
+
     pub(crate) fn counting(self, block: u64) -> Counting {
         Counting { block, map: self != Self::AtOnce }
     }
@@ -233,6 +238,13 @@ impl Space {
         Ok(())
     }
 
+    /// Holds so much for a file, whose grant the caller has.
+    pub(crate) fn hold_for(&self, node: &Arc<Node>, pool: PoolId, bytes: u64) -> Outcome<()> {
+        self.hold(&node.inode, pool, bytes)?;
+        self.headroom.holders.lock().insert(node.inode.id, node.clone());
+        Ok(())
+    }
+
     fn hold(&self, inode: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<()> {
         if bytes == 0 {
             return Ok(());
@@ -293,9 +305,14 @@ impl Space {
     /// Measures every file that holds something, and gives back what no write needs.
     pub(crate) fn return_held(&self) {
         let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
+        let lent: Vec<Arc<Node>> = holders.iter().filter(|node| node.open.lock().grant.lent() > 0).cloned().collect();
+        if !lent.is_empty() {
+            self.ask_back(&lent);
+        }
         for node in holders {
             let mut open = node.open.lock();
-            if let Err(error) = self.record_measure(&node, &mut open) {
+            let pays = open.grant.owes();
+            if let Err(error) = self.record_measured(&node, &mut open, pays) {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
@@ -379,7 +396,8 @@ impl Space {
         // Who asks whether he may write holds what is waited for here, and needs these.
         drop((modes, alone));
         self.brake_all(&unseen);
-        Ok(unseen.len() as u64)
+        // Others are bound to the block as ever.
+        Ok(unseen.iter().filter(|node| !node.open.lock().lends()).count() as u64)
     }
 }
 

@@ -63,7 +63,8 @@ fn between(whole: Range<u64>, pieces: impl Iterator<Item = Range<u64>>, block: u
     holes
 }
 
-fn data_in(file: &File, whole: Range<u64>) -> Outcome<Vec<Range<u64>>> {
+/// What of a range holds data, in order.
+pub(crate) fn data_in(file: &File, whole: Range<u64>) -> Outcome<Vec<Range<u64>>> {
     let mut pieces = Vec::new();
     let mut at = whole.start;
     while at < whole.end {

@@ -14,6 +14,7 @@ mod fuzz;
 mod grant;
 mod headroom;
 mod holes;
+mod lend;
 mod node;
 mod open_file;
 mod ops;

@@ -13,6 +13,7 @@ use ullage_pool::Binding;
 use ullage_types::{PoolId, Timestamp};
 
 /// The handles of a node and its backing file.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug, Default)]
 pub(crate) struct OpenFile {
     /// Handles given out and not released.
@@ -31,11 +32,20 @@ pub(crate) struct OpenFile {
     pub let_go: Option<u64>,
     /// Who has the kernel ask before the next write, or did last.
     pub refresher: Option<Arc<Refresher>>,
+    /// The process that room was lent to last.
+    pub lent_to: u32,
+    /// Is on the list of those that are looked at again and again.
+    pub watched: bool,
     /// Waits for its turn to be settled.
     pub queued: bool,
 }
 
 impl OpenFile {
+    /// Room is lent to it, or its writes ask: a limit bounds what is written to it unseen.
+    pub(crate) fn lends(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.lends)
+    }
+
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();
@@ -64,6 +74,10 @@ pub(crate) struct OpenBacking {
     pub mappable: bool,
     /// Among those handles was one whose writes are not seen here.
     pub unseen: bool,
+    /// There is one such handle, given out below a limit, and room is lent to it (`lend.rs`).
+    pub lends: bool,
+    /// It is gone: the next measurement ends that.
+    pub lent_is_gone: bool,
     /// A limit bounds the file, and it may be mapped in the kernel: it has, and gets, no holes (`solid.rs`).
     pub solid: bool,
     /// The pool was told that the file is open for writing, and is to be told when that has ended.
@@ -109,9 +123,14 @@ pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Timestamp)
     Ok(rustix::fs::futimens(file, &times)?)
 }
 
-/// A handle's number says by itself (in bit 0) whether it can write.
-pub(crate) fn handle(serial: u64, writes: bool) -> u64 {
-    serial << 1 | u64::from(writes)
+/// A handle's number says by itself whether it can write (in bit 0), and whether it is what room was lent to (in bit 1).
+pub(crate) fn handle(serial: u64, writes: bool, lent: bool) -> u64 {
+    serial << 2 | u64::from(lent) << 1 | u64::from(writes)
+}
+
+/// Whether a handle is what room was lent to.
+pub(crate) fn is_lent(handle: u64) -> bool {
+    handle & 2 == 2
 }
 
 /// Whether a handle can write.

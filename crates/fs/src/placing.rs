@@ -29,7 +29,8 @@ impl Space {
     pub(crate) fn measure(&self, open: &mut OpenFile, last: bool) -> Outcome<(Measure, Measure)> {
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
         let written = Measure::of(&backing.file)?;
-        if !open.grant.is_loose() {
+        let pays = last && open.grant.owes();
+        if !open.grant.is_loose() && !pays {
             return Ok((written, written));
         }
         let counting = Blocks::Later.counting(backing.baseline.block);
@@ -37,9 +38,12 @@ impl Space {
             open.grant.stays_loose(counting);
             return Ok((written, written));
         }
+        if pays {
+            self.pay(open)?;
+        }
         self.firm(open);
         let file = &open.backing.as_ref().ok_or(Errno::EBADF)?.file;
-        if open.grant.is_under_way() {
+        if open.grant.is_under_way() || open.lends() {
             // Of what is being written at this moment, the times of now are right.
             let now = Measure::of(file)?;
             return Ok((now, now));
@@ -47,6 +51,18 @@ impl Space {
         // Those see it who look at the pool.
         set_times(file, None, written.mtime)?;
         Ok((written, Measure::of(file)?))
+    }
+
+    /// Gives all that was written unseen its blocks, and nothing to holes.
+    fn pay(&self, open: &mut OpenFile) -> Outcome<()> {
+        let Some(backing) = &open.backing else { return Ok(()) };
+        let block = backing.baseline.block;
+        let size = Measure::of(&backing.file)?.size;
+        let runs = crate::holes::data_in(&backing.file, 0..size)?;
+        if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
+            open.grant.pay();
+        }
+        Ok(())
     }
 
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with

@@ -7,19 +7,36 @@
 
 use crate::node::Node;
 use crate::{Caller, Space, sys, waiting};
-use parking_lot::Mutex;
-use std::sync::Arc;
+use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use ullage_types::{NodeId, ROOT};
 
-/// How long is waited for such a thread at most.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long is waited for such a thread at most: where it can be done, it comes before all others.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the thread that starts them waits for something to do before it looks whether it is still needed.
+const ASLEEP: Duration = Duration::from_millis(500);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// The threads that do it.
+/// What is to be refreshed, and by whom.
+type Job = (Arc<Node>, Arc<Refresher>);
+
+#[derive(Debug, Default)]
+struct Jobs {
+    waiting: Vec<Job>,
+    starter: Option<JoinHandle<()>>,
+    stop: bool,
+}
+
+/// The threads that do it. One more starts them, which is of a real-time class too, and so they are from the beginning:
+/// whoever asks for one may have to wait long for its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Refreshers {
+    jobs: Mutex<Jobs>,
+    bell: Condvar,
     threads: Mutex<Vec<i32>>,
     /// It could not be done: said once.
     failed: AtomicBool,
@@ -65,18 +82,21 @@ impl Space {
         let refresher = Arc::new(Refresher::default());
         open.refresher = Some(refresher.clone());
         drop(open);
-        let (space, node, own) = (self.own(), node.clone(), refresher.clone());
-        let started = std::thread::Builder::new().name("refresher".into()).spawn(move || {
-            if let Some(space) = space.upgrade() {
-                space.refresh_here(&node, &own);
-            }
-            own.0.store(DONE, Relaxed);
-        });
-        if let Err(error) = started {
-            self.brake.refreshers.complain(&error);
-            refresher.0.store(DONE, Relaxed);
-        }
+        self.brake.refreshers.jobs.lock().waiting.push((node.clone(), refresher.clone()));
+        self.start_refreshers();
         refresher
+    }
+
+    /// Has what waits to be refreshed begun.
+    pub(crate) fn start_refreshers(&self) {
+        let refreshers = &self.brake.refreshers;
+        let mut jobs = refreshers.jobs.lock();
+        if jobs.starter.is_none() && !jobs.stop {
+            let own = self.own();
+            let starter = std::thread::Builder::new().name("refreshers".into()).spawn(move || start(&own));
+            jobs.starter = Some(starter.expect("a thread can be started"));
+        }
+        refreshers.bell.notify_one();
     }
 
     /// The same, and waits until it waits for the file's lock, which a writer holds who asks us now.
@@ -93,20 +113,78 @@ impl Space {
     }
 
     fn refresh_here(&self, node: &Node, own: &Refresher) {
-        let Some(kernel) = self.kernel() else { return };
-        sys::go_first();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        own.0.store(thread, Relaxed);
+        if let Err(error) = self.refresh_by_this(node.id) {
+            self.brake.refreshers.complain(&error);
+            self.lender.fail();
+        }
+    }
+
+    /// Whether refreshing works here, from this thread: tried with the root, where it changes nothing.
+    pub(crate) fn can_refresh(&self) -> bool {
+        let refreshed = self.refresh_by_this(NodeId(ROOT.0));
+        if let Err(error) = &refreshed {
+            tracing::debug!("attributes cannot be refreshed: {error}");
+        }
+        refreshed.is_ok()
+    }
+
+    fn refresh_by_this(&self, node: NodeId) -> std::io::Result<()> {
+        let kernel = self.kernel().ok_or(std::io::ErrorKind::NotConnected)?;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.brake.refreshers.threads.lock().push(thread);
-        own.0.store(thread, Relaxed);
-        let refreshed = kernel.refresh(node.id);
+        let refreshed = kernel.refresh(node);
         self.brake.refreshers.threads.lock().retain(|it| *it != thread);
-        if let Err(error) = refreshed {
-            self.brake.refreshers.complain(&error);
+        refreshed
+    }
+}
+
+fn start(weak: &Weak<Space>) {
+    sys::go_first();
+    loop {
+        let Some(space) = weak.upgrade() else { return };
+        let refreshers = &space.brake.refreshers;
+        let mut jobs = refreshers.jobs.lock();
+        if jobs.stop {
+            return;
+        }
+        if jobs.waiting.is_empty() {
+            refreshers.bell.wait_for(&mut jobs, ASLEEP);
+        }
+        let waiting = std::mem::take(&mut jobs.waiting);
+        drop(jobs);
+        for (node, refresher) in waiting {
+            let (space, own) = (weak.clone(), refresher.clone());
+            let started = std::thread::Builder::new().name("refresher".into()).spawn(move || {
+                if let Some(space) = space.upgrade() {
+                    space.refresh_here(&node, &own);
+                }
+                own.0.store(DONE, Relaxed);
+            });
+            if let Err(error) = started {
+                refreshers.complain(&error);
+                refresher.0.store(DONE, Relaxed);
+            }
         }
     }
 }
 
 impl Refreshers {
+    /// Starts no more of them.
+    pub(crate) fn stop(&self) {
+        let starter = {
+            let mut jobs = self.jobs.lock();
+            jobs.stop = true;
+            jobs.waiting.drain(..).for_each(|(_, refresher)| refresher.0.store(DONE, Relaxed));
+            jobs.starter.take()
+        };
+        self.bell.notify_all();
+        if let Some(starter) = starter {
+            let _ = starter.join();
+        }
+    }
+
     fn complain(&self, error: &std::io::Error) {
         if !self.failed.swap(true, Relaxed) {
             tracing::warn!("who had a file open before a limit bounded it cannot be stopped: {error}");

@@ -248,6 +248,7 @@ impl Space {
             return Ok(());
         }
         let (written, now) = self.measure(open, last)?;
+        self.owe(open, &now);
         let release = open.grant.excess();
         let Some(backing) = &mut open.backing else { return Ok(()) };
         if (written, now) == (backing.baseline, backing.baseline) && release == 0 {

@@ -75,7 +75,9 @@ impl Space {
     fn fill_all(&self, node: &Arc<Node>) -> Outcome<()> {
         loop {
             let mut open = node.open.lock();
-            let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen) else { return Ok(()) };
+            let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen || backing.lends) else {
+                return Ok(());
+            };
             backing.solid = true;
             // What began to take blocks away before this may not know of it.
             if !open.grant.is_freeing() {

@@ -2,6 +2,7 @@
 
 use crate::brake::Brake;
 use crate::headroom::Headroom;
+use crate::lend::Lender;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
@@ -54,6 +55,7 @@ pub struct Space {
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
     pub(crate) brake: Brake,
+    pub(crate) lender: Lender,
     pub(crate) trees: Trees,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
@@ -76,6 +78,7 @@ impl Space {
             listing: Listing::default(),
             headroom: Headroom::default(),
             brake: Brake::default(),
+            lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),

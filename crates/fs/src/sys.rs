@@ -1,9 +1,11 @@
 //! Thin wrappers around system calls that no crate we use has.
 
+use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
@@ -124,13 +126,23 @@ fn map(file: &File, range: Range<u64>) -> io::Result<Fiemap> {
     }
 }
 
-/// Has the calling thread run before all that share time, if it may.
-pub(crate) fn go_first() {
+/// Whether this process may see what all others are doing in the kernel.
+pub(crate) fn sees_calls() -> bool {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let able = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
+    // 3: nobody may.
+    able && scope.trim() != "3" && Path::new("/proc/self/syscall").exists()
+}
+
+/// Has the calling thread run before all that share time, if it may. Gives back whether.
+pub(crate) fn go_first() -> bool {
     // SAFETY: plain numbers, of which the priority is the only one.
     let mut least: libc::sched_param = unsafe { std::mem::zeroed() };
     least.sched_priority = 1;
     // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call; 0 is this thread.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const least) } != 0 {
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const least) } == 0;
+    if !done {
         tracing::debug!("a thread stays in its scheduling class: {}", io::Error::last_os_error());
     }
+    done
 }

@@ -1,7 +1,11 @@
 //! What a process that waits for our answer is doing.
 
+mod queues;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+use ullage_policy::headroom::CALL;
 
 /// How often to look again at one that has not gone to sleep yet, and after which pause.
 const LOOKS: u32 = 20;
@@ -15,7 +19,6 @@ const HARMLESS: &[libc::c_long] = &[
     libc::SYS_openat2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
-    libc::SYS_fallocate,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
@@ -38,8 +41,10 @@ const MOST_BUFFERS: usize = 1024;
 /// What a thread that waits for us is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// It writes nothing.
+    /// It writes nothing, or tells us what comes of it while nobody else writes.
     Nothing,
+    /// What it writes comes to us.
+    Seen,
     /// It writes so many bytes at most, if that is known.
     Writing(Option<u64>),
 }
@@ -49,11 +54,56 @@ pub(crate) fn doing(thread: u32) -> Doing {
     for _ in 0..LOOKS {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{thread}/syscall")) else { break };
         if text.trim_end() != "running" {
-            return parse(&text, thread).unwrap_or(Doing::Writing(None));
+            return Call::parse(&text).map_or(Doing::Writing(None), |call| call.doing(thread));
         }
         std::thread::sleep(PAUSE);
     }
     Doing::Writing(None)
+}
+
+/// Whether a thread belongs to a process, given by any of its threads.
+pub(crate) fn is_of(thread: u32, process: u32) -> bool {
+    thread == process || std::fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(false)
+}
+
+/// How much the threads of a process, given by any of them, may be waiting to write to the file that another thread is at, at most, but
+/// for that one. None when the thread that is given is gone.
+pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
+    let file = call_of(at).and_then(|call| file_of(at, &call));
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+    let others = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(|it| *it != at);
+    let mut sum = 0u64;
+    for other in others {
+        let Some(call) = call_of(other) else { continue };
+        let Doing::Writing(length) = call.doing(other) else { continue };
+        let calls = [libc::SYS_io_submit, libc::SYS_pwritev2];
+        if !calls.contains(&call.number) && call.descriptor().is_none() {
+            // What it does writes nothing to files.
+            continue;
+        }
+        let other_file = file_of(other, &call);
+        if file.is_none() || other_file.is_none() || file == other_file {
+            sum = sum.saturating_add(length.unwrap_or(CALL));
+        }
+    }
+    Some(sum)
+}
+
+/// The device and the number of the file that a call is about, as the kernel knows them without asking us.
+fn file_of(thread: u32, call: &Call) -> Option<(u32, u32, u64)> {
+    let path = format!("/proc/{thread}/fd/{}", call.descriptor()?);
+    let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
+
+fn call_of(thread: u32) -> Option<Call> {
+    Call::parse(&std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?)
+}
+
+/// Whether a thread that waits for us removes an extended attribute.
+pub(crate) fn removes_attribute(thread: u32) -> bool {
+    let calls = [libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr];
+    call_of(thread).is_some_and(|call| calls.contains(&call.number))
 }
 
 /// Whether a thread waits in this system call.
@@ -62,31 +112,93 @@ pub(crate) fn waits_in(thread: i32, call: libc::c_long) -> bool {
     text.split_whitespace().next().and_then(|number| number.parse().ok()) == Some(call)
 }
 
-/// Of what `/proc/PID/syscall` says: the number of the call and its arguments. They are the kernel's own copy, which nobody changes.
-fn parse(text: &str, thread: u32) -> Option<Doing> {
-    let mut words = text.split_whitespace();
-    let number = words.next()?.parse::<libc::c_long>().ok()?;
-    let arguments: Vec<u64> = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
-    let argument = |index: usize| arguments.get(index).copied();
-    Some(match number {
-        number if HARMLESS.contains(&number) => Doing::Nothing,
-        libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
-        libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
-        libc::SYS_splice => Doing::Writing(argument(4).map(|length| length.min(SPLICED))),
-        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
-            Doing::Writing(argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count)))
+/// Where a thread that waits for us begins to write, if that is known: 0 where it appends.
+pub(crate) fn place(thread: u32) -> Option<u64> {
+    let Call { number, arguments } = call_of(thread)?;
+    match number {
+        libc::SYS_write | libc::SYS_writev | libc::SYS_sendfile => position(thread, *arguments.first()?),
+        libc::SYS_splice if *arguments.get(3)? == 0 => position(thread, *arguments.get(2)?),
+        libc::SYS_pwrite64 | libc::SYS_pwritev => {
+            // With O_APPEND the kernel does not look at it.
+            position(thread, *arguments.first()?).map(|at| at.max(arguments.get(3).copied().unwrap_or(u64::MAX)))
         }
-        _ => Doing::Writing(None),
-    })
+        _ => None,
+    }
+}
+
+/// Where a descriptor of a thread stands.
+fn position(thread: u32, descriptor: u64) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).ok()?;
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let flags = i32::from_str_radix(field("flags:")?, 8).ok()?;
+    if flags & libc::O_APPEND != 0 { Some(0) } else { field("pos:")?.parse().ok() }
+}
+
+/// What `/proc/PID/syscall` says: the number of the call and its arguments. They are the kernel's own copy, which nobody changes.
+struct Call {
+    number: libc::c_long,
+    arguments: Vec<u64>,
+}
+
+impl Call {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let number = words.next()?.parse().ok()?;
+        let arguments = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+        Some(Self { number, arguments })
+    }
+
+    /// What it is about to do, in this thread.
+    fn doing(&self, thread: u32) -> Doing {
+        let argument = |index: usize| self.arguments.get(index).copied();
+        match self.number {
+            number if HARMLESS.contains(&number) => Doing::Nothing,
+            libc::SYS_fallocate | libc::SYS_copy_file_range => Doing::Seen,
+            libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
+            libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
+            libc::SYS_splice => Doing::Writing(argument(4).map(|length| length.min(SPLICED))),
+            libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+                Doing::Writing(argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count)))
+            }
+            libc::SYS_io_submit => Doing::Writing(
+                argument(1).zip(argument(2)).and_then(|(count, at)| queues::longest_submitted(thread, at, count)),
+            ),
+            // A worker of a ring is in no call of its own.
+            libc::SYS_io_uring_enter | -1 => Doing::Writing(queues::longest_in_rings(thread)),
+            _ => Doing::Writing(None),
+        }
+    }
+
+    /// The descriptor that it writes to, if it is one that does.
+    fn descriptor(&self) -> Option<u64> {
+        let index = match self.number {
+            libc::SYS_write
+            | libc::SYS_pwrite64
+            | libc::SYS_writev
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendfile
+            | libc::SYS_fallocate => 0,
+            libc::SYS_splice | libc::SYS_copy_file_range => 2,
+            _ => return None,
+        };
+        self.arguments.get(index).copied()
+    }
 }
 
 /// The sum of the lengths of a vector of buffers, in the memory of who waits. Another of its threads may have changed it.
 fn lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
     const ENTRY: usize = size_of::<libc::iovec>();
-    let mut bytes = vec![0; ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?];
-    std::fs::File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
+    let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
     let length = |entry: &[u8]| entry.last_chunk().map(|length| usize::from_ne_bytes(*length) as u64);
     bytes.chunks_exact(ENTRY).try_fold(0u64, |sum, entry| sum.checked_add(length(entry)?))
+}
+
+/// So many bytes of a thread's memory.
+fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    std::fs::File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -134,7 +246,7 @@ mod tests {
         let write = move || {
             let (first, second) = (vec![0; 1 << 20], vec![0; 5000]);
             let vector = [std::io::IoSlice::new(&first), std::io::IoSlice::new(&second)];
-            (&writer).write_vectored(&vector).unwrap();
+            let _ = (&writer).write_vectored(&vector).unwrap();
         };
         let says = asked(write, || reader.read_exact(&mut vec![0; (1 << 20) + 5000]).unwrap());
         assert_eq!(says, Doing::Writing(Some((1 << 20) + 5000)));
@@ -144,8 +256,8 @@ mod tests {
     fn of_who_is_not_there_the_worst_is_thought() {
         assert_eq!(doing(0), Doing::Writing(None));
         for worst in ["-1 0x7f 0x0", "20 0x3 0x7f 0x2", "1 0x3"] {
-            assert_eq!(parse(worst, 0), Some(Doing::Writing(None)), "{worst}");
+            assert_eq!(Call::parse(worst).unwrap().doing(0), Doing::Writing(None), "{worst}");
         }
-        assert_eq!((parse("", 0), parse("what", 0)), (None, None));
+        assert!(Call::parse("").is_none() && Call::parse("what").is_none());
     }
 }

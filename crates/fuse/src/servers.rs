@@ -4,8 +4,16 @@ use crate::sys::First;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A thread, and the CPU whose requests it answers; none for one that answers any.
-type Server = (i32, Option<usize>);
+/// A thread that answers.
+#[derive(Debug)]
+struct Server {
+    thread: i32,
+    /// The CPU whose requests it answers; none for one that answers any.
+    cpu: Option<usize>,
+    /// How many want it to go first, and what makes it so.
+    wanted: u32,
+    first: Option<First>,
+}
 
 /// The threads of a connection.
 #[derive(Clone, Debug, Default)]
@@ -18,26 +26,35 @@ impl Servers {
     /// Adds the calling thread.
     pub fn enlist(&self, cpu: Option<usize>) -> Serving {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        self.0.lock().push((thread, cpu));
+        self.0.lock().push(Server { thread, cpu, wanted: 0, first: None });
         Serving(self.clone(), thread)
     }
 
     /// Runs what sends requests from here while those who answer them go before all others.
     pub fn first<T>(&self, work: impl FnOnce() -> T) -> T {
         let cpu = rustix::thread::sched_getcpu();
-        let threads = self.0.lock();
-        let first: Vec<First> =
-            threads.iter().filter(|it| it.1.is_none_or(|of| of == cpu)).filter_map(|it| First::of(it.0)).collect();
-        drop(threads);
+        let mut chosen = Vec::new();
+        for server in self.0.lock().iter_mut().filter(|it| it.cpu.is_none_or(|of| of == cpu)) {
+            if server.wanted == 0 {
+                server.first = First::of(server.thread);
+            }
+            server.wanted += 1;
+            chosen.push(server.thread);
+        }
         let outcome = work();
-        drop(first);
+        for server in self.0.lock().iter_mut().filter(|it| chosen.contains(&it.thread)) {
+            server.wanted -= 1;
+            if server.wanted == 0 {
+                server.first = None;
+            }
+        }
         outcome
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.0.lock().retain(|it| it.0 != self.1);
+        self.0.0.lock().retain(|it| it.thread != self.1);
     }
 }
 
@@ -62,6 +79,12 @@ mod tests {
         }
         assert_eq!(servers.first(|| class(own)), libc::SCHED_RR);
         assert_eq!(class(own), libc::SCHED_OTHER);
+        // Two at once: the first one that is done leaves it to the other.
+        let within = servers.first(|| {
+            let inner = servers.first(|| class(own));
+            (inner, class(own))
+        });
+        assert_eq!((within, class(own)), ((libc::SCHED_RR, libc::SCHED_RR), libc::SCHED_OTHER));
         drop(serving);
         assert_eq!(servers.first(|| class(own)), libc::SCHED_OTHER);
         let elsewhere = servers.enlist(Some(usize::MAX));

@@ -44,6 +44,7 @@ pub fn set_scheduler(idle: bool) -> io::Result<()> {
 }
 
 /// A thread that runs before all that share time, until this is dropped.
+#[derive(Debug)]
 pub struct First {
     thread: i32,
     before: i32,

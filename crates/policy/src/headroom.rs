@@ -6,6 +6,18 @@ pub const CHUNK: u64 = 4 << 20;
 /// A file holds at most this part of the room that is left, so that the others find some too.
 const SHARE: u64 = 16;
 
+/// The most that one call writes (the kernel's `MAX_RW_COUNT`), whatever it was asked to.
+pub const CALL: u64 = 0x7fff_f000;
+
+/// What is written to a file between two looks at it, at most: [`BETWEEN_LOOKS`] at more than what one CPU copies.
+const SPEED: u64 = 512 << 20;
+
+/// The longest time between two looks at a file that room is lent to.
+pub const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(40);
+
+/// While less than this is left, what is lent is asked back; while twice as much would not be left, nothing is lent.
+pub const ASK_BACK: u64 = SPEED;
+
 /// Extents that every file system keeps in the inode itself.
 const IN_INODE: u64 = 4;
 
@@ -70,6 +82,13 @@ pub fn ask(need: u64, room: Option<u64>) -> u64 {
     need.max(room.map_or(CHUNK, |room| CHUNK.min(room / SHARE)))
 }
 
+/// How much to lend to a file that is written unseen, when so much is left (none: no limit): what a call under way takes at
+/// most, and what is written before the next look. None where too little would be left.
+pub fn lend(counting: Counting, room: Option<u64>) -> Option<u64> {
+    let lent = counting.worst(counting.block - 1, CALL + SPEED);
+    room.is_none_or(|room| room >= lent + 2 * ASK_BACK).then_some(lent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +114,14 @@ mod tests {
         assert_eq!(MAPPED.fitting(100, 2, 4096), 1);
         assert_eq!(MAPPED.fitting(100, 1000, 4096), 0);
         assert_eq!(PLAIN.fitting(100, 0, 4095), 0);
+    }
+
+    #[test]
+    fn what_is_lent_is_enough_for_the_longest_call_and_leaves_enough_to_ask_it_back() {
+        let lent = lend(MAPPED, None).unwrap();
+        assert!(lent > MAPPED.worst(4095, CALL) + ASK_BACK && lent < 3 << 30);
+        assert_eq!(lend(MAPPED, Some(lent + 2 * ASK_BACK)), Some(lent));
+        assert_eq!(lend(MAPPED, Some(lent + 2 * ASK_BACK - 1)), None);
     }
 
     proptest! {

@@ -77,3 +77,8 @@ fn every_check_passes_through_the_server() {
 fn every_check_passes_below_a_limit() {
     checked(&["--transport", "device"], Some("900M"));
 }
+
+#[test]
+fn every_check_passes_where_room_is_lent() {
+    checked(&["--transport", "device"], Some("60G"));
+}

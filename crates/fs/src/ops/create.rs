@@ -203,7 +203,7 @@ impl Space {
         match self.catalog.create(&parent, name, new, crate::now()) {
             Ok(inode) => {
                 self.trees.name(parent.id, name);
-                self.open_new(inode, pool, fresh, flags)
+                self.open_new(caller, inode, pool, fresh, flags)
             }
             Err(error) => Err(self.give_back(pool, fresh, error)),
         }
@@ -220,12 +220,19 @@ impl Space {
         let parent = self.inode(parent)?;
         let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
         match self.catalog.create_unnamed(&parent, new, crate::now()) {
-            Ok(inode) => self.open_new(inode, pool, fresh, flags),
+            Ok(inode) => self.open_new(caller, inode, pool, fresh, flags),
             Err(error) => Err(self.give_back(pool, fresh, error)),
         }
     }
 
-    fn open_new(&self, inode: Arc<Inode>, pool: PoolId, fresh: Fresh, flags: u32) -> Outcome<(Entry, Opened)> {
+    fn open_new(
+        &self,
+        caller: Caller,
+        inode: Arc<Inode>,
+        pool: PoolId,
+        fresh: Fresh,
+        flags: u32,
+    ) -> Outcome<(Entry, Opened)> {
         let node = self.nodes.enter(inode);
         let opened = {
             let _modes = self.headroom.modes.read();
@@ -234,7 +241,7 @@ impl Space {
             let mut fresh = backing(pool, fresh)?;
             fresh.discards = self.pools.get(pool)?.discards();
             open.backing = Some(fresh);
-            self.opened(&mut open, flags as i32, bounded)
+            self.opened(caller, &node, &mut open, flags as i32, bounded)
         };
         // Nobody can have written to it yet, and what the kernel writes makes it ask again.
         let attributes = crate::attributes::forever(node.inode.id, &node.inode.lock().record);
@@ -257,6 +264,8 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         written: false,
         mappable: false,
         unseen: false,
+        lends: false,
+        lent_is_gone: false,
         solid: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),

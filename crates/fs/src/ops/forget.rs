@@ -1,6 +1,6 @@
 //! FORGET and RELEASE: what the kernel lets go of.
 
-use crate::open_file::writes;
+use crate::open_file::{is_lent, writes};
 use crate::{Outcome, Space};
 use ullage_types::NodeId;
 
@@ -11,6 +11,14 @@ impl Space {
         assert!(open.handles > 0, "node {} is released more often than it was opened", node.id);
         open.handles -= 1;
         open.writers -= u32::from(writes(handle));
+        if is_lent(handle)
+            && let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends)
+        {
+            backing.lent_is_gone = true;
+            if open.handles > 0 {
+                self.record_measure(&node, &mut open)?;
+            }
+        }
         if open.handles > 0 {
             return Ok(());
         }

@@ -25,6 +25,7 @@ impl Space {
         self.back(&node, &mut open, writable || truncates)?;
         if bounded && self.comes_to_map(&mut open, flags) {
             drop(open);
+            self.ask_from_now_on(&node)?;
             self.make_solid(&node)?;
             open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
             self.back(&node, &mut open, true)?;
@@ -32,13 +33,21 @@ impl Space {
         if truncates {
             self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
         }
-        Ok(self.opened(&mut open, flags, bounded))
+        Ok(self.opened(caller, &node, &mut open, flags, bounded))
     }
 
     /// A handle, opened with these flags, on a node whose backing file is open.
-    pub(crate) fn opened(&self, open: &mut OpenFile, flags: i32, bounded: bool) -> Opened {
+    pub(crate) fn opened(
+        &self,
+        caller: Caller,
+        node: &Arc<Node>,
+        open: &mut OpenFile,
+        flags: i32,
+        bounded: bool,
+    ) -> Opened {
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let data = self.mode(open, flags, bounded);
+        let data = self.mode(caller, node, open, flags, bounded);
+        let lent = writable && bounded && matches!(data, Data::Passthrough(_));
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
         backing.written |= writable;
         backing.unseen |= writable && matches!(data, Data::Passthrough(_));
@@ -48,13 +57,13 @@ impl Space {
         let cached = matches!(data, Data::Server);
         let keep_cache = !(cached && open.stale_pages);
         open.stale_pages = !cached;
-        Opened { handle: handle(self.next_serial(), writable), data, keep_cache }
+        Opened { handle: handle(self.next_serial(), writable, lent), data, keep_cache }
     }
 
     /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that
     /// a limit bounds comes to the server in either case. A handle that reads and writes such a file can be mapped, and
     /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel.
-    fn mode(&self, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
+    fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
         let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
         let joins = open.handles > 0 || backing.solid;
@@ -67,11 +76,13 @@ impl Space {
             None if open.handles == 0 => self.register(backing),
             registered => registered,
         };
-        match registered {
-            None => Data::Server,
-            Some(id) if access != libc::O_RDONLY && (bounded || may_end_direct(flags)) => Data::Exact(id),
-            Some(id) => Data::Passthrough(id),
-        }
+        let Some(id) = registered else { return Data::Server };
+        let seen = match access {
+            libc::O_RDONLY => false,
+            libc::O_WRONLY => may_end_direct(flags) || bounded && !self.lends_to(caller, node, open),
+            _ => bounded,
+        };
+        if seen { Data::Exact(id) } else { Data::Passthrough(id) }
     }
 
     /// Registers a backing file with the kernel, where data can move there.
@@ -124,6 +135,8 @@ impl Space {
             written: false,
             mappable: false,
             unseen: false,
+            lends: false,
+            lent_is_gone: false,
             solid: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),
@@ -141,6 +154,11 @@ impl Space {
         kill: Option<Caller>,
     ) -> Outcome<()> {
         let backing = open.backing.as_mut().expect("a truncated file has its backing file open");
+        if backing.lends {
+            // What grew and is cut off now is owed no more, but what stays is.
+            self.record_measure(node, open)?;
+        }
+        let backing = open.backing.as_mut().expect("still open");
         if !backing.discards {
             rustix::fs::ftruncate(&backing.file, size)?;
         }

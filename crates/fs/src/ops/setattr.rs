@@ -13,7 +13,7 @@ impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
         if self.is_refresh(caller) {
-            self.ended_unseen(&node)?;
+            self.refreshed(&node)?;
             return self.attributes(&node);
         }
         let inode = &node.inode;
@@ -56,6 +56,9 @@ impl Space {
         }
         let _modes = (change.uid.is_some() && self.catalog.has_limits()).then(|| self.headroom.modes.write());
         let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
+        if change.uid.is_some() && inode.kind == Kind::Regular {
+            self.ask_back_here(&node)?;
+        }
         if comes_under {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
             self.record_measure(&node, &mut node.open.lock())?;

@@ -14,9 +14,9 @@ use ullage_mount_tests::space::Space;
 
 const ROOM: u64 = 1 << 20;
 
-/// What may be written past a limit by one call whose length is not known, and what xfs allocates beyond what is written.
-fn overshoot(below: Below, how: &str) -> u64 {
-    u64::from(how == "io_uring") * 32768 + u64::from(below == Below::Xfs) * ROOM
+/// What xfs allocates beyond what is written.
+fn overshoot(below: Below) -> u64 {
+    u64::from(below == Below::Xfs) * ROOM
 }
 
 /// How much room is left at most when a call is refused as a whole.
@@ -50,13 +50,13 @@ fn stopped(below: Below) {
         way(&file, &source);
         let full = used(&path);
         assert!(full + below.slack() + CALL >= ROOM, "{how}: refused with {} bytes left", ROOM - full);
-        assert!(full <= ROOM + overshoot(below, how), "{how}: {} bytes past the limit", full - ROOM);
+        assert!(full <= ROOM + overshoot(below), "{how}: {} bytes past the limit", full - ROOM);
         // Less fits still, and then nothing.
         let end = path.metadata().unwrap().len();
         until_full(|n| file.write_all_at(&[1; 4096], end.next_multiple_of(4096) + n * 4096));
         let full = used(&path);
         assert!(full + below.slack() + 8192 >= ROOM, "{how}: refused with {} bytes left", ROOM - full);
-        assert!(full <= ROOM + overshoot(below, how), "{how}: {} bytes past the limit", full - ROOM);
+        assert!(full <= ROOM + overshoot(below), "{how}: {} bytes past the limit", full - ROOM);
         for n in 0..50 {
             let again = file.write_at(&[1; 4096], ROOM + end + n * 4096);
             assert!(is_full(&again), "{how}: went on after it was refused: {again:?}");

@@ -6,5 +6,6 @@ mod brake;
 mod commands;
 mod growth;
 mod lasting;
+mod lend;
 mod overwrites;
 mod writers;

@@ -33,7 +33,7 @@ fn fill(dir: &Path) {
 }
 
 /// Tells its end however it came.
-struct Told<'a>(&'a AtomicBool);
+pub struct Told<'a>(pub &'a AtomicBool);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {

@@ -1,0 +1,190 @@
+//! Lending: files below a limit that are written in the kernel all the same, as long as there is plenty of room.
+//!
+//! A handle that only writes cannot be mapped, so that its file grows by system calls alone, one at a time. What the longest of
+//! them takes, and what else may be written until the file is looked at again, is held in the ledger before the handle is
+//! given out, and stays held beside what the file is measured to take. When little is left it is asked back: the writes that
+//! follow ask one by one (`brake.rs`), and nothing is held but for them.
+
+use crate::node::Node;
+use crate::open_file::{Measure, OpenFile};
+use crate::{Caller, Errno, Outcome, Space, sys};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use ullage_policy::headroom::{ASK_BACK, Counting, lend};
+use ullage_types::PoolId;
+
+/// How long is waited for what is asked back: a call under way may take as long as it likes.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// What was asked back is for who asked: nothing is lent for so long.
+const AFTERWARDS: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Whether writes can be made to ask here, which is tried once.
+#[derive(Debug, Default)]
+pub(crate) struct Lender {
+    ability: AtomicU8,
+    asked_back: Mutex<Option<Instant>>,
+}
+
+const UNKNOWN: u8 = 0;
+const ABLE: u8 = 1;
+const UNABLE: u8 = 2;
+
+impl Lender {
+    /// Whether it is known that writes can be made to ask.
+    pub(crate) fn is_able(&self) -> bool {
+        self.ability.load(Relaxed) == ABLE
+    }
+
+    /// Whether that is still to be tried.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.ability.load(Relaxed) == UNKNOWN
+    }
+
+    /// Nobody could be stopped: nothing is lent any more.
+    pub(crate) fn fail(&self) {
+        self.ability.store(UNABLE, Relaxed);
+    }
+
+    fn asks_back(&self) {
+        *self.asked_back.lock() = Some(Instant::now());
+    }
+
+    fn has_just_asked_back(&self) -> bool {
+        let mut asked = self.asked_back.lock();
+        *asked = asked.filter(|since| since.elapsed() < AFTERWARDS);
+        asked.is_some()
+    }
+}
+
+impl Space {
+    /// Finds out whether writes can be made to ask: on the thread that would do it, with `first` whether it runs before others.
+    pub(crate) fn try_lending(&self, first: bool) {
+        if !self.lender.is_unknown() {
+            return;
+        }
+        let able = first && sys::sees_calls() && self.can_refresh();
+        self.lender.ability.store(if able { ABLE } else { UNABLE }, Relaxed);
+        tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
+    }
+
+    pub(crate) fn counting_of(&self, open: &OpenFile) -> Option<(PoolId, Counting)> {
+        let backing = open.backing.as_ref()?;
+        Some((backing.pool, self.pools.blocks(backing.pool).counting(backing.baseline.block)))
+    }
+
+    /// Whether a handle that only writes may do so unseen, since room is lent to it: to one of a file, so that nobody waits for
+    /// the file's lock in the kernel when it is asked back, except threads of one process ([`Space::passes_brake`]).
+    pub(crate) fn lends_to(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> bool {
+        let Some(backing) = &open.backing else { return false };
+        // What a process does that we do not see is not known (it has no number here).
+        if caller.pid == 0
+            || backing.lends
+            || !self.pools.blocks(backing.pool).may_lend()
+            || backing.solid
+            || backing.mappable
+            || backing.unseen
+        {
+            return false;
+        }
+        if !self.lender.is_able() {
+            if self.lender.is_unknown() {
+                self.look_after(None);
+            }
+            return false;
+        }
+        let lent = self.lend_more(node, open).unwrap_or(false);
+        if lent {
+            self.brake.release(open);
+            open.lent_to = caller.pid;
+            if let Some(backing) = &mut open.backing {
+                backing.lends = true;
+            }
+            if !std::mem::replace(&mut open.watched, true) {
+                self.look_after(Some(node));
+            }
+        }
+        lent
+    }
+
+    /// Brings what is lent to a file up to what it should be. Gives back whether there was enough room for that.
+    pub(crate) fn lend_more(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<bool> {
+        let Some((pool, counting)) = self.counting_of(open) else { return Ok(false) };
+        let lent = open.grant.lent();
+        let room = self.room_of(&node.inode, pool)?;
+        if room.is_some_and(|room| room < ASK_BACK) || lent == 0 && self.lender.has_just_asked_back() {
+            return Ok(false);
+        }
+        let Some(all) = lend(counting, room.map(|room| room.saturating_add(lent))) else { return Ok(lent > 0) };
+        let more = all.saturating_sub(lent);
+        if more > 0 {
+            self.hold_for(node, pool, more)?;
+            open.grant.lend(more);
+        }
+        Ok(true)
+    }
+
+    /// A file that room is lent to was measured: of what it grew by, its map may grow later. Where nobody writes any more it is over.
+    pub(crate) fn owe(&self, open: &mut OpenFile, now: &Measure) {
+        let Some(backing) = open.backing.as_ref().filter(|backing| backing.lends) else { return };
+        let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
+        if let Some((_, counting)) =
+            self.counting_of(open).filter(|(_, it)| grown > 0 && !it.needs_no_map(now.blocks * 512))
+        {
+            open.grant.owe(counting.map_growth(grown.div_ceil(counting.block), u64::MAX));
+        }
+        if open.backing.as_ref().is_some_and(|backing| backing.lent_is_gone) {
+            Self::end_lending(open, false);
+        }
+    }
+
+    /// Nobody writes to a file unseen any more, or somebody does and no limit bounds it. The next measurement gives back what is lent.
+    pub(crate) fn end_lending(open: &mut OpenFile, unseen: bool) {
+        open.grant.end_lending();
+        if let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends) {
+            (backing.lends, backing.lent_is_gone, backing.unseen) = (false, false, unseen);
+        }
+    }
+
+    /// Asks back what is lent to a file while the kernel lets nobody write to it, and is about to take its attributes.
+    pub(crate) fn ask_back_here(&self, node: &Arc<Node>) -> Outcome<()> {
+        if !node.open.lock().lends() {
+            return Ok(());
+        }
+        self.brake.engage(&mut node.open.lock());
+        self.ended_unseen(node)
+    }
+
+    /// Asks back what is lent to these files, and waits until nothing is, for a while.
+    pub(crate) fn ask_back(&self, nodes: &[Arc<Node>]) {
+        self.lender.asks_back();
+        for node in nodes {
+            self.brake.engage(&mut node.open.lock());
+            self.refresh(node);
+        }
+        let until = Instant::now() + PATIENCE;
+        let lent = || nodes.iter().any(|node| node.open.lock().grant.lent() > 0);
+        while lent() && Instant::now() < until {
+            std::thread::sleep(PAUSE);
+        }
+        self.lender.asks_back();
+    }
+
+    /// Before a file that room is lent to can be mapped: all that is written to it asks from now on, as long as it is open.
+    ///
+    /// # Errors
+    /// EBUSY while a write that began before does not end.
+    pub(crate) fn ask_from_now_on(&self, node: &Arc<Node>) -> Outcome<()> {
+        {
+            let mut open = node.open.lock();
+            match &mut open.backing {
+                Some(backing) if backing.lends => backing.solid = true,
+                _ => return Ok(()),
+            }
+        }
+        self.ask_back(std::slice::from_ref(node));
+        if node.open.lock().grant.lent() > 0 { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+}

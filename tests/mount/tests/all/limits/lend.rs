@@ -1,0 +1,392 @@
+//! Files below a limit with plenty of room: they are written in the kernel, and stop at the limit all the same.
+
+use super::bed::{Below, assert_filled, in_pool, is_full, limit, until_full};
+use super::growth::{WAYS, source};
+use super::writers::{Spinners, Told};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::map::Map;
+use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::run::{eventually, ullage};
+use ullage_mount_tests::space::Space;
+
+const GIB: u64 = 1 << 30;
+const SOON: Duration = Duration::from_secs(10);
+/// How much room is left at most when a call of 64 KiB or less is refused as a whole.
+const CALL: u64 = 70_001 + 2 * 4096;
+
+/// On a file system with more room than the machine has.
+fn spacious(below: Below) -> Space {
+    let mut ground = Ground::new();
+    let pool = match below {
+        Below::Tmpfs => ground.tmpfs("disk", 100 << 20),
+        Below::Ext4 => ground.ext4("disk", 100 << 10),
+        Below::Xfs => ground.xfs("disk", 100 << 10),
+        Below::Btrfs => ground.btrfs("disk", 100 << 10),
+    };
+    let state = ground.directory("plain");
+    let mut space = Space::on(ground, &pool);
+    space.state = state.join("state");
+    space.up();
+    space.limit(Duration::from_secs(150));
+    space
+}
+
+fn held(space: &Space) -> u64 {
+    let all = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    all["limits"].as_array().unwrap().iter().map(|limit| limit["held"].as_u64().unwrap()).sum()
+}
+
+/// A limited directory, where handles that only write are known to be lent room.
+fn lending(space: &Space, name: &str, room: u64) -> PathBuf {
+    let dir = space.path(name);
+    fs::create_dir(&dir).unwrap();
+    limit(&[&format!("{}B", room + 4096)], &dir);
+    let path = dir.join("first");
+    if space.uses_passthrough() {
+        eventually("room is lent", SOON, || {
+            let _file = File::create(&path).unwrap();
+            held(space) > 2 * GIB
+        });
+        fs::remove_file(path).unwrap();
+        eventually("nothing is held", SOON, || held(space) == 0);
+    }
+    dir
+}
+
+fn lent(path: &Path) -> File {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// Takes all room but so much.
+fn leave(dir: &Path, room: u64, left: u64) {
+    let other = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("other")).unwrap();
+    // Its map may take some blocks too: what is left is made exact by the limit.
+    fallocate(&other, FallocateFlags::empty(), 0, room - left - (512 << 20)).unwrap();
+    let used = dir.join("other").metadata().unwrap().blocks() * 512;
+    limit(&[&format!("{}B", used + left + 4096)], dir);
+}
+
+fn stopped(below: Below) {
+    let space = spacious(below);
+    let source = source(&space);
+    let own = ["write", "odd pwrite", "sendfile", "splice", "io_uring"];
+    for (how, way) in WAYS.iter().filter(|(how, _)| own.contains(how)) {
+        let (room, left) = (8 * GIB, 1 << 20);
+        let dir = lending(&space, &how.replace(' ', "-"), room);
+        let file = lent(&dir.join("file"));
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        if space.uses_passthrough() {
+            assert!(held(&space) > 2 * GIB, "{how}");
+        }
+        if below == Below::Tmpfs {
+            limit(&[&format!("{}B", left + 4096)], &dir);
+        } else {
+            leave(&dir, room, left);
+        }
+        let others = dir.join("other").metadata().map_or(0, |meta| meta.blocks() * 512);
+        way(&file, &source);
+        let slack = below.slack() + if space.uses_passthrough() { CALL } else { 0 };
+        assert_filled(&dir, others + left, slack, how);
+        until_full(|n| file.write_all_at(&[1; 4096], GIB + n * 4096));
+        assert_filled(&dir, others + left, below.slack() + 8192, how);
+        for n in 0..50 {
+            let again = file.write_at(&[1; 4096], 2 * GIB + n * 4096);
+            assert!(is_full(&again), "{how}: went on after it was refused: {again:?}");
+        }
+        assert_filled(&dir, others + left, below.slack() + 8192, how);
+        file.set_len(0).unwrap();
+        file.write_all_at(&vec![2; 65536], 0).unwrap();
+        drop(file);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    drop(source);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn who_is_lent_room_stops_at_the_limit_on_ext4() {
+    stopped(Below::Ext4);
+}
+
+#[test]
+fn who_is_lent_room_stops_at_the_limit_on_btrfs() {
+    stopped(Below::Btrfs);
+}
+
+#[test]
+fn who_is_lent_room_stops_at_the_limit_on_tmpfs() {
+    stopped(Below::Tmpfs);
+}
+
+/// Sixteen write as fast as they can while somebody else takes what is left.
+fn taken_away(below: Below, spinners: usize) {
+    let space = spacious(below);
+    let room = 60 * GIB;
+    let dir = lending(&space, "box", room);
+    let files: Vec<File> = (0..16).map(|n| lent(&dir.join(format!("file-{n}")))).collect();
+    if space.uses_passthrough() {
+        assert!(held(&space) > 32 * GIB);
+    }
+    let _spinners = Spinners::new(spinners);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let mut file = file;
+                let data = vec![7; 256 << 10];
+                scope.spawn(move || {
+                    // Over the same mebibytes again and again, and some more each time: the disk below is small.
+                    for n in 0u64.. {
+                        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(n % 64 * (64 << 10) + n * 4096)).unwrap();
+                        let outcome = file.write_all(&data);
+                        if is_full(&outcome) {
+                            return;
+                        }
+                        outcome.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let other = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("other")).unwrap();
+        let (mut at, mut piece) = (0, 4 * GIB);
+        while piece >= 65536 {
+            match fallocate(&other, FallocateFlags::empty(), at, piece) {
+                Ok(()) => at += piece,
+                Err(_) => piece /= 2,
+            }
+            assert!(in_pool(&space) <= room, "{} bytes past the limit", in_pool(&space) - room);
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    });
+    let mut rest = OpenOptions::new().append(true).create_new(true).open(dir.join("rest")).unwrap();
+    until_full(|_| rest.write_all(&[8; 4096]));
+    assert_filled(&dir, room, below.slack() + 4096, "sixteen writers");
+    drop((files, rest));
+    space.compare_du(&space.mount);
+    fs::remove_dir_all(&dir).unwrap();
+    space.sync();
+    space.down_and_check();
+}
+
+#[test]
+fn what_is_lent_is_asked_back_for_others_on_ext4() {
+    taken_away(Below::Ext4, 0);
+}
+
+#[test]
+fn what_is_lent_is_asked_back_for_others_on_btrfs() {
+    taken_away(Below::Btrfs, 0);
+}
+
+#[test]
+fn what_is_lent_is_asked_back_on_a_starved_machine() {
+    taken_away(Below::Ext4, 64);
+}
+
+#[test]
+fn what_was_lent_is_given_back_with_the_last_handle_and_then_nothing_is_held() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 20 * GIB);
+    let files: Vec<File> = (0..20).map(|n| lent(&dir.join(n.to_string()))).collect();
+    let reader = File::open(dir.join("0")).unwrap();
+    for mut file in &files {
+        file.write_all(&vec![1; 100_000]).unwrap();
+    }
+    if space.uses_passthrough() {
+        // The others came when no room was to be lent.
+        assert!((8 * GIB..20 * GIB).contains(&held(&space)), "{}", held(&space));
+    }
+    // Who needs it gets it: more than what is not held.
+    let large = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("large")).unwrap();
+    fallocate(&large, FallocateFlags::empty(), 0, 19 * GIB).unwrap();
+    fs::remove_file(dir.join("large")).unwrap();
+    drop((files, large));
+    eventually("what was lent is given back", SOON, || held(&space) < 16 << 20);
+    eventually("nothing is held", SOON, || held(&space) == 0);
+    drop(reader);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What is stored into a mapping asks nobody: the file has its blocks before.
+#[test]
+fn a_file_that_is_lent_room_and_then_mapped_has_no_holes_to_be_filled() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 8 * GIB);
+    let path = dir.join("file");
+    let file = lent(&path);
+    file.write_all_at(&[1; 4096], 64 << 20).unwrap();
+    let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let used = || path.metadata().unwrap().blocks() * 512;
+    if space.uses_passthrough() {
+        assert!(used() >= 64 << 20, "{}", used());
+    }
+    limit(&[&format!("{}B", counted(&dir).bytes + (8 << 20))], &dir);
+    let most = counted_most(&dir);
+    let hole = file.write_at(&[1; 4096], 128 << 20);
+    if space.uses_passthrough() {
+        assert!(is_full(&hole), "{hole:?}");
+    } else {
+        assert_eq!(hole.unwrap(), 4096);
+    }
+    // While another handle can write, what room was lent to gets none of the last.
+    let last = file.write_at(&[2; 4096], 32 << 20);
+    assert_eq!(is_full(&last), space.uses_passthrough(), "{last:?}");
+    both.write_all_at(&[2; 4096], 32 << 20).unwrap();
+    let mut map = Map::new(&both, 16 << 20).unwrap();
+    map.write(0, &vec![5; 16 << 20]);
+    drop(map);
+    both.sync_all().unwrap();
+    assert!(in_pool(&space) <= most, "{} bytes past the limit", in_pool(&space) - most);
+    let mut page = [0; 4096];
+    both.read_exact_at(&mut page, 32 << 20).unwrap();
+    assert_eq!(page, [2; 4096]);
+    drop((file, both));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What the limit of a directory allows to lie in it.
+fn counted_most(dir: &Path) -> u64 {
+    let all = ullage(["limit".as_ref(), dir.as_os_str(), "--json".as_ref()]).json();
+    all["limits"][0]["limit"].as_u64().unwrap()
+}
+
+#[test]
+fn a_file_that_is_lent_room_is_bound_by_its_new_owners_limit() {
+    let space = spacious(Below::Ext4);
+    limit(&["--user", "1234", "1M"], &space.mount);
+    let dir = lending(&space, "box", 8 * GIB);
+    let path = dir.join("file");
+    let file = lent(&path);
+    file.write_all_at(&vec![1; 65536], 0).unwrap();
+    fchown(&file, Some(1234), Some(1234)).unwrap();
+    let written = until_full(|n| file.write_all_at(&[2; 16384], (1 + n) * 65536));
+    assert!((40..64).contains(&written), "{written} pieces of 16 KiB fit");
+    assert!(path.metadata().unwrap().blocks() * 512 <= 1 << 20);
+    chown(&path, Some(0), Some(0)).unwrap();
+    file.write_all_at(&vec![3; 4 << 20], 8 << 20).unwrap();
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn who_wrote_much_by_one_call_or_is_gone_leaves_nothing_held() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 8 * GIB);
+    let began = Instant::now();
+    let mut count = 0;
+    // As mail and news do: made, written, and gone or given another name at once.
+    while began.elapsed() < Duration::from_secs(2) {
+        let (path, other) = (dir.join("draft"), dir.join(format!("{}", count % 50)));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(&vec![3; 40_000]).unwrap();
+        match count % 3 {
+            0 => fs::rename(&path, &other).unwrap(),
+            1 => fs::remove_file(&path).unwrap(),
+            _ => {
+                drop(file);
+                fs::rename(&path, &other).unwrap();
+            }
+        }
+        count += 1;
+    }
+    assert!(count > 100);
+    eventually("nothing is held", SOON, || held(&space) == 0);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Nobody is left who could stop them; what they wrote is counted afterwards.
+#[test]
+fn what_a_descriptor_that_was_lent_room_writes_after_a_kill_is_counted() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 8 * GIB);
+    let file = lent(&dir.join("file"));
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let unseen = space.uses_passthrough();
+    space.kill();
+    let after = file.write_all_at(&vec![2; 1 << 20], 1 << 20);
+    assert_eq!(after.is_ok(), unseen, "{after:?}");
+    drop(file);
+    space.up();
+    let used = dir.join("file").metadata().unwrap().blocks() * 512;
+    assert!(used >= if after.is_ok() { 2 << 20 } else { 1 << 20 }, "{used}");
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Who waits for a file's lock in the kernel asks nobody when somebody before made it believe that there is nothing to ask.
+fn side_by_side(below: Below) {
+    let space = spacious(below);
+    let dir = lending(&space, "box", 8 * GIB);
+    for round in 0..6u64 {
+        limit(&["8G"], &dir);
+        let path = dir.join(format!("file-{round}"));
+        let files: Vec<File> = (0..4).map(|_| lent(&path)).collect();
+        files[0].write_all_at(&[1; 4096], 0).unwrap();
+        let (done, next) = (AtomicBool::new(false), AtomicU64::new(1));
+        std::thread::scope(|scope| {
+            for (n, file) in files.iter().enumerate() {
+                // The first is what room was lent to: by two threads at once.
+                for _ in 0..if n == 0 { 2 } else { 1 } {
+                    let (done, next) = (&done, &next);
+                    scope.spawn(move || {
+                        let data = vec![n as u8; 256 << 10];
+                        while !done.load(Relaxed) {
+                            let at = next.fetch_add(1, Relaxed);
+                            let (offset, length) = (at * (64 << 10), [4096, 70_001, 256 << 10][at as usize % 3]);
+                            let outcome = if n == 3 {
+                                fallocate(file, FallocateFlags::KEEP_SIZE, offset, length as u64).map_err(Into::into)
+                            } else {
+                                file.write_at(&data[..length], offset).map(drop)
+                            };
+                            assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+                            // Not more than the disk below has: what was written is taken up again.
+                            if outcome.is_err() || at % 64 == 63 {
+                                std::thread::sleep(Duration::from_micros(500));
+                            }
+                        }
+                    });
+                }
+            }
+            let told = Told(&done);
+            std::thread::sleep(Duration::from_millis(60));
+            let most = in_pool(&space) + ((2 + round) << 20);
+            limit(&[&format!("{}B", most + 4096)], &dir);
+            let most = most.max(in_pool(&space));
+            let until = Instant::now() + Duration::from_millis(700);
+            while Instant::now() < until {
+                let used = in_pool(&space);
+                assert!(used <= most, "{} bytes past the limit in round {round}", used - most);
+            }
+            drop(told);
+        });
+        drop(files);
+        fs::remove_file(path).unwrap();
+    }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn many_who_write_one_file_stop_at_the_limit_on_tmpfs() {
+    side_by_side(Below::Tmpfs);
+}
+
+#[test]
+fn many_who_write_one_file_stop_at_the_limit_on_ext4() {
+    side_by_side(Below::Ext4);
+}
