@@ -3,6 +3,7 @@
 //! Every call is synchronous and may come from any thread. The transport decides which thread runs it; calls
 //! marked *may block* wait for disks and belong on a worker where the transport has one.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -195,6 +196,8 @@ pub trait Kernel: Send + Sync {
     /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR by the calling thread, while nobody
     /// writes to it: the next write asks for file capabilities then. Never from a call.
     fn refresh(&self, node: NodeId) -> io::Result<()>;
+    /// A file without a name in the root of the mount, opened there to be written. Never from a call.
+    fn unnamed(&self) -> io::Result<File>;
     /// Whether passthrough was negotiated.
     fn passthrough(&self) -> bool;
 }

@@ -244,6 +244,9 @@ impl Space {
         if self.brake.engaged.load(Relaxed) == 0 || !node.open.lock().braked {
             return Ok(());
         }
+        if self.lender.is_tried_by(caller) {
+            return Err(Errno::EDQUOT);
+        }
         let length = match waiting::doing(caller.pid) {
             Doing::Nothing => return Ok(()),
             Doing::Seen => {
@@ -263,12 +266,15 @@ impl Space {
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 let _alone = self.headroom.flow.write();
-                self.return_held();
+                self.return_held(length.unwrap_or(CALL));
                 self.let_write(node, length)?;
             }
             outcome => outcome?,
         }
-        self.refresh_behind(node);
+        if !self.refresh_behind(node) && node.open.lock().lends() {
+            // Nobody would stop it after this call.
+            return Err(Errno::ENOSPC);
+        }
         self.let_others_write(caller, node)
     }
 

@@ -21,6 +21,10 @@ use ullage_types::{FileId, Kind, PoolId};
 /// The most that one write asks for near a limit.
 const PIECE: u64 = 64 << 20;
 
+/// What an operation on names may cost at most, and of one that brings whole files or trees under a limit nobody knows it.
+pub(crate) const SMALL: u64 = 1 << 20;
+pub(crate) const ANY: u64 = u64::MAX;
+
 /// State of the headroom of a space.
 #[derive(Default)]
 pub(crate) struct Headroom {
@@ -135,7 +139,7 @@ impl Space {
                 drop(flow);
                 let _alone = self.headroom.flow.write();
                 self.fill_gap(range.node, range.reaches)?;
-                self.return_held();
+                self.return_held(counting.worst(range.offset, range.length));
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),
@@ -302,13 +306,11 @@ impl Space {
         Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
     }
 
-    /// Measures every file that holds something, and gives back what no write needs.
-    pub(crate) fn return_held(&self) {
+    /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes. What is
+    /// lent to others whose limits have that much left is not what he lacks.
+    pub(crate) fn return_held(&self, wanted: u64) {
         let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
-        let lent: Vec<Arc<Node>> = holders.iter().filter(|node| node.open.lock().grant.lent() > 0).cloned().collect();
-        if !lent.is_empty() {
-            self.ask_back(&lent);
-        }
+        self.ask_back_for(&holders, wanted);
         for node in holders {
             let mut open = node.open.lock();
             let pays = open.grant.owes();
@@ -318,12 +320,13 @@ impl Space {
         }
     }
 
-    /// Runs an operation that asks the limits; when they refuse it, once more after all that is only held was given back.
-    pub(crate) fn asked<T>(&self, work: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held was
+    /// given back.
+    pub(crate) fn asked<T>(&self, wanted: u64, work: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         match work() {
             Err(Error::OverUserLimit | Error::OverDirectoryLimit) if !self.headroom.holders.lock().is_empty() => {
                 let _alone = self.headroom.flow.write();
-                self.return_held();
+                self.return_held(wanted);
                 work()
             }
             outcome => outcome,

@@ -9,11 +9,13 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Caller, Errno, Outcome, Space, sys};
 use parking_lot::Mutex;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_policy::headroom::{ASK_BACK, Counting, lend};
-use ullage_types::PoolId;
+use ullage_types::{FileId, PoolId};
 
 /// How long is waited for what is asked back: a call under way may take as long as it likes.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -25,6 +27,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 pub(crate) struct Lender {
     ability: AtomicU8,
+    /// The thread that tries it.
+    trying: AtomicU32,
     asked_back: Mutex<Option<Instant>>,
 }
 
@@ -48,6 +52,11 @@ impl Lender {
         self.ability.store(UNABLE, Relaxed);
     }
 
+    /// Whether this is the thread that tries whether it is refused.
+    pub(crate) fn is_tried_by(&self, caller: Caller) -> bool {
+        caller.pid != 0 && caller.pid == self.trying.load(Relaxed)
+    }
+
     fn asks_back(&self) {
         *self.asked_back.lock() = Some(Instant::now());
     }
@@ -65,9 +74,30 @@ impl Space {
         if !self.lender.is_unknown() {
             return;
         }
-        let able = first && sys::sees_calls() && self.can_refresh();
+        self.lender.trying.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Relaxed);
+        let able = first
+            && sys::sees_calls()
+            && self.can_refuse().unwrap_or_else(|error| {
+                tracing::debug!(%error, "it is not known whether writes in the kernel can be refused");
+                false
+            });
+        self.lender.trying.store(0, Relaxed);
         self.lender.ability.store(if able { ABLE } else { UNABLE }, Relaxed);
         tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
+    }
+
+    /// Whether a write in the kernel asks once its file was refreshed, and can be refused: tried with a file without a name.
+    fn can_refuse(&self) -> io::Result<bool> {
+        let kernel = self.kernel().ok_or(io::ErrorKind::NotConnected)?;
+        let mut file = kernel.unnamed()?;
+        let node = self.nodes.find(FileId(file.metadata()?.ino())).ok_or(io::ErrorKind::NotFound)?;
+        self.brake.engage(&mut node.open.lock());
+        let outcome = self.refresh_by_this(node.id).and_then(|()| match file.write(b"?") {
+            Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(true),
+            outcome => outcome.map(|_| false),
+        });
+        self.brake.release(&mut node.open.lock());
+        outcome
     }
 
     pub(crate) fn counting_of(&self, open: &OpenFile) -> Option<(PoolId, Counting)> {
@@ -155,6 +185,25 @@ impl Space {
         }
         self.brake.engage(&mut node.open.lock());
         self.ended_unseen(node)
+    }
+
+    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. Not again
+    /// what was asked back before: a call under way may take its time.
+    pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], wanted: u64) {
+        let enough = wanted.saturating_add(ASK_BACK);
+        let keeps = |node: &Arc<Node>| {
+            let open = node.open.lock();
+            let Some(backing) = open.backing.as_ref().filter(|_| open.grant.lent() > 0 && !open.braked) else {
+                return false;
+            };
+            let pool = backing.pool;
+            drop(open);
+            self.room_of(&node.inode, pool).is_ok_and(|room| room.is_some_and(|room| room < enough))
+        };
+        let lent: Vec<Arc<Node>> = holders.iter().filter(|node| keeps(node)).cloned().collect();
+        if !lent.is_empty() {
+            self.ask_back(&lent);
+        }
     }
 
     /// Asks back what is lent to these files, and waits until nothing is, for a while.

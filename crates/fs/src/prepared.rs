@@ -76,6 +76,10 @@ mod tests {
             Ok(())
         }
 
+        fn unnamed(&self) -> io::Result<File> {
+            tempfile::tempfile()
+        }
+
         fn passthrough(&self) -> bool {
             true
         }

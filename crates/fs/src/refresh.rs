@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use ullage_types::{NodeId, ROOT};
+use ullage_types::NodeId;
 
 /// How long is waited for such a thread at most: where it can be done, it comes before all others.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -100,16 +100,18 @@ impl Space {
     }
 
     /// The same, and waits until it waits for the file's lock, which a writer holds who asks us now.
-    pub(crate) fn refresh_behind(&self, node: &Arc<Node>) {
+    /// Gives back whether it does.
+    pub(crate) fn refresh_behind(&self, node: &Arc<Node>) -> bool {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && !self.brake.refreshers.failed.load(Relaxed) {
             match self.refresh(node).stands() {
-                Some(false) => return,
+                Some(false) => return true,
                 // That was for a writer before.
                 Some(true) => {}
                 None => std::thread::sleep(PAUSE),
             }
         }
+        false
     }
 
     fn refresh_here(&self, node: &Node, own: &Refresher) {
@@ -121,16 +123,8 @@ impl Space {
         }
     }
 
-    /// Whether refreshing works here, from this thread: tried with the root, where it changes nothing.
-    pub(crate) fn can_refresh(&self) -> bool {
-        let refreshed = self.refresh_by_this(NodeId(ROOT.0));
-        if let Err(error) = &refreshed {
-            tracing::debug!("attributes cannot be refreshed: {error}");
-        }
-        refreshed.is_ok()
-    }
-
-    fn refresh_by_this(&self, node: NodeId) -> std::io::Result<()> {
+    /// Refreshes a file from the calling thread.
+    pub(crate) fn refresh_by_this(&self, node: NodeId) -> std::io::Result<()> {
         let kernel = self.kernel().ok_or(std::io::ErrorKind::NotConnected)?;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.brake.refreshers.threads.lock().push(thread);

@@ -2,6 +2,7 @@
 
 use crate::sys;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -17,4 +18,10 @@ pub(crate) fn refresh(mountpoint: &Path, node: NodeId) -> io::Result<()> {
     // Of all that changes attributes this can be ended by a signal while it waits, and asks for nothing else.
     rustix::fs::chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
     Ok(())
+}
+
+/// A file without a name in the root of the mount, opened to be written.
+pub(crate) fn unnamed(mountpoint: &Path) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, mountpoint, flags, Mode::RUSR | Mode::WUSR)?.into())
 }

@@ -1,6 +1,7 @@
 //! CREATE, TMPFILE, MKNOD, MKDIR, SYMLINK.
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::headroom::SMALL;
 use crate::open_file::{Measure, OpenBacking};
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
@@ -99,7 +100,7 @@ impl Space {
             xattrs: inherited.xattrs,
             brought: None,
         };
-        let made = self.asked(|| self.catalog.create(&parent, name, new.clone(), crate::now()))?;
+        let made = self.asked(SMALL, || self.catalog.create(&parent, name, new.clone(), crate::now()))?;
         self.trees.name(parent.id, name);
         self.entry(made)
     }

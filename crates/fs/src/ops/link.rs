@@ -1,5 +1,6 @@
 //! LINK.
 
+use crate::headroom::SMALL;
 use crate::{Entry, Outcome, Space};
 use ullage_types::NodeId;
 
@@ -10,7 +11,7 @@ impl Space {
         let _modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
         let charged = self.catalog.get(file.lock().record.parent)?;
         self.may_move(&file, &charged, &parent)?;
-        self.asked(|| self.catalog.link(&file, &parent, name, crate::now()))?;
+        self.asked(SMALL, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.trees.name(parent.id, name);
         self.entry(file)
     }

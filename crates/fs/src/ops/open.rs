@@ -79,7 +79,10 @@ impl Space {
         let Some(id) = registered else { return Data::Server };
         let seen = match access {
             libc::O_RDONLY => false,
-            libc::O_WRONLY => may_end_direct(flags) || bounded && !self.lends_to(caller, node, open),
+            libc::O_WRONLY => {
+                may_end_direct(flags)
+                    || bounded && !self.lender.is_tried_by(caller) && !self.lends_to(caller, node, open)
+            }
             _ => bounded,
         };
         if seen { Data::Exact(id) } else { Data::Passthrough(id) }

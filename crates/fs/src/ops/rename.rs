@@ -1,5 +1,6 @@
 //! RENAME2.
 
+use crate::headroom::ANY;
 use crate::{Caller, Errno, Outcome, Space};
 use std::sync::Arc;
 use ullage_catalog::{Inode, New};
@@ -22,13 +23,15 @@ impl Space {
         }
         let mut held = self.trees.hold();
         let renamed = match flags {
-            0 => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), false, now))?,
-            libc::RENAME_NOREPLACE => self.asked(|| self.catalog.rename((&from, name), (&to, to_name), true, now))?,
-            libc::RENAME_EXCHANGE => self.asked(|| self.catalog.exchange((&from, name), (&to, to_name), now))?,
+            0 => self.asked(ANY, || self.catalog.rename((&from, name), (&to, to_name), false, now))?,
+            libc::RENAME_NOREPLACE => {
+                self.asked(ANY, || self.catalog.rename((&from, name), (&to, to_name), true, now))?
+            }
+            libc::RENAME_EXCHANGE => self.asked(ANY, || self.catalog.exchange((&from, name), (&to, to_name), now))?,
             _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
                 let keep = flags & libc::RENAME_NOREPLACE != 0;
                 let left = self.whiteout(&from, caller)?;
-                self.asked(|| self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now))?
+                self.asked(ANY, || self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now))?
             }
             _ => return Err(Errno::EINVAL),
         };

@@ -1,6 +1,7 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
 use crate::acl::{ACCESS, Acl};
+use crate::headroom::ANY;
 use crate::node::Node;
 use crate::open_file::set_times;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
@@ -87,7 +88,7 @@ impl Space {
             record.ctime = change.ctime.unwrap_or_else(|| ullage_catalog::after(record.ctime, now));
             Ok(())
         };
-        self.asked(|| self.catalog.update(inode, change_record))?;
+        self.asked(ANY, || self.catalog.update(inode, change_record))?;
         if comes_under && inode.kind == Kind::Regular && self.is_unseen(&node) {
             self.brake(&node);
         }

@@ -2,6 +2,7 @@
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::brake::CAPABILITY;
+use crate::headroom::SMALL;
 use crate::privileges::is_member;
 use crate::{Caller, Errno, Outcome, Space, Xattr};
 use ullage_catalog::{Record, XattrMode};
@@ -66,7 +67,7 @@ impl Space {
                 self.trees.attributes(inode.id);
                 return Ok(());
             }
-            self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
+            self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
             self.trees.attributes(inode.id);
             return Ok(());
         }
@@ -76,7 +77,7 @@ impl Space {
             }
             Acl::decode(value)?;
         }
-        Ok(self.asked(|| self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?)
+        Ok(self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?)
     }
 
     pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {

@@ -85,6 +85,10 @@ impl Kernel for Connection {
         self.servers.first(|| crate::refresh::refresh(&self.mountpoint, node))
     }
 
+    fn unnamed(&self) -> io::Result<std::fs::File> {
+        crate::refresh::unnamed(&self.mountpoint)
+    }
+
     fn passthrough(&self) -> bool {
         self.passthrough.load(Ordering::Relaxed)
     }
