@@ -7,6 +7,7 @@
 //! mappings ask nobody.
 
 use crate::grant::Taken;
+use crate::lend::PATIENCE;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::refresh::Refreshers;
@@ -178,7 +179,7 @@ impl Space {
         let Some(mut open) = node.open.try_lock_for(TICK) else { return Ok(Look::Grew) };
         if !bounded || !unseen(&open) {
             self.brake.release(&mut open);
-            Self::end_lending(&mut open, true);
+            self.end_lending(&mut open, true);
             open.watched = false;
             drop(open);
             self.ended_unseen(node)?;
@@ -266,7 +267,7 @@ impl Space {
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 let _alone = self.headroom.flow.write();
-                self.return_held(length.unwrap_or(CALL));
+                self.return_held(length.unwrap_or(CALL), PATIENCE);
                 self.let_write(node, length)?;
             }
             outcome => outcome?,

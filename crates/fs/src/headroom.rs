@@ -7,6 +7,7 @@
 
 use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
+use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::{Errno, Outcome, Space};
@@ -14,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 use ullage_catalog::{Error, Inode, Limit, Subject};
 use ullage_policy::headroom::{Counting, ask};
 use ullage_types::{FileId, Kind, PoolId};
@@ -139,7 +141,8 @@ impl Space {
                 drop(flow);
                 let _alone = self.headroom.flow.write();
                 self.fill_gap(range.node, range.reaches)?;
-                self.return_held(counting.worst(range.offset, range.length));
+                let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
+                self.return_held(counting.worst(range.offset, range.length), patience);
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),
@@ -307,10 +310,10 @@ impl Space {
     }
 
     /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes. What is
-    /// lent to others whose limits have that much left is not what he lacks.
-    pub(crate) fn return_held(&self, wanted: u64) {
+    /// lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
+    pub(crate) fn return_held(&self, wanted: u64, patience: Duration) {
         let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
-        self.ask_back_for(&holders, wanted);
+        self.ask_back_for(&holders, wanted, patience);
         for node in holders {
             let mut open = node.open.lock();
             let pays = open.grant.owes();
@@ -326,7 +329,7 @@ impl Space {
         match work() {
             Err(Error::OverUserLimit | Error::OverDirectoryLimit) if !self.headroom.holders.lock().is_empty() => {
                 let _alone = self.headroom.flow.write();
-                self.return_held(wanted);
+                self.return_held(wanted, PATIENCE);
                 work()
             }
             outcome => outcome,
@@ -346,7 +349,7 @@ impl Space {
 
     /// The same for a file or all below a directory, looked at again for a moment: the end of a handle may be on its way.
     pub(crate) fn stays_unseen(&self, inode: &Arc<Inode>) -> bool {
-        const TRIES: u32 = 20;
+        const TRIES: u32 = 100;
         (0..TRIES).all(|_| {
             let unseen = self.holds_unseen(inode);
             if unseen {

@@ -12,13 +12,14 @@ use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_policy::headroom::{ASK_BACK, Counting, lend};
 use ullage_types::{FileId, PoolId};
 
-/// How long is waited for what is asked back: a call under way may take as long as it likes.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
+pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(3);
 /// What was asked back is for who asked: nothing is lent for so long.
 const AFTERWARDS: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_micros(50);
@@ -27,6 +28,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 pub(crate) struct Lender {
     ability: AtomicU8,
+    /// How many files are lent room.
+    files: AtomicUsize,
     /// The thread that tries it.
     trying: AtomicU32,
     asked_back: Mutex<Option<Instant>>,
@@ -40,6 +43,11 @@ impl Lender {
     /// Whether it is known that writes can be made to ask.
     pub(crate) fn is_able(&self) -> bool {
         self.ability.load(Relaxed) == ABLE
+    }
+
+    /// Whether there is a file that is lent room.
+    pub(crate) fn lends_any(&self) -> bool {
+        self.files.load(Relaxed) > 0
     }
 
     /// Whether that is still to be tried.
@@ -131,6 +139,7 @@ impl Space {
             open.lent_to = caller.pid;
             if let Some(backing) = &mut open.backing {
                 backing.lends = true;
+                self.lender.files.fetch_add(1, Relaxed);
             }
             if !std::mem::replace(&mut open.watched, true) {
                 self.look_after(Some(node));
@@ -166,15 +175,16 @@ impl Space {
             open.grant.owe(counting.map_growth(grown.div_ceil(counting.block), u64::MAX));
         }
         if open.backing.as_ref().is_some_and(|backing| backing.lent_is_gone) {
-            Self::end_lending(open, false);
+            self.end_lending(open, false);
         }
     }
 
     /// Nobody writes to a file unseen any more, or somebody does and no limit bounds it. The next measurement gives back what is lent.
-    pub(crate) fn end_lending(open: &mut OpenFile, unseen: bool) {
+    pub(crate) fn end_lending(&self, open: &mut OpenFile, unseen: bool) {
         open.grant.end_lending();
         if let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends) {
             (backing.lends, backing.lent_is_gone, backing.unseen) = (false, false, unseen);
+            self.lender.files.fetch_sub(1, Relaxed);
         }
     }
 
@@ -189,7 +199,7 @@ impl Space {
 
     /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. Not again
     /// what was asked back before: a call under way may take its time.
-    pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], wanted: u64) {
+    pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], wanted: u64, patience: Duration) {
         let enough = wanted.saturating_add(ASK_BACK);
         let keeps = |node: &Arc<Node>| {
             let open = node.open.lock();
@@ -202,18 +212,18 @@ impl Space {
         };
         let lent: Vec<Arc<Node>> = holders.iter().filter(|node| keeps(node)).cloned().collect();
         if !lent.is_empty() {
-            self.ask_back(&lent);
+            self.ask_back(&lent, patience);
         }
     }
 
     /// Asks back what is lent to these files, and waits until nothing is, for a while.
-    pub(crate) fn ask_back(&self, nodes: &[Arc<Node>]) {
+    pub(crate) fn ask_back(&self, nodes: &[Arc<Node>], patience: Duration) {
         self.lender.asks_back();
         for node in nodes {
             self.brake.engage(&mut node.open.lock());
             self.refresh(node);
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         let lent = || nodes.iter().any(|node| node.open.lock().grant.lent() > 0);
         while lent() && Instant::now() < until {
             std::thread::sleep(PAUSE);
@@ -233,7 +243,7 @@ impl Space {
                 _ => return Ok(()),
             }
         }
-        self.ask_back(std::slice::from_ref(node));
+        self.ask_back(std::slice::from_ref(node), LONG_PATIENCE);
         if node.open.lock().grant.lent() > 0 { Err(Errno::EBUSY) } else { Ok(()) }
     }
 }

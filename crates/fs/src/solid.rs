@@ -8,6 +8,7 @@
 
 use crate::headroom::Range;
 use crate::holes::Holes;
+use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys, without_reserve};
@@ -136,7 +137,7 @@ impl Space {
         if bare == 0 {
             return Ok(());
         }
-        self.return_held(counting.worst(range.start, range.end - range.start));
+        self.return_held(counting.worst(range.start, range.end - range.start), LONG_PATIENCE);
         let (offset, length) = (range.start, range.end - range.start);
         let all = Range { node, file: &file, offset, length, whole: true, reaches: 0 };
         self.write_alone(&all, pool, counting, |at, length| {

@@ -1,6 +1,7 @@
 //! A space: a catalog and its pools, as one file system.
 
 use crate::brake::Brake;
+use crate::grant::Grant;
 use crate::headroom::Headroom;
 use crate::lend::Lender;
 use crate::node::{Node, Nodes};
@@ -181,6 +182,8 @@ impl Space {
             // What is held goes with the file.
             let held = open.grant.held;
             self.measured(node.inode.id, &mut open, held);
+            self.end_lending(&mut open, false);
+            open.grant = Grant::default();
             self.doom(node, &mut open);
             match self.catalog.remove(&node.inode) {
                 Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing),

@@ -82,6 +82,10 @@ pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
             continue;
         }
         let other_file = file_of(other, &call);
+        if other_file.is_none() && call_of(other).is_none_or(|now| now.arguments != call.arguments) {
+            // That call is over, and its descriptor closed.
+            continue;
+        }
         if file.is_none() || other_file.is_none() || file == other_file {
             sum = sum.saturating_add(length.unwrap_or(CALL));
         }

@@ -113,7 +113,8 @@ impl Reader {
     fn is_blocking(&self, bytes: &[u8]) -> bool {
         let Ok(message) = Message::from_device(bytes, self.core.dialect) else { return false };
         self.tally.add(message.header.opcode);
-        decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io))
+        decode(&message, self.core.dialect)
+            .is_ok_and(|request| self.core.dispatcher.blocks(&request, self.core.blocking_io))
     }
 
     fn hand_over(&self, request: Vec<u8>, length: usize) {

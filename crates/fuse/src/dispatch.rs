@@ -31,6 +31,13 @@ impl Dispatcher {
         Self { fs, kernel }
     }
 
+    /// Whether the call waits for disks or for others, so that it must not run on a thread others wait for.
+    pub fn blocks(&self, request: &Request<'_>, blocking_io: bool) -> bool {
+        const BOTH: u32 = libc::O_RDWR as u32;
+        let both = matches!(request, Request::Open { flags, .. } if flags & libc::O_ACCMODE as u32 == BOTH);
+        request.blocks(blocking_io) || both && self.fs.open_may_block()
+    }
+
     /// Carries out a request. `out` takes the body of the reply and is as long as the largest one allowed;
     /// `scratch` takes the data of READ.
     pub fn answer(&self, message: &Message<'_>, request: Request<'_>, out: &mut [u8], scratch: &mut Vec<u8>) -> Answer {

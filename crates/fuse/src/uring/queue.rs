@@ -210,7 +210,7 @@ impl Queue {
             Ok(message) => {
                 self.tally.add(message.header.opcode);
                 match decode(&message, self.core.dialect) {
-                    Ok(request) if request.blocks(self.core.blocking_io) => {
+                    Ok(request) if self.core.dispatcher.blocks(&request, self.core.blocking_io) => {
                         if !matches!(request, Request::Fsyncdir | Request::Syncfs) {
                             self.regular_node = message.node();
                         }
