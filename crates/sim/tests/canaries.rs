@@ -37,6 +37,12 @@ fn vouchers_accepted_after_their_epoch_was_reported() {
     assert!(!campaign(1, 200, 2, &setup, &|_, _| {}).is_empty());
 }
 
+#[test]
+fn settled_requests_forgotten_as_if_they_had_never_been() {
+    let setup = Setup { store: Some(|config| config.with_flaw(Flaw::SettledForgotten)), ..Setup::default() };
+    assert!(caught(setup) > 0);
+}
+
 /// Its refunds are bounded by the fence even so; but it takes vouchers that nobody counts any more.
 #[test]
 fn a_store_that_goes_on_without_a_lease() {

@@ -10,6 +10,8 @@ pub const VOUCHER_HEADER: &str = "x-ullage-voucher";
 pub const CLIENT_HEADER: &str = "x-ullage-client";
 /// The wallet's number of the request.
 pub const OP_HEADER: &str = "x-ullage-op";
+/// The wallet's first request that is not settled: of all before it, it knows the outcome, and repeats none.
+pub const SETTLED_HEADER: &str = "x-ullage-settled";
 /// `xxh3=` and 16 hexadecimal digits over the body.
 pub const CHECKSUM_HEADER: &str = "x-ullage-checksum";
 

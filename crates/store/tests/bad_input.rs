@@ -13,7 +13,9 @@ use ullage_bank::identity;
 use ullage_bank::wire::{AccountChange, ClientBatch};
 use ullage_net::client::{CallError, Client, Settings};
 use ullage_net::{ErrorBody, clock, tls};
-use ullage_store::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
+use ullage_store::headers::{
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
+};
 use ullage_store::wire::WriteAnswer;
 use ullage_voucher::message::{BankToClient, ClientToBank, StoreToClient};
 use ullage_voucher::{Epoch, Op, Piece, encode_header};
@@ -208,6 +210,36 @@ async fn a_voucher_is_spent_once_however_it_is_split_and_repeated() {
         // Refused further vouchers, as configured by default.
         assert!(cluster.account("alice").await.blocked);
         assert_eq!(cluster.reconciled("alice").await.settled_bytes as u64, cluster.used("alice"));
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settled_request_is_refused_and_one_cannot_settle_itself() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let alice = Raw::new(&cluster, "alice");
+        let mut rest = alice.withdraw(1, 1 << 20).await[0];
+        let mut put = async |name: &str, op: u64, settled: &str| {
+            let voucher = encode_header(&[rest.split(8192).unwrap()]);
+            let data = [7; 4096];
+            let mut headers = alice.headers(op, &voucher, &data);
+            headers.push((SETTLED_HEADER, settled.to_owned()));
+            let path = format!("/v1/chunks/alice/d/{name}");
+            alice.send(0, Method::PUT, &path, &headers, &data).await
+        };
+        put("a", 5, "5").await.unwrap();
+        put("b", 6, "6").await.unwrap();
+        assert_eq!(put("y", 5, "6").await.unwrap_err(), voucher_refused("settled"));
+        assert_eq!(put("z", 4, "6").await.unwrap_err(), voucher_refused("settled"));
+        // What is claimed beyond the request itself is not believed: it is answered again when it is repeated.
+        put("c", 7, &u64::MAX.to_string()).await.unwrap();
+        put("c", 7, "7").await.unwrap();
+        assert_eq!(put("d", 8, "soon").await.unwrap_err().1, "bad_settled");
+        assert_eq!(cluster.used("alice"), 3 * 8192);
         cluster.stop().await;
     })
     .await

@@ -50,6 +50,31 @@ async fn a_file_goes_round_the_stores_and_comes_back() {
     .unwrap();
 }
 
+/// Every answer was remembered for K epochs: at thousands of small writes a second, gigabytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_remember_the_answers_of_few_requests() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 2, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let chunks = files.chunks();
+        for number in 0..1000 {
+            let name = format!("alice/d/{number}");
+            let node = chunks.nodes()[number % 2];
+            chunks.put(node, &name, vec![1; 100].into(), false).await.unwrap();
+            if number % 3 == 0 {
+                chunks.delete(node, &name).await.unwrap();
+            }
+        }
+        for meter in &cluster.meters {
+            assert!(meter.remembered() < 150, "{} of 1,333 answers", meter.remembered());
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_is_kept_to_the_byte_and_freed_space_is_used_again() {
     tokio::time::timeout(TIME_MAX, async {

@@ -15,6 +15,8 @@ pub enum Flaw {
     AcceptAfterReport,
     /// A store keeps accepting without a lease.
     NoLease,
+    /// A store forgets requests that are settled as if they had never been.
+    SettledForgotten,
 }
 
 /// Whether this core has this flaw.

@@ -316,6 +316,8 @@ pub enum Refusal {
     Short,
     /// The client cancelled it: it has not been carried out and never will be.
     Cancelled,
+    /// The client has said that it knows what became of it; the store no longer does.
+    Settled,
     /// No request of that number is being held.
     UnknownOp,
     /// More would be refunded than the user has here.

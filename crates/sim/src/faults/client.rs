@@ -59,6 +59,12 @@ impl ClientHost {
         self.next_op += 1;
         Op(self.next_op)
     }
+
+    /// Of everything before this it has the answer, or has given it up and had it cancelled.
+    fn settled(&self) -> Op {
+        let waiting = self.pending.keys().chain(self.wanted.keys()).copied();
+        waiting.chain(self.wallet.oldest_open()).min().unwrap_or(Op(self.next_op + 1))
+    }
 }
 
 impl World {
@@ -95,7 +101,8 @@ impl World {
             let pending =
                 Pending { store, doing: Doing::Delete { chunk }, attempts: 1, again_at: self.now + 3_000_000 };
             host.pending.insert(op, pending);
-            self.send(Message::Delete { store, client, op, chunk });
+            let settled = host.settled();
+            self.send(Message::Delete { store, client, op, settled, chunk });
         } else if host.wanted.len() < 4 {
             host.wanted.insert(op, (store, need));
             self.wallet_event(client, WalletEvent::Spend { op, store, need });
@@ -108,7 +115,7 @@ impl World {
         let mut again = Vec::new();
         let mut hopeless = Vec::new();
         let Some(host) = self.clients.get_mut(&client) else { return };
-        let user = host.user;
+        let (user, settled) = (host.user, host.settled());
         for (op, pending) in &mut host.pending {
             if now < pending.again_at {
                 continue;
@@ -122,9 +129,9 @@ impl World {
             let store = pending.store;
             again.push(match &pending.doing {
                 Doing::Write { pieces, need } => {
-                    Message::Write { store, client, user, op: *op, pieces: pieces.clone(), need: *need }
+                    Message::Write { store, client, user, op: *op, settled, pieces: pieces.clone(), need: *need }
                 }
-                Doing::Delete { chunk } => Message::Delete { store, client, op: *op, chunk: *chunk },
+                Doing::Delete { chunk } => Message::Delete { store, client, op: *op, settled, chunk: *chunk },
             });
         }
         for op in &hopeless {
@@ -151,7 +158,8 @@ impl World {
                     let Some((_, need)) = host.wanted.remove(&op) else { continue };
                     let doing = Doing::Write { pieces: pieces.clone(), need };
                     host.pending.insert(op, Pending { store, doing, attempts: 1, again_at: self.now + 3_000_000 });
-                    self.send(Message::Write { store, client, user, op, pieces, need });
+                    let settled = host.settled();
+                    self.send(Message::Write { store, client, user, op, settled, pieces, need });
                 }
                 WalletAction::CannotPay { op, .. } => {
                     let Some(host) = self.clients.get_mut(&client) else { return };
@@ -191,6 +199,7 @@ impl World {
             return;
         }
         let need = copies.iter().map(|piece| piece.amount).sum();
+        let settled = host.settled();
         let (first, second) = (host.op(), host.op());
         let nodes: Vec<Node> = self.stores.keys().copied().collect();
         if self.rng.chance(0.25) {
@@ -210,7 +219,7 @@ impl World {
             if self.rng.chance(0.1) {
                 pieces[0].voucher.terms.value += 1000;
             }
-            self.send(Message::Write { store, client, user, op, pieces, need });
+            self.send(Message::Write { store, client, user, op, settled, pieces, need });
         }
     }
 }

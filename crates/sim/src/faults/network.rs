@@ -18,9 +18,9 @@ pub(super) enum Message {
     BankToStore(Node, BankToStore),
     BankToClient(Client, BankToClient),
     StoreToClient(Node, Client, StoreToClient),
-    Write { store: Node, client: Client, user: User, op: Op, pieces: Vec<Piece>, need: u64 },
+    Write { store: Node, client: Client, user: User, op: Op, settled: Op, pieces: Vec<Piece>, need: u64 },
     Cancel { store: Node, client: Client, op: Op, pieces: Vec<Piece> },
-    Delete { store: Node, client: Client, op: Op, chunk: Chunk },
+    Delete { store: Node, client: Client, op: Op, settled: Op, chunk: Chunk },
 }
 
 /// What happens at a time.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use ullage_voucher::bank::{Answer, BankConfig, BankCore, BankEvent, Finding, Policy};
 use ullage_voucher::message::StoreToBank;
-use ullage_voucher::store::{StoreConfig, StoreCore};
+use ullage_voucher::store::{StoreConfig, StoreCore, StoreEvent};
 use ullage_voucher::{Client, Epoch, EpochLength, Incarnation, KeyId, Keyring, Micros, Node, Params, User, Write};
 
 /// Durable rows.
@@ -278,7 +278,7 @@ impl World {
                 self.queue.at(self.now + 1_000_000, Event::BankTick);
             }
             Event::StoreTick(node) => {
-                self.store_event(node, ullage_voucher::store::StoreEvent::Tick);
+                self.store_event(node, StoreEvent::Tick);
                 self.queue.at(self.now + 700_000, Event::StoreTick(node));
             }
             Event::ClientTick(client) => self.client_tick(client),
@@ -306,20 +306,24 @@ impl World {
             }
             Message::BankToStore(node, message) => {
                 if !self.is_cut(node) {
-                    self.store_event(node, ullage_voucher::store::StoreEvent::FromBank(message));
+                    self.store_event(node, StoreEvent::FromBank(message));
                 }
             }
             Message::BankToClient(client, message) => {
                 self.wallet_event(client, ullage_voucher::wallet::WalletEvent::FromBank(message));
             }
             Message::StoreToClient(node, client, message) => self.answered(node, client, message),
-            Message::Write { store, client, user, op, pieces, need } => {
+            Message::Write { store, client, user, op, settled, pieces, need } => {
+                self.store_event(store, StoreEvent::Settled { client, below: settled });
                 self.write(store, client, user, op, pieces, need);
             }
             Message::Cancel { store, client, op, pieces } => {
-                self.store_event(store, ullage_voucher::store::StoreEvent::Cancel { client, op, pieces });
+                self.store_event(store, StoreEvent::Cancel { client, op, pieces });
             }
-            Message::Delete { store, client, op, chunk } => self.delete(store, client, op, chunk),
+            Message::Delete { store, client, op, settled, chunk } => {
+                self.store_event(store, StoreEvent::Settled { client, below: settled });
+                self.delete(store, client, op, chunk);
+            }
         }
     }
 

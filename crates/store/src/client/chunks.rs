@@ -1,8 +1,10 @@
 //! One operation on one chunk: pays, sends, repeats while the outcome is unknown, and hands the answer to the wallet.
 
 use super::layout::expected_allocation;
-use super::purse::{Purse, Unpayable};
-use crate::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
+use super::purse::{Purse, Request, Unpayable};
+use crate::headers::{
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
+};
 use crate::wire::{ChunkList, ChunkView, WriteAnswer};
 use bytes::Bytes;
 use hyper::Method;
@@ -200,7 +202,8 @@ impl Chunks {
         let mut pause = Duration::from_millis(10);
         loop {
             self.cancel().await;
-            let op = self.purse.take_op();
+            let request = self.purse.begin();
+            let op = request.op();
             let paid =
                 if self.pays { self.purse.pay(op, attempt.store.node, attempt.need).await } else { Ok(Vec::new()) };
             let pieces = match paid {
@@ -212,7 +215,7 @@ impl Chunks {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let error = match self.send(&attempt, op, &pieces, until).await {
+            let error = match self.send(&attempt, &request, &pieces, until).await {
                 Ok(answer) => {
                     self.purse.answered(&answer.outcomes);
                     return Ok(answer.chunk);
@@ -226,9 +229,8 @@ impl Chunks {
                     if matches!(&error, ChunkError::Call(CallError::Refused(problem)) if problem.status < 500 || problem.code == "no_space")
                     {
                         self.refused(op, Refusal::NoLease, Epoch(0));
-                    } else {
-                        self.purse.give_up(op);
                     }
+                    drop(request);
                     self.cancel().await;
                     return Err(error);
                 }
@@ -266,18 +268,21 @@ impl Chunks {
     async fn send(
         &self,
         attempt: &Attempt<'_>,
-        op: Op,
+        request: &Request<'_>,
         pieces: &[Piece],
         until: Instant,
     ) -> Result<WriteAnswer, ChunkError> {
         let mut headers = vec![
             (CAPABILITY_HEADER, self.capability().await?),
             (CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
-            (OP_HEADER, op.to_string()),
+            (OP_HEADER, request.op().to_string()),
             (CHECKSUM_HEADER, checksum(&attempt.body)),
         ];
         if !pieces.is_empty() {
             headers.push((VOUCHER_HEADER, encode_header(pieces)));
+        }
+        if let Some(settled) = request.settled(attempt.store.node) {
+            headers.push((SETTLED_HEADER, settled.to_string()));
         }
         loop {
             let Attempt { store, method, path, body, .. } = attempt;

@@ -1,7 +1,7 @@
 //! A wallet with a connection: turns the wallet's actions into requests to the banks and into payments.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -17,6 +17,9 @@ use ullage_voucher::{Client, Micros, Node, Op, Piece};
 
 /// A capability is asked for again this long before it ends.
 const RENEW_BEFORE_SECS: u64 = 60;
+
+/// A store is told what is settled once per so many requests.
+const TELL_AFTER: u64 = 64;
 
 /// How a purse behaves.
 #[derive(Debug, Clone)]
@@ -61,6 +64,10 @@ struct Inner {
     to_bank: Vec<ClientToBank>,
     to_cancel: Vec<(Op, Node, Vec<Piece>)>,
     next_op: u64,
+    /// Requests to stores that the application waits for.
+    open: BTreeSet<Op>,
+    /// What each store was last told to be settled.
+    told: HashMap<Node, Op>,
     capabilities: HashMap<String, (String, u64)>,
     bank_requests: u64,
 }
@@ -113,6 +120,8 @@ impl Purse {
             to_bank: Vec::new(),
             to_cancel: Vec::new(),
             next_op: keyfile::random_u64() >> 16,
+            open: BTreeSet::new(),
+            told: HashMap::new(),
             capabilities: HashMap::new(),
             bank_requests: 0,
         };
@@ -149,11 +158,13 @@ impl Purse {
         self.inner.lock().wallet.on_hand()
     }
 
-    /// A number for a request to a store.
-    pub fn take_op(&self) -> Op {
+    /// A new request to a store.
+    pub(super) fn begin(&self) -> Request<'_> {
         let mut inner = self.inner.lock();
         inner.next_op += 1;
-        Op(inner.next_op)
+        let op = Op(inner.next_op);
+        inner.open.insert(op);
+        Request { purse: self, op }
     }
 
     fn step(&self, inner: &mut Inner, event: WalletEvent) {
@@ -200,7 +211,7 @@ impl Purse {
             Ok(Ok(Ok(pieces))) => Ok(pieces),
             Ok(Ok(Err(reason))) => Err(Unpayable::Refused(reason)),
             Ok(Err(_)) | Err(_) => {
-                self.give_up(op);
+                self.give_up(&mut self.inner.lock(), op);
                 Err(Unpayable::Silent(self.settings.patience))
             }
         }
@@ -219,11 +230,10 @@ impl Purse {
         std::mem::take(&mut self.inner.lock().to_cancel)
     }
 
-    /// A request will not be repeated although its fate is unknown.
-    pub fn give_up(&self, op: Op) {
-        let mut inner = self.inner.lock();
+    /// A request will not be repeated, even if its fate is unknown; nothing if the wallet knows what became of it.
+    fn give_up(&self, inner: &mut Inner, op: Op) {
         inner.paying.remove(&op);
-        self.step(&mut inner, WalletEvent::GiveUp { op });
+        self.step(inner, WalletEvent::GiveUp { op });
     }
 
     /// Gives back to the bank what is left, so that other clients of the user can have it at once: for the end of an
@@ -327,4 +337,39 @@ fn expiry_of(capability: &str) -> Option<u64> {
     let (statement, _) = capability.split_once('.')?;
     let statement: ullage_bank::capability::Capability = serde_json::from_slice(&keyfile::bytes_of(statement)?).ok()?;
     Some(statement.expires)
+}
+
+/// A request to a store, from its number on until nobody waits for it any more; dropped without an answer it is given up.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    purse: &'a Purse,
+    op: Op,
+}
+
+impl Request<'_> {
+    /// Its number, the same for repetitions.
+    pub(super) fn op(&self) -> Op {
+        self.op
+    }
+
+    /// Which requests are settled, when it is time to tell `store` so that it need not remember them: all below this number.
+    pub(super) fn settled(&self, store: Node) -> Option<Op> {
+        let mut inner = self.purse.inner.lock();
+        let told = inner.told.get(&store).copied();
+        if told.is_some_and(|told| self.op.0 < told.0 + TELL_AFTER) {
+            return None;
+        }
+        let waited_for = inner.open.first().copied().unwrap_or(self.op);
+        let settled = inner.wallet.oldest_open().map_or(waited_for, |open| open.min(waited_for));
+        inner.told.insert(store, settled);
+        told.is_none_or(|told| settled > told).then_some(settled)
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.purse.inner.lock();
+        inner.open.remove(&self.op);
+        self.purse.give_up(&mut inner, self.op);
+    }
 }

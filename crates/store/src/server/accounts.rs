@@ -29,6 +29,8 @@ pub struct Payment {
     pub payer: Arc<str>,
     /// The vouchers.
     pub pieces: Vec<Piece>,
+    /// The wallet's first request that is not settled, where it says so.
+    pub settled: Option<u64>,
 }
 
 /// Why a payment is refused.
@@ -308,6 +310,17 @@ impl Accounts {
         }
     }
 
+    /// Any shard may have answered the client: its deletes are charged back to whoever paid.
+    fn settle(&mut self, payment: &Payment, note: &mut Note) {
+        let Some(settled) = payment.settled else { return };
+        let below = Op(settled.min(payment.op) << 8);
+        for shard in 0..self.cores.len() as u32 {
+            let mut out = StoreOutput::default();
+            self.step(shard, StoreEvent::Settled { client: payment.client, below }, &mut out);
+            note.add_all(shard, out.writes);
+        }
+    }
+
     fn book_credits(&mut self, note: &mut Note) {
         for (user, amount) in self.credits.clone() {
             let shard = self.shard_of(user);
@@ -435,6 +448,7 @@ impl Ledger for Accounts {
             }
             note.add_all(shard, out.writes);
         }
+        self.settle(payment, &mut note);
         Ok((note.finish().unwrap_or_default(), answers))
     }
 
@@ -504,6 +518,11 @@ impl Accounts {
         used.saturating_sub(self.credits.get(&user).copied().unwrap_or(0))
     }
 
+    /// How many requests' answers are remembered.
+    pub fn remembered(&self) -> usize {
+        self.cores.iter().map(StoreCore::remembered).sum()
+    }
+
     /// Parameters, for who asks.
     pub fn params(&self) -> Params {
         self.plan.config.params
@@ -563,7 +582,8 @@ mod tests {
         for before in [None, Some(first.as_slice())] {
             let mut unchecked = started(false, before);
             let posting = Posting { user: "alice".into(), delta_bytes: 8192 };
-            let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new() };
+            let payment =
+                Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new(), settled: None };
             unchecked.book(&[posting], &payment).unwrap();
             let state = unchecked.save();
             let mut accounts = start_from(true, Some(&state), &BTreeMap::from([("alice".into(), 4096)]));
@@ -579,7 +599,7 @@ mod tests {
     fn without_checks_sums_come_back_and_a_recount_lowers_them() {
         let mut accounts = started(false, None);
         let posting = |delta_bytes| Posting { user: "alice".into(), delta_bytes };
-        let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new() };
+        let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new(), settled: None };
         accounts.book(&[posting(8192)], &payment).unwrap();
         accounts.correct(&[posting(-4096)]);
         assert_eq!(accounts.used("alice"), 4096);

@@ -2,7 +2,9 @@
 
 use super::accounts::{OP_MAX, Payment};
 use crate::chunk::ChunkName;
-use crate::headers::{CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, VOUCHER_HEADER, checksum};
+use crate::headers::{
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
+};
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::http::request::Parts;
@@ -93,7 +95,13 @@ pub(crate) fn payment(head: &Parts, peer: &Peer, owner: &str, by: ChargeBy) -> R
         ChargeBy::Owner => owner,
         ChargeBy::Writer => &peer.name,
     };
-    Ok(Payment { client, op, payer: Arc::from(payer), pieces })
+    let settled = match header(head, SETTLED_HEADER) {
+        Some(text) => {
+            Some(text.parse().map_err(|_| bad("bad_settled", "what is settled is told by a number of a request"))?)
+        }
+        None => None,
+    };
+    Ok(Payment { client, op, payer: Arc::from(payer), pieces, settled })
 }
 
 pub(crate) fn check_body(head: &Parts, body: &Bytes) -> Result<(), Problem> {

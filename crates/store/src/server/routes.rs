@@ -234,6 +234,7 @@ fn describe(reason: Refusal) -> &'static str {
         Refusal::Short => "the vouchers do not cover the request",
         Refusal::UnknownOp => "no such request is held",
         Refusal::Cancelled => "the request was cancelled",
+        Refusal::Settled => "a request that the client has said to be settled",
         Refusal::MoreThanHeld => "more would be refunded than is charged",
     }
 }

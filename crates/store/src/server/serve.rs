@@ -122,6 +122,11 @@ impl Meter {
         self.0.with_ledger(|accounts| (None, accounts.used(user))).unwrap_or(0)
     }
 
+    /// How many requests' answers are remembered.
+    pub fn remembered(&self) -> usize {
+        self.0.with_ledger(|accounts| (None, accounts.remembered())).unwrap_or(0)
+    }
+
     /// Whether vouchers are taken.
     pub fn is_open(&self) -> bool {
         self.0.with_ledger(|accounts| (None, accounts.is_open())).unwrap_or(false)

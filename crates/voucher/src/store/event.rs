@@ -64,6 +64,14 @@ pub enum StoreEvent {
         /// What it was to be paid with: the cancellation is remembered until none of these can be spent here.
         pieces: Vec<Piece>,
     },
+    /// The client knows what became of all its requests numbered below this and repeats none of them: their answers are
+    /// forgotten, and copies that come later are refused ([`crate::message::Refusal::Settled`]).
+    Settled {
+        /// The authenticated client.
+        client: Client,
+        /// The first request that is not settled.
+        below: Op,
+    },
     /// Space of a user was freed (delete, truncate). Its writes belong into the same transaction. Ask
     /// [`super::StoreCore::replay`] first whether it is a repetition.
     Free {

@@ -14,7 +14,7 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if let Err(reason) = self.check_open(now) {
+        if let Err(reason) = self.check_unsettled(client, op).and_then(|()| self.check_open(now)) {
             self.refuse(client, op, reason, out);
             return;
         }

@@ -15,6 +15,7 @@ const SEEN: u8 = b'v';
 const REFUND: u8 = b'f';
 const ANSWER: u8 = b'o';
 const BEFORE: u8 = b'p';
+const SETTLED: u8 = b's';
 
 /// What is stored of one voucher and client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -49,6 +50,10 @@ pub(super) fn answer_key(epoch: Epoch, client: Client, op: Op) -> Key {
     Key::new(ANSWER).u64(epoch.0).u64(client.0).u64(op.0)
 }
 
+pub(super) fn settled_key(client: Client) -> Key {
+    Key::new(SETTLED).u64(client.0)
+}
+
 impl StoreCore {
     /// A store as its writes left it, for a new process with a new `boot`. Total: damaged rows are an error.
     pub fn load<'a>(
@@ -81,6 +86,10 @@ impl StoreCore {
                     let answer: Answer = row.value()?;
                     core.answers.insert((client, op), (epoch, answer));
                 }
+                SETTLED => {
+                    let client = Client(row.u64()?);
+                    core.settled.insert(client, row.value()?);
+                }
                 _ => return Err(row.damaged()),
             }
         }
@@ -108,7 +117,8 @@ impl StoreCore {
         let books = self.books.iter().flat_map(|(epoch, book)| book.rows(*epoch));
         let answers = self.answers.iter();
         let answers = answers.map(|((client, op), (epoch, answer))| answer_key(*epoch, *client, *op).put(answer));
-        head.chain(before).chain(base).chain(books).chain(answers)
+        let settled = self.settled.iter().map(|(client, row)| settled_key(*client).put(row));
+        head.chain(before).chain(base).chain(books).chain(answers).chain(settled)
     }
 
     fn load_seen(&mut self, mut row: Row<'_>) -> Result<(), LoadError> {

@@ -6,6 +6,7 @@ mod free;
 mod lease;
 mod load;
 mod report;
+mod settle;
 mod spend;
 #[cfg(test)]
 mod tests;
@@ -116,6 +117,8 @@ pub struct StoreCore {
     total: BTreeMap<User, i64>,
     holds: BTreeMap<(Client, Op), Hold>,
     answers: BTreeMap<(Client, Op), (Epoch, Answer)>,
+    /// Below which number a client's requests are settled, kept until what they were paid with is forgotten.
+    settled: BTreeMap<Client, (Epoch, Op)>,
     lease_until: Option<Micros>,
     sent_renewals: Vec<(u64, Micros)>,
     next_renewal: Micros,
@@ -177,6 +180,7 @@ impl StoreCore {
             books: BTreeMap::new(),
             holds: BTreeMap::new(),
             answers: BTreeMap::new(),
+            settled: BTreeMap::new(),
             lease_until: None,
             sent_renewals: Vec::new(),
             next_renewal: Micros(0),
@@ -203,6 +207,7 @@ impl StoreCore {
                 self.spend(client, user, op, pieces, used, now, out);
             }
             StoreEvent::Free { client, user, op, amount } => self.free(client, user, op, amount, now, out),
+            StoreEvent::Settled { client, below } => self.settle(client, below, out),
             StoreEvent::FromBank(message) => self.from_bank(message, now, out),
             StoreEvent::Space { free, total } => self.space = (free, total),
         }
@@ -211,6 +216,11 @@ impl StoreCore {
     /// The answer to a request that was carried out before, if this is a repetition.
     pub fn replay(&self, client: Client, op: Op) -> Option<crate::message::StoreToClient> {
         self.answers.get(&(client, op)).map(|(_, answer)| self.answer_message(op, answer))
+    }
+
+    /// How many requests' answers are remembered.
+    pub fn remembered(&self) -> usize {
+        self.answers.len()
     }
 
     /// The newest epoch heard of.

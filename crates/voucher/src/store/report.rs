@@ -106,6 +106,13 @@ impl StoreCore {
             }
             keep
         });
+        self.settled.retain(|client, (epoch, _)| {
+            let keep = *epoch > upto;
+            if !keep {
+                out.writes.push(load::settled_key(*client).remove());
+            }
+            keep
+        });
         self.head.folded = upto;
         self.write_head(out);
     }

@@ -81,6 +81,7 @@ impl StoreCore {
         at_most: u64,
         now: Micros,
     ) -> Result<(), Refusal> {
+        self.check_unsettled(client, op)?;
         self.check_open(now)?;
         if pieces.len() > MAX_PIECES {
             return Err(Refusal::TooMany);
@@ -172,6 +173,10 @@ impl StoreCore {
         if let Some(earlier) = self.replay(client, op) {
             out.actions.push(StoreAction::ToClient(client, earlier));
         } else if !self.holds.contains_key(&(client, op)) {
+            if let Err(reason) = self.check_unsettled(client, op) {
+                self.refuse(client, op, reason, out);
+                return;
+            }
             if self.lease_until.is_none() {
                 self.refuse(client, op, Refusal::NoLease, out);
                 return;

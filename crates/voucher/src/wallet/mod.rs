@@ -132,6 +132,13 @@ impl Wallet {
         self.due.len()
     }
 
+    /// The first request to a store that still waits for vouchers or whose payment's fate is open. What comes before it, as far
+    /// as the application does not wait for answers itself, is settled: see [`crate::store::StoreEvent::Settled`].
+    pub fn oldest_open(&self) -> Option<Op> {
+        let paying = self.paying.keys().next().copied();
+        self.due.iter().map(|due| due.op).chain(paying).min()
+    }
+
     /// The earliest time at which [`WalletEvent::Tick`] has something to do.
     pub fn next_tick(&self) -> Micros {
         let retry = self.asked.map_or(Micros(u64::MAX), |asked| asked.sent + self.config.retry_after);

@@ -116,6 +116,7 @@ impl Wallet {
             | Refusal::Reported
             | Refusal::Malformed
             | Refusal::BadSignature
+            | Refusal::Settled
             | Refusal::Overspent => {
                 self.paying.remove(&op);
             }
