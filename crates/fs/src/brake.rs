@@ -26,6 +26,8 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Between two looks at the files that are watched: the shortest, and the longest while nobody writes.
 const TICK: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(160);
+/// How long a look waits for who works on the file, so that one whose disk is slow does not keep the others waiting.
+const BUSY: Duration = Duration::from_millis(1);
 /// How long the thread waits for something to watch before it looks whether it is still needed.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// Of the time that looks take, so much more is paused after them.
@@ -171,12 +173,11 @@ impl Space {
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
     fn look(&self, node: &Arc<Node>, pause: Duration) -> Outcome<Look> {
         let unseen = |open: &OpenFile| open.writers > 0 && open.backing.as_ref().is_some_and(|backing| backing.unseen);
-        // A file whose disk is slow keeps the others waiting no longer than this.
-        let Some(open) = node.open.try_lock_for(TICK) else { return Ok(Look::Grew) };
+        let Some(open) = node.open.try_lock_for(BUSY) else { return Ok(Look::Grew) };
         let waits = unseen(&open);
         drop(open);
         let bounded = waits && self.is_bounded(&node.inode)?;
-        let Some(mut open) = node.open.try_lock_for(TICK) else { return Ok(Look::Grew) };
+        let Some(mut open) = node.open.try_lock_for(BUSY) else { return Ok(Look::Grew) };
         if !bounded || !unseen(&open) {
             self.brake.release(&mut open);
             self.end_lending(&mut open, true);

@@ -22,6 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(3);
 /// What was asked back is for who asked: nothing is lent for so long.
 const AFTERWARDS: Duration = Duration::from_millis(200);
+/// More files are not lent room: one thread looks at all of them within [`ullage_policy::headroom::BETWEEN_LOOKS`].
+const MOST: usize = 512;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Whether writes can be made to ask here, which is tried once.
@@ -124,6 +126,7 @@ impl Space {
             || backing.solid
             || backing.mappable
             || backing.unseen
+            || self.lender.files.load(Relaxed) >= MOST
         {
             return false;
         }

@@ -258,6 +258,34 @@ fn a_file_that_is_lent_room_and_then_mapped_has_no_holes_to_be_filled() {
     space.down_and_check();
 }
 
+/// Each of them could be looked at too seldom.
+#[test]
+fn no_more_files_are_lent_room_than_can_be_looked_at() {
+    const FILES: u64 = 600;
+    let mut ground = Ground::new();
+    let pool = ground.tmpfs("disk", 4 << 30);
+    let state = ground.directory("plain");
+    let mut space = Space::on(ground, &pool);
+    space.state = state.join("state");
+    space.up();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let dir = lending(&space, "dir", 3 << 40);
+    let files: Vec<File> = (0..FILES).map(|n| lent(&dir.join(n.to_string()))).collect();
+    let each = held(&space) / 512;
+    assert!((5 * GIB / 2..3 * GIB).contains(&each), "{each}");
+    for file in &files {
+        file.write_all_at(&[1; 4096], 0).unwrap();
+    }
+    drop(files);
+    eventually("nothing is held", SOON, || held(&space) == 0);
+    space.compare_du(&space.mount);
+    // Room is lent again when others are done.
+    let _file = lent(&dir.join("0"));
+    assert!(held(&space) > 2 * GIB);
+}
+
 /// What the limit of a directory allows to lie in it.
 fn counted_most(dir: &Path) -> u64 {
     let all = ullage(["limit".as_ref(), dir.as_os_str(), "--json".as_ref()]).json();
