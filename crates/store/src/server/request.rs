@@ -95,12 +95,9 @@ pub(crate) fn payment(head: &Parts, peer: &Peer, owner: &str, by: ChargeBy) -> R
         ChargeBy::Owner => owner,
         ChargeBy::Writer => &peer.name,
     };
-    let settled = match header(head, SETTLED_HEADER) {
-        Some(text) => {
-            Some(text.parse().map_err(|_| bad("bad_settled", "what is settled is told by a number of a request"))?)
-        }
-        None => None,
-    };
+    let settled = header(head, SETTLED_HEADER)
+        .map(|text| text.parse().map_err(|_| bad("bad_settled", "what is settled is told by a number of a request")))
+        .transpose()?;
     Ok(Payment { client, op, payer: Arc::from(payer), pieces, settled })
 }
 

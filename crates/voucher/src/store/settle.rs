@@ -42,17 +42,9 @@ impl StoreCore {
 mod tests {
     use crate::message::{Refusal, StoreToClient};
     use crate::store::StoreEvent;
+    use crate::store::tests::{C, U, cluster};
     use crate::testing::{Cluster, store_node};
-    use crate::{Client, Node, Op, User};
-
-    const U: User = User(1);
-    const C: Client = Client(1);
-
-    fn cluster() -> Cluster {
-        let mut cluster = Cluster::new(2);
-        cluster.quota(U, 10_000);
-        cluster
-    }
+    use crate::{Client, Node, Op};
 
     fn settle(c: &mut Cluster, at: Node, below: u64) {
         assert!(c.store_event(at, StoreEvent::Settled { client: C, below: Op(below) }).is_none());

@@ -6,10 +6,10 @@ use crate::testing::{Cluster, store_node};
 use crate::{Client, Incarnation, Issuer, KeyId, Keyring, Micros, Node, Op, Params, Piece, Terms, User, Voucher};
 use std::collections::BTreeMap;
 
-const U: User = User(1);
-const C: Client = Client(1);
+pub(super) const U: User = User(1);
+pub(super) const C: Client = Client(1);
 
-fn cluster() -> Cluster {
+pub(super) fn cluster() -> Cluster {
     let mut cluster = Cluster::new(2);
     cluster.quota(U, 10_000);
     cluster

@@ -32,8 +32,12 @@ fn spacious(below: Below) -> Space {
         Below::Xfs => ground.xfs("disk", 100 << 10),
         Below::Btrfs => ground.btrfs("disk", 100 << 10),
     };
+    over(ground, &pool)
+}
+
+fn over(ground: Ground, pool: &Path) -> Space {
     let state = ground.directory("plain");
-    let mut space = Space::on(ground, &pool);
+    let mut space = Space::on(ground, pool);
     space.state = state.join("state");
     space.up();
     space.limit(Duration::from_secs(150));
@@ -264,10 +268,7 @@ fn no_more_files_are_lent_room_than_can_be_looked_at() {
     const FILES: u64 = 600;
     let mut ground = Ground::new();
     let pool = ground.tmpfs("disk", 4 << 30);
-    let state = ground.directory("plain");
-    let mut space = Space::on(ground, &pool);
-    space.state = state.join("state");
-    space.up();
+    let space = over(ground, &pool);
     if !space.uses_passthrough() {
         return;
     }
