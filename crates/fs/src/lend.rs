@@ -20,7 +20,7 @@ use ullage_types::{FileId, PoolId};
 /// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(3);
-/// What was asked back is for who asked: nothing is lent for so long.
+/// Nothing is lent for so long after it was asked back: who needed it may need more.
 const AFTERWARDS: Duration = Duration::from_millis(200);
 /// More files are not lent room: one thread looks at all of them within [`ullage_policy::headroom::BETWEEN_LOOKS`].
 const MOST: usize = 512;
@@ -155,8 +155,11 @@ impl Space {
     pub(crate) fn lend_more(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<bool> {
         let Some((pool, counting)) = self.counting_of(open) else { return Ok(false) };
         let lent = open.grant.lent();
+        // Whoever is alone gathers what there is: from him on, until he has what he needs.
+        let flow = self.headroom.flow.try_read();
+        let taken = || flow.is_none() || self.lender.has_just_asked_back();
         let room = self.room_of(&node.inode, pool)?;
-        if room.is_some_and(|room| room < ASK_BACK) || lent == 0 && self.lender.has_just_asked_back() {
+        if room.is_some_and(|room| room < ASK_BACK) || lent == 0 && taken() {
             return Ok(false);
         }
         let Some(all) = lend(counting, room.map(|room| room.saturating_add(lent))) else { return Ok(lent > 0) };
@@ -248,5 +251,50 @@ impl Space {
         }
         self.ask_back(std::slice::from_ref(node), LONG_PATIENCE);
         if node.open.lock().grant.lent() > 0 { Err(Errno::EBUSY) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pools, SpaceOptions};
+    use ullage_catalog::{Catalog, CatalogNumbers, Limit, Subject};
+    use ullage_kv::{EngineKind, Options, Store};
+    use ullage_policy::choose::Spread;
+    use ullage_pool::{NullPool, Numbers};
+    use ullage_types::{Bytes, Generation, NodeId};
+
+    struct NumbersOf(Arc<CatalogNumbers>);
+
+    impl Numbers for NumbersOf {
+        fn next(&self) -> (FileId, Generation) {
+            self.0.pair()
+        }
+    }
+
+    /// That took longer than [`AFTERWARDS`] on a busy machine: what had been asked back was lent again, and who had asked was refused.
+    #[test]
+    fn nothing_is_lent_anew_while_somebody_gathers_all_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(dir.path(), EngineKind::Memory, Options::default()).unwrap());
+        let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
+        let pool = Arc::new(NullPool::new(Arc::new(NumbersOf(catalog.numbers()))).unwrap());
+        let member = crate::PoolMember { id: PoolId(0), name: "null".into(), pool, reserve: Bytes(0), tree: None };
+        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap()));
+        let space = Space::new(catalog, pools, SpaceOptions::default());
+        let limit = Limit { bytes: Some(8 << 30), inodes: None };
+        space.set_limit(Subject::Directory(space.catalog.root().id), limit).unwrap();
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let node = space.node(entry.node).unwrap();
+        let lends = || space.lend_more(&node, &mut node.open.lock()).unwrap();
+
+        let alone = space.headroom.flow.write();
+        assert!(!lends());
+        drop(alone);
+        assert!(lends());
+        // More of what is lent already he asks back.
+        let _alone = space.headroom.flow.write();
+        assert!(lends());
     }
 }
