@@ -238,10 +238,6 @@ pub trait Filesystem: Send + Sync + 'static {
         to_name: &[u8],
         flags: u32,
     ) -> Outcome<()>;
-    /// Whether OPEN may block when it is for reading and writing.
-    fn open_may_block(&self) -> bool {
-        false
-    }
     /// OPEN with the flags of open(2). `O_TRUNC` comes as a SETATTR afterwards: with `FUSE_ATOMIC_O_TRUNC` the kernel has a running
     /// program truncated before it refuses the open with ETXTBSY.
     fn open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened>;

@@ -43,6 +43,11 @@ errnos!(
     EFBIG
 );
 
+impl Errno {
+    /// No errno: a call that may not wait where it was made, and is to be made again elsewhere ([`crate::hurried`]).
+    pub const LATER: Self = Self(i32::MAX);
+}
+
 impl From<CatalogError> for Errno {
     fn from(error: CatalogError) -> Self {
         match error {

@@ -11,10 +11,6 @@ impl Filesystem for Space {
         self.set_kernel(kernel);
     }
 
-    fn open_may_block(&self) -> bool {
-        self.lender.lends_any()
-    }
-
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         self.do_lookup(parent, name)
     }

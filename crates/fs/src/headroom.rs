@@ -7,6 +7,7 @@
 
 use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
+use crate::hurry;
 use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -139,6 +140,7 @@ impl Space {
             }
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 drop(flow);
+                hurry::may_wait()?;
                 let _alone = self.headroom.flow.write();
                 self.fill_gap(range.node, range.reaches)?;
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
@@ -325,9 +327,14 @@ impl Space {
 
     /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held was
     /// given back.
-    pub(crate) fn asked<T>(&self, wanted: u64, work: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn asked<T, E>(&self, wanted: u64, work: impl Fn() -> Result<T, E>) -> Outcome<T>
+    where
+        Errno: From<E>,
+    {
+        let work = || work().map_err(Errno::from);
         match work() {
-            Err(Error::OverUserLimit | Error::OverDirectoryLimit) if !self.headroom.holders.lock().is_empty() => {
+            Err(Errno::EDQUOT | Errno::ENOSPC) if !self.headroom.holders.lock().is_empty() => {
+                hurry::may_wait()?;
                 let _alone = self.headroom.flow.write();
                 self.return_held(wanted, PATIENCE);
                 work()
@@ -348,15 +355,16 @@ impl Space {
     }
 
     /// The same for a file or all below a directory, looked at again for a moment: the end of a handle may be on its way.
-    pub(crate) fn stays_unseen(&self, inode: &Arc<Inode>) -> bool {
+    fn stays_unseen(&self, inode: &Arc<Inode>) -> Outcome<bool> {
         const TRIES: u32 = 100;
-        (0..TRIES).all(|_| {
-            let unseen = self.holds_unseen(inode);
-            if unseen {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+        for _ in 0..TRIES {
+            if !self.holds_unseen(inode) {
+                return Ok(false);
             }
-            unseen
-        })
+            hurry::may_wait()?;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(true)
     }
 
     /// Whether a file, or one below a directory, may be written to without being seen here.
@@ -377,7 +385,7 @@ impl Space {
 
     /// EXDEV when a move would bring a file under a limit that something still writes to unseen; programs then copy it.
     pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
-        if self.catalog.differ_in_limits(from, to) && self.stays_unseen(file) { Err(Errno::EXDEV) } else { Ok(()) }
+        if self.catalog.differ_in_limits(from, to) && self.stays_unseen(file)? { Err(Errno::EXDEV) } else { Ok(()) }
     }
 
     /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many

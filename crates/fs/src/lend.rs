@@ -47,11 +47,6 @@ impl Lender {
         self.ability.load(Relaxed) == ABLE
     }
 
-    /// Whether there is a file that is lent room.
-    pub(crate) fn lends_any(&self) -> bool {
-        self.files.load(Relaxed) > 0
-    }
-
     /// Whether that is still to be tried.
     pub(crate) fn is_unknown(&self) -> bool {
         self.ability.load(Relaxed) == UNKNOWN

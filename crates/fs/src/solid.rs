@@ -8,6 +8,7 @@
 
 use crate::headroom::Range;
 use crate::holes::Holes;
+use crate::hurry;
 use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
@@ -96,11 +97,12 @@ impl Space {
     /// Begins what extends a file to `end`, other than by writing there: what a solid one would have as a hole gets its blocks first.
     /// The file is made solid before, or after the guard is gone.
     pub(crate) fn flow_without_gap(&self, node: &Arc<Node>, end: u64) -> Outcome<RwLockReadGuard<'_, ()>> {
-        let flow = self.headroom.flow.read();
+        let flow = hurry::shared(&self.headroom.flow)?;
         if Self::gap(node, end)?.is_none() {
             return Ok(flow);
         }
         drop(flow);
+        hurry::may_wait()?;
         let alone = self.headroom.flow.write();
         self.fill_gap(node, end)?;
         Ok(RwLockWriteGuard::downgrade(alone))

@@ -63,7 +63,9 @@ impl Reader {
         loop {
             match self.receive(&mut buffer) {
                 Ok(length) => {
-                    if self.is_blocking(&buffer[..length]) {
+                    let later = self.is_blocking(&buffer[..length])
+                        || !handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch, Haste::Now);
+                    if later {
                         // Copying a small request is cheaper than a fresh large buffer.
                         let request = if length <= SMALL {
                             buffer[..length].to_vec()
@@ -71,8 +73,6 @@ impl Reader {
                             std::mem::replace(&mut buffer, vec![0; size])
                         };
                         self.hand_over(request, length);
-                    } else {
-                        handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch);
                     }
                 }
                 // ENOENT: the request was interrupted before it could be copied.
@@ -113,15 +113,14 @@ impl Reader {
     fn is_blocking(&self, bytes: &[u8]) -> bool {
         let Ok(message) = Message::from_device(bytes, self.core.dialect) else { return false };
         self.tally.add(message.header.opcode);
-        decode(&message, self.core.dialect)
-            .is_ok_and(|request| self.core.dispatcher.blocks(&request, self.core.blocking_io))
+        decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io))
     }
 
     fn hand_over(&self, request: Vec<u8>, length: usize) {
         let (core, device) = (Arc::clone(&self.core), Arc::clone(&self.device));
         let unique = Message::from_device(&request[..length], core.dialect).map_or(0, |message| message.header.unique);
         let submitted = self.core.workers.submit(move |space| {
-            handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch);
+            handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch, Haste::None);
         });
         if let Err(error) = submitted {
             tracing::error!(%error, "no worker could be started");
@@ -130,8 +129,15 @@ impl Reader {
     }
 }
 
-/// Carries out one request and replies.
-fn handle(core: &Core, device: &OwnedFd, bytes: &[u8], out: &mut [u8], scratch: &mut Vec<u8>) {
+/// Whether others wait for the calling thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    Now,
+    None,
+}
+
+/// Carries out one request and replies. Gives back false, and has done nothing, where it would have to wait and may not.
+fn handle(core: &Core, device: &OwnedFd, bytes: &[u8], out: &mut [u8], scratch: &mut Vec<u8>, haste: Haste) -> bool {
     let message = match Message::from_device(bytes, core.dialect) {
         Ok(message) => message,
         Err(malformed) => {
@@ -139,20 +145,27 @@ fn handle(core: &Core, device: &OwnedFd, bytes: &[u8], out: &mut [u8], scratch: 
             if let Some(unique) = malformed.unique {
                 send(device, unique, Answer::Error(libc::EIO), &[], &[]);
             }
-            return;
+            return true;
         }
     };
     let answer = match decode(&message, core.dialect) {
+        Ok(request) if haste == Haste::Now => core.dispatcher.answer_now(&message, request, out, scratch),
         Ok(request) => core.dispatcher.answer(&message, request, out, scratch),
         Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
     };
+    if answer == Answer::Later {
+        return false;
+    }
     send(device, message.header.unique, answer, out, scratch);
+    true
 }
 
 fn send(device: &OwnedFd, unique: u64, answer: Answer, out: &[u8], scratch: &[u8]) {
     let (errno, body): (i32, &[u8]) = match answer {
         Answer::Silent => return,
         Answer::Error(errno) => (errno, &[]),
+        // Who may wait never says so.
+        Answer::Later => (libc::EAGAIN, &[]),
         Answer::Buffer(length) => (0, &out[..length]),
         Answer::Scratch => (0, scratch),
     };

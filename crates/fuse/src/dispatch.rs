@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::reply::{Listing, Reply};
 use crate::request::{CopyFileRange, Request};
 use std::sync::Arc;
-use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr};
+use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr, hurried};
 
 /// Where a reply's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Answer {
     Buffer(usize),
     /// All of the scratch vector handed in.
     Scratch,
+    /// None yet: what was asked for may not wait here, and is to be handed to a worker.
+    Later,
 }
 
 /// The file system and what its calls need.
@@ -31,11 +33,15 @@ impl Dispatcher {
         Self { fs, kernel }
     }
 
-    /// Whether the call waits for disks or for others, so that it must not run on a thread others wait for.
-    pub fn blocks(&self, request: &Request<'_>, blocking_io: bool) -> bool {
-        const BOTH: u32 = libc::O_RDWR as u32;
-        let both = matches!(request, Request::Open { flags, .. } if flags & libc::O_ACCMODE as u32 == BOTH);
-        request.blocks(blocking_io) || both && self.fs.open_may_block()
+    /// Carries out a request on a thread that others wait for, or finds that it has to wait.
+    pub fn answer_now(
+        &self,
+        message: &Message<'_>,
+        request: Request<'_>,
+        out: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Answer {
+        hurried(|| self.answer(message, request, out, scratch))
     }
 
     /// Carries out a request. `out` takes the body of the reply and is as long as the largest one allowed;
@@ -45,6 +51,7 @@ impl Dispatcher {
         match self.call(message, request, out, scratch) {
             Ok(_) if silent => Answer::Silent,
             Ok(answer) => answer,
+            Err(Errno::LATER) => Answer::Later,
             // The kernel takes anything outside this range for a protocol error.
             Err(Errno(errno)) => Answer::Error(if (1..512).contains(&errno) { errno } else { libc::EIO }),
         }

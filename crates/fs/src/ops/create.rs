@@ -2,6 +2,7 @@
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::headroom::SMALL;
+use crate::hurry;
 use crate::open_file::{Measure, OpenBacking};
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
@@ -138,19 +139,14 @@ impl Space {
         match Kind::from_mode(mode).ok_or(Errno::EINVAL)? {
             Kind::Regular => {
                 let parent = self.inode(parent)?;
-                let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
-                match self.catalog.create(&parent, name, new, crate::now()) {
-                    Ok(inode) => {
-                        self.trees.name(parent.id, name);
-                        let entry = self.entry(inode)?;
-                        let node = self.node(entry.node)?;
-                        let mut open = node.open.lock();
-                        open.backing = Some(backing(pool, fresh)?);
-                        self.settler.push(&node, &mut open);
-                        Ok(entry)
-                    }
-                    Err(error) => Err(self.give_back(pool, fresh, error)),
-                }
+                let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
+                self.trees.name(parent.id, name);
+                let entry = self.entry(inode)?;
+                let node = self.node(entry.node)?;
+                let mut open = node.open.lock();
+                open.backing = Some(backing(pool, fresh)?);
+                self.settler.push(&node, &mut open);
+                Ok(entry)
             }
             kind @ (Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice) => {
                 let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { rdev } else { 0 };
@@ -183,6 +179,28 @@ impl Space {
         Ok((pool, fresh, new))
     }
 
+    /// A file with a backing file, with a name or without.
+    fn make_regular(
+        &self,
+        caller: Caller,
+        parent: &Arc<Inode>,
+        name: Option<&[u8]>,
+        mode: u32,
+        umask: u32,
+    ) -> Outcome<(Arc<Inode>, PoolId, Fresh)> {
+        self.asked(SMALL, || {
+            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask)?;
+            let made = match name {
+                Some(name) => self.catalog.create(parent, name, new, crate::now()),
+                None => self.catalog.create_unnamed(parent, new, crate::now()),
+            };
+            match made {
+                Ok(inode) => Ok((inode, pool, fresh)),
+                Err(error) => Err(self.give_back(pool, fresh, error)),
+            }
+        })
+    }
+
     fn give_back(&self, pool: PoolId, fresh: Fresh, error: Error) -> Errno {
         if let Ok(pool) = self.pools.get(pool) {
             pool.abandon(fresh);
@@ -200,14 +218,10 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
-        let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
-        match self.catalog.create(&parent, name, new, crate::now()) {
-            Ok(inode) => {
-                self.trees.name(parent.id, name);
-                self.open_new(caller, inode, pool, fresh, flags)
-            }
-            Err(error) => Err(self.give_back(pool, fresh, error)),
-        }
+        let _modes = hurry::shared(&self.headroom.modes)?;
+        let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
+        self.trees.name(parent.id, name);
+        self.open_new(caller, inode, pool, fresh, flags)
     }
 
     pub(crate) fn do_tmpfile(
@@ -219,13 +233,12 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
-        let (pool, fresh, new) = self.new_regular(&parent, caller, mode, umask)?;
-        match self.catalog.create_unnamed(&parent, new, crate::now()) {
-            Ok(inode) => self.open_new(caller, inode, pool, fresh, flags),
-            Err(error) => Err(self.give_back(pool, fresh, error)),
-        }
+        let _modes = hurry::shared(&self.headroom.modes)?;
+        let (inode, pool, fresh) = self.make_regular(caller, &parent, None, mode, umask)?;
+        self.open_new(caller, inode, pool, fresh, flags)
     }
 
+    /// Opens what was just made. With the lock on modes held since before that.
     fn open_new(
         &self,
         caller: Caller,
@@ -236,7 +249,6 @@ impl Space {
     ) -> Outcome<(Entry, Opened)> {
         let node = self.nodes.enter(inode);
         let opened = {
-            let _modes = self.headroom.modes.read();
             let bounded = self.is_bounded(&node.inode)?;
             let mut open = node.open.lock();
             let mut fresh = backing(pool, fresh)?;

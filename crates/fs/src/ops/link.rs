@@ -1,6 +1,7 @@
 //! LINK.
 
 use crate::headroom::SMALL;
+use crate::hurry;
 use crate::{Entry, Outcome, Space};
 use ullage_types::NodeId;
 
@@ -8,7 +9,7 @@ impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         let file = self.inode(node)?;
         let parent = self.inode(parent)?;
-        let _modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
+        let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let charged = self.catalog.get(file.lock().record.parent)?;
         self.may_move(&file, &charged, &parent)?;
         self.asked(SMALL, || self.catalog.link(&file, &parent, name, crate::now()))?;

@@ -1,5 +1,6 @@
 //! OPEN, and the opening of backing files for every operation that needs one.
 
+use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
@@ -19,11 +20,12 @@ impl Space {
         let flags = flags as i32;
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let _modes = self.headroom.modes.read();
+        let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
         self.back(&node, &mut open, writable || truncates)?;
         if bounded && self.comes_to_map(&mut open, flags) {
+            hurry::may_wait()?;
             drop(open);
             self.ask_from_now_on(&node)?;
             self.make_solid(&node)?;

@@ -1,6 +1,7 @@
 //! RENAME2.
 
 use crate::headroom::ANY;
+use crate::hurry;
 use crate::{Caller, Errno, Outcome, Space};
 use std::sync::Arc;
 use ullage_catalog::{Inode, New};
@@ -17,7 +18,7 @@ impl Space {
         let from = self.inode(from)?;
         let to = self.inode(to)?;
         let now = crate::now();
-        let modes = self.catalog.has_limits().then(|| self.headroom.modes.write());
+        let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         if from.id != to.id && modes.is_some() {
             self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
         }

@@ -2,6 +2,7 @@
 
 use crate::acl::{ACCESS, Acl};
 use crate::headroom::ANY;
+use crate::hurry;
 use crate::node::Node;
 use crate::open_file::set_times;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
@@ -55,7 +56,8 @@ impl Space {
             let mut open = node.open.lock();
             self.record_measure(&node, &mut open)?;
         }
-        let _modes = (change.uid.is_some() && self.catalog.has_limits()).then(|| self.headroom.modes.write());
+        let limited = change.uid.is_some() && self.catalog.has_limits();
+        let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
         if change.uid.is_some() && inode.kind == Kind::Regular {
             self.ask_back_here(&node)?;

@@ -77,7 +77,7 @@ impl Space {
             }
             Acl::decode(value)?;
         }
-        Ok(self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?)
+        self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))
     }
 
     pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {

@@ -210,13 +210,18 @@ impl Queue {
             Ok(message) => {
                 self.tally.add(message.header.opcode);
                 match decode(&message, self.core.dialect) {
-                    Ok(request) if self.core.dispatcher.blocks(&request, self.core.blocking_io) => {
+                    Ok(request) if request.blocks(self.core.blocking_io) => {
                         if !matches!(request, Request::Fsyncdir | Request::Syncfs) {
                             self.regular_node = message.node();
                         }
                         return self.hand_over(index, buffers);
                     }
-                    Ok(request) => self.core.dispatcher.answer(&message, request, &mut self.out, &mut self.scratch),
+                    Ok(request) => {
+                        match self.core.dispatcher.answer_now(&message, request, &mut self.out, &mut self.scratch) {
+                            Answer::Later => return self.hand_over(index, buffers),
+                            answer => answer,
+                        }
+                    }
                     Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
                 }
             }
@@ -325,6 +330,8 @@ fn leave(buffers: &mut Buffers, answer: Answer, out: &[u8], scratch: &[u8]) -> u
         // Nothing silent comes over a ring; if it did, its entry has to be given back all the same.
         Answer::Silent => buffers.reply(0, &[]),
         Answer::Error(errno) => buffers.reply(errno, &[]),
+        // Who may wait never says so.
+        Answer::Later => buffers.reply(libc::EAGAIN, &[]),
         Answer::Buffer(length) => buffers.reply(0, &out[..length]),
         Answer::Scratch => buffers.reply(0, scratch),
     }

@@ -224,6 +224,47 @@ fn what_was_lent_is_given_back_with_the_last_handle_and_then_nothing_is_held() {
     space.down_and_check();
 }
 
+/// What is lent is asked back by requests to the mount itself: if all who answer those wait for whoever asks, nobody answers them.
+#[test]
+fn the_mount_goes_on_while_somebody_gathers_all_room() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 20 * GIB);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..6 {
+            let (dir, stop) = (&dir, &stop);
+            scope.spawn(move || {
+                let path = dir.join(format!("both {n}"));
+                let both = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+                for at in (0..).take_while(|_| !stop.load(Relaxed)) {
+                    both.write_all_at(&[1; 1 << 16], at % 256 << 16).unwrap();
+                }
+            });
+        }
+        for n in 0..2 {
+            let (dir, stop) = (&dir, &stop);
+            scope.spawn(move || {
+                let path = dir.join(format!("lent {n}"));
+                while !stop.load(Relaxed) {
+                    lent(&path).write_all(&[1; 100_000]).unwrap();
+                }
+            });
+        }
+        let large = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("large")).unwrap();
+        let slowest = (0..60).map(|_| {
+            let began = Instant::now();
+            let outcome = fallocate(&large, FallocateFlags::empty(), 0, 15 * GIB);
+            large.set_len(0).unwrap();
+            outcome.map(|()| began.elapsed())
+        });
+        let slowest = slowest.max_by_key(|took| took.unwrap_or(Duration::MAX)).unwrap();
+        stop.store(true, Relaxed);
+        assert!(slowest.unwrap() < Duration::from_secs(2), "{slowest:?}");
+    });
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// What is stored into a mapping asks nobody: the file has its blocks before.
 #[test]
 fn a_file_that_is_lent_room_and_then_mapped_has_no_holes_to_be_filled() {
