@@ -27,6 +27,7 @@ mod reaper;
 mod recover;
 mod refresh;
 mod reserve;
+mod room;
 mod settle;
 mod solid;
 mod space;

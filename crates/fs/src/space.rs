@@ -185,8 +185,9 @@ impl Space {
             self.end_lending(&mut open, false);
             open.grant = Grant::default();
             self.doom(node, &mut open);
+            let bytes = node.inode.lock().record.blocks * 512;
             match self.catalog.remove(&node.inode) {
-                Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing),
+                Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing, bytes),
                 Ok(_) => {}
                 Err(error) => tracing::error!("inode {} could not be removed: {error}", node.inode.id),
             }

@@ -131,6 +131,11 @@ pub trait Pool: Send + Sync {
     /// already marked. ENOSPC and EDQUOT come back as [`Error::Io`] with that errno.
     fn create(&self, hint: Hint) -> Result<Fresh, Error>;
 
+    /// Whether files that were given back may still have their blocks.
+    fn is_freeing(&self) -> bool {
+        false
+    }
+
     /// Recovery is over: what files will be made in soon may be prepared, in the background.
     fn begin(&self) {}
 

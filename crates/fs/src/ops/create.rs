@@ -218,6 +218,7 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
+        self.await_removed()?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
         self.trees.name(parent.id, name);
@@ -233,6 +234,7 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
+        self.await_removed()?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let (inode, pool, fresh) = self.make_regular(caller, &parent, None, mode, umask)?;
         self.open_new(caller, inode, pool, fresh, flags)

@@ -86,11 +86,12 @@ impl Space {
         }
         let range =
             Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false, reaches: offset };
-        let written = self.write_within(&range, |at, length| {
+        let write = |at: u64, length: u64| {
             let start = (at - offset) as usize;
             let piece = &data[start..start + length as usize];
             self.pools.without_reserve(stream.pool, &stream.file, || write_all(&stream.file, piece, at))
-        })?;
+        };
+        let written = self.with_room(stream.pool, range.length, || self.write_within(&range, write))?;
         Ok(written as u32)
     }
 

@@ -20,7 +20,8 @@ impl Space {
         let mode = FallocateFlags::from_bits_retain(mode);
         // Zeroed ranges are as if never written.
         drop(Self::lock_to_free(&node));
-        let outcome = self.fallocate_freeing(&node, &stream.file, offset, length, mode);
+        let work = || self.fallocate_freeing(&node, &stream.file, offset, length, mode);
+        let outcome = self.with_room(stream.pool, length, work);
         let mut open = node.open.lock();
         // What has blocks now was not written for that.
         self.firm(&mut open);

@@ -20,6 +20,9 @@ impl Space {
         let flags = flags as i32;
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writable {
+            self.await_removed()?;
+        }
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };

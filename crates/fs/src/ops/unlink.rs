@@ -26,6 +26,7 @@ impl Space {
         if !unlinked.last {
             return;
         }
+        self.expect_room(&unlinked.file);
         match self.nodes.find(unlinked.file.id) {
             Some(node) if node.is_known() => {}
             Some(node) => self.let_go(&node),

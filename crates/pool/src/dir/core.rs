@@ -49,6 +49,8 @@ pub struct Core {
     pub ready: AtomicU32,
     /// Most of them, by the descriptors that this process may have.
     pub most_ready: u32,
+    /// Threads that take files back.
+    pub taking: AtomicU32,
     /// Emptied files of all series.
     pub stocked: AtomicU32,
     /// Most of them, by the inodes that are free.
@@ -83,6 +85,7 @@ impl Core {
             series,
             ready: AtomicU32::new(0),
             most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),
+            taking: AtomicU32::new(0),
             stocked: AtomicU32::new(0),
             most_stock: AtomicU32::new(0),
             flusher: Flusher::default(),
@@ -120,6 +123,19 @@ impl Core {
         }
         self.series[series].put(fresh);
         self.ready.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Runs what takes files back.
+    pub fn takes<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.taking.fetch_add(1, Ordering::SeqCst);
+        let outcome = work();
+        self.taking.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Whether files wait to be taken back, or are.
+    pub fn is_taking(&self) -> bool {
+        self.series.iter().any(Series::has_released) || self.taking.load(Ordering::SeqCst) > 0
     }
 
     /// How many files are held ready, for a series to decide by.

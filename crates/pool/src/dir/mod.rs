@@ -179,14 +179,15 @@ impl Pool for DirPool {
         if core.config.ready && core.abilities.leases {
             for _ in 0..INLINE_TRIES {
                 let series = &core.series[index];
-                let fate = if let Some(binding) = series.next_released() {
-                    (core.retire(&binding)?, binding)
-                } else if let Some(binding) = series.unstock() {
-                    (core.reuse(&binding)?, binding)
-                } else {
-                    break;
-                };
-                if let (retire::Fate::Held, binding) = fate {
+                let taken = core.takes(|| {
+                    if let Some(binding) = series.next_released() {
+                        Some((core.retire(&binding), binding))
+                    } else {
+                        series.unstock().map(|binding| (core.reuse(&binding), binding))
+                    }
+                });
+                let Some((fate, binding)) = taken else { break };
+                if fate? == retire::Fate::Held {
                     self.inbox.held(name::of(binding.file, binding.generation));
                 }
                 if let Some(fresh) = core.series[index].pop() {
@@ -243,6 +244,10 @@ impl Pool for DirPool {
             Some((series, _)) => self.inbox.released(self.core.series[series].release(binding)),
             None => self.inbox.release(binding),
         }
+    }
+
+    fn is_freeing(&self) -> bool {
+        self.core.is_taking()
     }
 
     fn usage(&self) -> Result<Usage, Error> {

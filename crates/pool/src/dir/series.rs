@@ -84,6 +84,10 @@ impl Series {
     }
 
     /// The file given back first of those that wait.
+    pub fn has_released(&self) -> bool {
+        !self.released.lock().is_empty()
+    }
+
     pub fn next_released(&self) -> Option<Binding> {
         self.released.lock().pop_front()
     }

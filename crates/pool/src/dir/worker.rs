@@ -57,7 +57,8 @@ impl<'a> Worker<'a> {
             };
             let work = inbox.wait(pause, deep);
             let stop = work.stop;
-            more = self.round(work);
+            let core = self.core;
+            more = core.takes(|| self.round(work));
             quiet = if more { 0 } else { quiet.saturating_add(1) };
             if second.elapsed() >= LONG {
                 second = Instant::now();

@@ -51,6 +51,32 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
     space.down_and_check();
 }
 
+/// They have their blocks until their removal is durable, up to a second later: who removes one file to make room for the next had none.
+#[test]
+fn what_was_removed_makes_room_for_what_comes_next() {
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 300, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop");
+    let space = Space::on(ground, &pool);
+    space.up();
+    let path = space.path("large");
+    for round in 0..20 {
+        let file = File::create(&path).unwrap();
+        let flags = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&file, flags, 0, 110 << 20).unwrap_or_else(|error| panic!("allocated, {round}: {error}"));
+        drop(file);
+        fs::remove_file(&path).unwrap();
+    }
+    for round in 0..20 {
+        let mut file = File::create(&path).unwrap();
+        for _ in 0..110 {
+            file.write_all(&vec![1; 1 << 20]).unwrap_or_else(|error| panic!("written, {round}: {error}"));
+        }
+        drop(file);
+        fs::remove_file(&path).unwrap();
+    }
+    space.down_and_check();
+}
+
 /// Until the next start it took no changes more: the engine of its catalog had found no room to write, once.
 #[test]
 fn a_space_that_filled_the_disk_of_its_catalog_goes_on() {

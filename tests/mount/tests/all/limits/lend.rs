@@ -237,7 +237,7 @@ fn the_mount_goes_on_while_somebody_gathers_all_room() {
                 let path = dir.join(format!("both {n}"));
                 let both = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
                 for at in (0..).take_while(|_| !stop.load(Relaxed)) {
-                    both.write_all_at(&[1; 1 << 16], at % 256 << 16).unwrap();
+                    both.write_all_at(&[1; 1 << 14], (at % 1024) << 14).unwrap();
                 }
             });
         }
@@ -246,7 +246,7 @@ fn the_mount_goes_on_while_somebody_gathers_all_room() {
             scope.spawn(move || {
                 let path = dir.join(format!("lent {n}"));
                 while !stop.load(Relaxed) {
-                    lent(&path).write_all(&[1; 100_000]).unwrap();
+                    lent(&path).write_all(&[1; 10_000]).unwrap();
                 }
             });
         }

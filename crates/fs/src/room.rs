@@ -1,0 +1,81 @@
+//! Room that is on its way: a removed file has its blocks until its removal is durable (`reaper.rs`), and who removes it to make room
+//! expects that room at once.
+
+use crate::open_file::Measure;
+use crate::{Errno, Outcome, Space, hurry};
+use std::time::{Duration, Instant};
+use ullage_catalog::Inode;
+use ullage_pool::Pool;
+use ullage_types::PoolId;
+
+/// How long is waited at most, and for how long when nothing comes free or is known to.
+const PATIENCE: Duration = Duration::from_secs(2);
+const IN_VAIN: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(5);
+/// Beside the blocks that are asked for, the file system needs some of its own.
+const SLACK: u64 = 1 << 20;
+
+impl Space {
+    /// Does what takes so many bytes of a pool; where the pool has not so many, once more when those of removed files are free.
+    pub(crate) fn with_room<T>(&self, pool: PoolId, bytes: u64, work: impl Fn() -> Outcome<T>) -> Outcome<T> {
+        match work() {
+            Err(Errno::ENOSPC) if self.gains_room(pool, bytes)? => work(),
+            outcome => outcome,
+        }
+    }
+
+    /// A file lost its last name.
+    pub(crate) fn expect_room(&self, file: &Inode) {
+        // The end of its last handle may be on its way still, and what was written through it is not recorded.
+        let measured = self.nodes.find(file.id).and_then(|node| {
+            let open = node.open.lock();
+            let backing = open.backing.as_ref().filter(|backing| open.handles > 0 && backing.written)?;
+            Some(Measure::of(&backing.file).ok()?.blocks)
+        });
+        let (pool, recorded) = {
+            let state = file.lock();
+            (state.record.backing.as_ref().map(|place| place.pool), state.record.blocks)
+        };
+        if let Some(pool) = pool {
+            self.reaper.expects(file.id, pool, measured.unwrap_or(recorded) * 512);
+        }
+    }
+
+    /// Whether a pool that is short of so many bytes gets more within a while.
+    fn gains_room(&self, pool: PoolId, bytes: u64) -> Outcome<bool> {
+        let pool = self.pools.get(pool)?;
+        let (before, enough) = (pool.usage()?.free.0, bytes.saturating_add(SLACK));
+        if before >= enough || !self.reaper.is_expecting() {
+            return Ok(false);
+        }
+        hurry::may_wait()?;
+        Ok(self.wait_for_room(&**pool, before, enough) > before)
+    }
+
+    /// Before a file is given out to be written in the kernel, where nobody would be asked: waits for what was just removed, where that
+    /// is much of what is free.
+    pub(crate) fn await_removed(&self) -> Outcome<()> {
+        for (pool, bytes) in self.reaper.overdue(&self.pools) {
+            hurry::may_wait()?;
+            let pool = self.pools.get(pool)?;
+            let before = pool.usage()?.free.0;
+            // Somebody else may write meanwhile.
+            self.wait_for_room(&**pool, before, before + bytes / 4 * 3);
+        }
+        Ok(())
+    }
+
+    /// Waits until a pool that had so much free has enough, or nothing comes free any more. Gives back the most that was free.
+    fn wait_for_room(&self, pool: &dyn Pool, before: u64, enough: u64) -> u64 {
+        let (began, mut gained, mut most) = (Instant::now(), Instant::now(), before);
+        let may_gain = |gained: Instant| self.reaper.hurry() || gained.elapsed() < IN_VAIN;
+        while most < enough && began.elapsed() < PATIENCE && may_gain(gained) {
+            std::thread::sleep(PAUSE);
+            let free = pool.usage().map_or(0, |usage| usage.free.0);
+            if free > most {
+                (most, gained) = (free, Instant::now());
+            }
+        }
+        most
+    }
+}
