@@ -21,6 +21,8 @@ const LARGE: u64 = 1 << 20;
 /// What waits is made durable at once when it is more than this part of what is free in its pool; else within a second, with all other
 /// changes.
 const SHARE: u64 = 4;
+/// Or when it is so many bytes: as natively, the memory of a large file is free for the next one.
+const MUCH: u64 = 64 << 20;
 /// How long the end of a removed file may be on its way from the kernel.
 const LATELY: Duration = Duration::from_secs(1);
 /// How long a pool that always takes files back may need for a large one.
@@ -147,7 +149,7 @@ impl Reaper {
 impl Queue {
     /// Whether somebody misses what waits, or may soon.
     fn is_urgent(&self, pools: &Pools) -> bool {
-        self.missed || self.bytes.iter().any(|(pool, bytes)| is_much(pools, *pool, *bytes))
+        self.missed || self.bytes.iter().any(|(pool, bytes)| *bytes >= MUCH || is_much(pools, *pool, *bytes))
     }
 
     fn next(&self, durable: Seq) -> Option<(FileId, Backing)> {

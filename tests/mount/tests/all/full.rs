@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::eventually;
 use ullage_mount_tests::space::Space;
@@ -74,6 +74,36 @@ fn what_was_removed_makes_room_for_what_comes_next() {
         drop(file);
         fs::remove_file(&path).unwrap();
     }
+    space.down_and_check();
+}
+
+/// Its blocks and its memory were free up to a second later, whatever else the disk had: who wrote the next file meanwhile was given
+/// memory that nobody had used, which a virtual machine has to fetch from its host.
+#[test]
+fn what_a_large_file_had_is_free_soon_after_its_removal() {
+    const SIZE: u64 = 96 << 20;
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 1024, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop");
+    let space = Space::on(ground, &pool);
+    space.up();
+    let path = space.path("large");
+    let free = || rustix::fs::statvfs(&pool).map(|disk| disk.f_bfree * disk.f_frsize).unwrap();
+    let waits = (0..7).map(|_| {
+        let file = File::create(&path).unwrap();
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, SIZE).unwrap();
+        drop(file);
+        let before = free();
+        fs::remove_file(&path).unwrap();
+        let began = Instant::now();
+        while free() < before + SIZE / 10 * 9 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} of {SIZE} bytes", free() - before);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        began.elapsed()
+    });
+    let mut waits: Vec<Duration> = waits.collect();
+    waits.sort();
+    assert!(waits[4] < Duration::from_millis(250), "{waits:?}");
     space.down_and_check();
 }
 
