@@ -279,7 +279,7 @@ impl Member {
             }
         }
         let patience = match self.settings.policy {
-            Policy::Revocation { timeout } => Duration::from_micros(timeout.0) + Duration::from_secs(1),
+            Policy::Revocation { timeout, .. } => Duration::from_micros(timeout.0) + Duration::from_secs(1),
             Policy::Limiting { .. } => Duration::ZERO,
         };
         for (op, receiver) in receivers {

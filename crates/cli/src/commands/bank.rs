@@ -12,7 +12,7 @@ use ullage_bank::rebuild::Remembered;
 use ullage_bank::wire::{AccountChange, AccountView};
 use ullage_bank::{Bank, BankSettings};
 use ullage_journal::Durability;
-use ullage_voucher::bank::{Answer, Policy};
+use ullage_voucher::bank::{Answer, Policy, Waits};
 use ullage_voucher::{EpochLength, Micros, Params};
 
 /// Run a bank, or ask one.
@@ -76,6 +76,12 @@ enum Action {
 enum PolicyName {
     Limiting,
     Revocation,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WaitsName {
+    Answers,
+    Enough,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -149,6 +155,10 @@ struct Serve {
     /// How long a request waits under revocation, in milliseconds
     #[arg(long, default_value_t = 5000)]
     revocation_ms: u64,
+    /// What it waits for: the answers of all clients that were asked to give back, or enough of what they give back and
+    /// others free
+    #[arg(long, value_enum, default_value = "answers")]
+    revocation_waits: WaitsName,
     /// Length of a store's lease, in milliseconds
     #[arg(long, default_value_t = 10_000)]
     lease_ms: u64,
@@ -196,7 +206,13 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     };
     settings.policy = match serve.policy {
         PolicyName::Limiting => Policy::Limiting { floor: serve.floor },
-        PolicyName::Revocation => Policy::Revocation { timeout: Micros::from_millis(serve.revocation_ms) },
+        PolicyName::Revocation => Policy::Revocation {
+            timeout: Micros::from_millis(serve.revocation_ms),
+            waits: match serve.revocation_waits {
+                WaitsName::Answers => Waits::Answers,
+                WaitsName::Enough => Waits::Enough,
+            },
+        },
     };
     settings.lease = Micros::from_millis(serve.lease_ms);
     settings.answer = match serve.answer {

@@ -8,7 +8,7 @@ use super::{Outcome, server};
 use crate::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use ullage_voucher::bank::{Answer, BankConfig, BankCore, BankEvent, Finding, Policy};
+use ullage_voucher::bank::{Answer, BankConfig, BankCore, BankEvent, Finding, Policy, Waits};
 use ullage_voucher::message::StoreToBank;
 use ullage_voucher::store::{StoreConfig, StoreCore, StoreEvent};
 use ullage_voucher::{Client, Epoch, EpochLength, Incarnation, KeyId, Keyring, Micros, Node, Params, User, Write};
@@ -201,7 +201,8 @@ impl World {
         config.lease_margin = Micros::from_secs(1);
         config.answer = if self.plan.seed.is_multiple_of(2) { Answer::Refuse } else { Answer::Notify };
         config.policy = if self.plan.revocation {
-            Policy::Revocation { timeout: Micros::from_secs(4) }
+            let waits = if self.plan.seed.is_multiple_of(3) { Waits::Enough } else { Waits::Answers };
+            Policy::Revocation { timeout: Micros::from_secs(4), waits }
         } else {
             Policy::Limiting { floor: 64 }
         };

@@ -1,6 +1,7 @@
 //! What is simulated: the cluster, its costs, the load.
 
 use serde::{Deserialize, Serialize};
+use ullage_voucher::bank::Waits;
 
 /// How quota is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +83,8 @@ pub struct Model {
     pub fixed: u64,
     /// Prediction window of adaptive and expected requests.
     pub window: f64,
-    /// Whether the bank revokes instead of limiting.
-    pub revocation: bool,
+    /// Whether the bank revokes instead of limiting, and what requests wait for then.
+    pub revocation: Option<Waits>,
     /// Quota of user 0, in bytes; the others have plenty.
     pub quota: Option<u64>,
     /// One way through the network.
@@ -137,7 +138,7 @@ impl Default for Model {
             asking: Asking::Adaptive,
             fixed: 64 << 10,
             window: 600.0,
-            revocation: false,
+            revocation: None,
             quota: None,
             network: 0.000_1,
             link_rate: 125e6,

@@ -48,10 +48,9 @@ impl Vouchers {
                 let mut config = BankConfig::new(Node(1 + number), params);
                 config.epoch_length = EpochLength::fixed(Micros((model.epoch * 1e6) as u64));
                 config.lease = Micros::from_secs(300);
-                config.policy = if model.revocation {
-                    Policy::Revocation { timeout: Micros::from_secs(5) }
-                } else {
-                    Policy::Limiting { floor: model.request }
+                config.policy = match model.revocation {
+                    Some(waits) => Policy::Revocation { timeout: Micros::from_secs(5), waits },
+                    None => Policy::Limiting { floor: model.request },
                 };
                 BankCore::new(config, keys.clone(), Incarnation(1), &mut bank_out)
             })

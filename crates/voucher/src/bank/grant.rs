@@ -62,7 +62,7 @@ impl BankCore {
                 let minted = limited(want - passed_value, remaining, active, floor);
                 self.give(client, user, op, passed, minted, out);
             }
-            Policy::Revocation { timeout } => {
+            Policy::Revocation { timeout, .. } => {
                 let waiting = Waiting { client, op, want, until: now + timeout };
                 self.enqueue(user, waiting, out);
                 self.serve_user(user, now, out);

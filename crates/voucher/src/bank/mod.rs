@@ -46,7 +46,19 @@ pub enum Policy {
     Revocation {
         /// How long a request waits at most.
         timeout: Micros,
+        /// What it waits for.
+        waits: Waits,
     },
+}
+
+/// What a request waits for under [`Policy::Revocation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waits {
+    /// The answers of all clients that were asked: what none of them gives back is refused at once.
+    Answers,
+    /// Enough, or the end of its time: also what stores report freed meanwhile is waited for (the paper's queue).
+    Enough,
 }
 
 /// How a bank behaves.

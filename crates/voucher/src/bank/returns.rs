@@ -6,7 +6,7 @@
 //! client that returns what it has spent is named like any other that spends twice.
 
 use super::account::Waiting;
-use super::{BankCore, BankOutput, Policy, load};
+use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
 use crate::{ANYONE, Client, MAX_PIECES, Micros, Op, Piece, User};
 
@@ -147,9 +147,10 @@ impl BankCore {
         self.serve_user(user, Micros(0), out);
     }
 
-    /// Satisfies waiting requests in order, as far as there is enough; those that waited too long, or for
-    /// nobody, get what there is.
+    /// Satisfies waiting requests in order, as far as there is enough; those that waited too long, or (where only answers are
+    /// waited for) for nobody, get what there is.
     pub(super) fn serve_user(&mut self, user: User, now: Micros, out: &mut BankOutput) {
+        let patient = matches!(self.config.policy, Policy::Revocation { waits: Waits::Enough, .. });
         loop {
             let remaining = self.remaining(user);
             let Some(account) = self.accounts.get_mut(&user) else { return };
@@ -159,7 +160,7 @@ impl BankCore {
             };
             let pooled: u64 = account.pool.iter().map(|piece| piece.amount).sum();
             let enough = front.want <= pooled.saturating_add(remaining);
-            if !enough && now < front.until && !account.asked.is_empty() {
+            if !enough && now < front.until && (patient || !account.asked.is_empty()) {
                 return;
             }
             let blocked = account.blocked;

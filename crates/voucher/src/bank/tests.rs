@@ -1,6 +1,6 @@
 //! The protocol rules at the bank, each broken once.
 
-use crate::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Finding, Policy};
+use crate::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Finding, Policy, Waits};
 use crate::message::{BankToClient, BankToStore, Base, ClientToBank, Denial, Renew, Report, SpentLine, StoreToBank};
 use crate::store::StoreConfig;
 use crate::testing::{Cluster, EPOCH, apply, store_node};
@@ -365,9 +365,53 @@ fn limiting_shares_what_is_left_among_the_active() {
     assert_eq!(c.withdraw(Client(3), U, 400)[0].amount, 100);
 }
 
+fn revocation(waits: Waits) -> Policy {
+    Policy::Revocation { timeout: Micros::from_secs(5), waits }
+}
+
+/// What was granted of a request, once it was answered.
+fn answered(c: &Cluster, of: Client, request: Op) -> Option<u64> {
+    c.to_clients.iter().find_map(|(client, message)| match message {
+        BankToClient::Granted { op, pieces, .. } if (*client, *op) == (of, request) => {
+            Some(pieces.iter().map(|piece| piece.amount).sum())
+        }
+        BankToClient::Denied { op, .. } if (*client, *op) == (of, request) => Some(0),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_request_that_waits_for_answers_is_refused_when_all_have_answered_with_nothing() {
+    let mut c = Cluster::with(1, |config| config.policy = revocation(Waits::Answers), |_| {});
+    c.quota(U, 1000);
+    c.withdraw(C, U, 1000);
+    c.withdraw_as(D, U, Op(50), 300);
+    assert_eq!(answered(&c, D, Op(50)), None);
+    c.give_back(C, U, Op(60), vec![]);
+    assert_eq!(answered(&c, D, Op(50)), Some(0));
+}
+
+#[test]
+fn a_request_that_waits_for_enough_has_what_comes_back_later_and_is_refused_when_its_time_is_over() {
+    let mut c = Cluster::with(1, |config| config.policy = revocation(Waits::Enough), |_| {});
+    c.quota(U, 1000);
+    let mut piece = c.withdraw(C, U, 1000)[0];
+    c.withdraw_as(D, U, Op(50), 300);
+    c.give_back(C, U, Op(60), vec![]);
+    assert_eq!(answered(&c, D, Op(50)), None, "all have answered, and it waits on");
+    let part = piece.split(300).unwrap();
+    c.give_back(C, U, Op(61), vec![part]);
+    assert_eq!(answered(&c, D, Op(50)), Some(300));
+    c.withdraw_as(D, U, Op(51), 300);
+    c.give_back(C, U, Op(62), vec![]);
+    assert_eq!(answered(&c, D, Op(51)), None);
+    c.run(Micros::from_secs(6));
+    assert_eq!(answered(&c, D, Op(51)), Some(0));
+}
+
 #[test]
 fn revocation_asks_the_others_and_the_request_waits() {
-    let mut c = Cluster::with(2, |config| config.policy = Policy::Revocation { timeout: Micros::from_secs(5) }, |_| {});
+    let mut c = Cluster::with(2, |config| config.policy = revocation(Waits::Answers), |_| {});
     c.quota(U, 1000);
     let first = c.withdraw(C, U, 1000);
     assert_eq!(first[0].amount, 1000, "all of it");
@@ -389,7 +433,7 @@ fn revocation_asks_the_others_and_the_request_waits() {
 
 #[test]
 fn revocation_times_out_with_what_there_is() {
-    let mut c = Cluster::with(1, |config| config.policy = Policy::Revocation { timeout: Micros::from_secs(5) }, |_| {});
+    let mut c = Cluster::with(1, |config| config.policy = revocation(Waits::Answers), |_| {});
     c.quota(U, 1000);
     c.withdraw(C, U, 900);
     c.withdraw_as(D, U, Op(50), 300);
