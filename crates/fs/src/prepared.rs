@@ -27,6 +27,12 @@ impl Prepare for Preparer {
         let registered = kernel.and_then(|kernel| Some((kernel.register(file.as_fd()).ok()?, kernel.clone())));
         Some(Box::new(Ahead { measure, registered }))
     }
+
+    fn moved(&self, prepared: Prepared, file: &File) -> Option<Prepared> {
+        let mut ahead = prepared.downcast::<Ahead>().ok()?;
+        ahead.measure = Measure::of(file).ok()?;
+        Some(ahead)
+    }
 }
 
 impl Ahead {

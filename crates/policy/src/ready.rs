@@ -3,6 +3,9 @@
 /// The most that one series holds ready.
 pub const MOST: u32 = 128;
 
+/// Held ready at rest, in whichever series: the first files of the next process.
+pub const REST: u32 = 128;
+
 /// What a series starts with once it is used at all.
 const FIRST: u32 = 8;
 
@@ -43,6 +46,12 @@ pub struct Pace {
     pub taken: u32,
     /// Rounds since one was taken.
     pub calm: u32,
+}
+
+/// How many of its ready files a series can spare for others: those beyond its target, and all once it is `calm`, so many
+/// rounds without a create.
+pub fn spare(ready: u32, target: u32, calm: u32) -> u32 {
+    if calm >= CALM { ready } else { ready.saturating_sub(target) }
 }
 
 /// Files beyond the target that a series may hold when they are those of removed files: holding them costs no more than

@@ -50,6 +50,9 @@ pub trait Prepare: Send + Sync {
     /// Called for a file that is empty, bound, and changed by nobody until it is given out. The result goes with it, and is
     /// dropped with a file that nobody gets.
     fn prepare(&self, file: &File) -> Option<Prepared>;
+
+    /// Called when such a file was moved inside its pool, which changes its times.
+    fn moved(&self, prepared: Prepared, file: &File) -> Option<Prepared>;
 }
 
 /// See [`Prepare`].

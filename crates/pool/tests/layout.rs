@@ -31,10 +31,7 @@ fn every_file_is_where_the_rule_says_and_no_leaf_overflows() {
             for number in 0..400 {
                 let parent = hint(number % 3);
                 let fresh = opened.pool.create(parent).unwrap();
-                let locator = String::from_utf8(fresh.binding.locator.0.to_vec()).unwrap();
-                let (series, _) = sparse.parse(locator.rsplit_once('/').unwrap().0).unwrap();
-                let allowed: Vec<_> = (0..2).map(|bit| sparse.place(3, parent.parent, parent.pid, bit)).collect();
-                assert!(allowed.contains(&series), "{kind}: {locator}");
+                assert!(is_placed(sparse, parent, &fresh.binding), "{kind}: {fresh:?}");
                 opened.pool.closed(&fresh.binding);
                 let binding = fresh.binding.clone();
                 drop(fresh);
@@ -44,14 +41,91 @@ fn every_file_is_where_the_rule_says_and_no_leaf_overflows() {
             }
             opened.pool.close().unwrap();
             first += 10_000;
-            let mut full = BTreeMap::<_, u32>::new();
-            for file in files(path) {
-                *full.entry(file.parent().unwrap().to_owned()).or_default() += 1;
-            }
-            assert!(full.values().all(|count| *count <= 16), "{kind} round {round}: {full:?}");
-            assert_eq!(full.values().sum::<u32>(), 200 * (round + 1), "{kind}");
+            assert_eq!(count_in_leaves(path, 16), 200 * (round + 1), "{kind}");
         }
     });
+}
+
+/// Whether a backing file of node 3 is where the rule says.
+fn is_placed(sparse: Sparse, hint: Hint, binding: &Binding) -> bool {
+    let locator = str::from_utf8(&binding.locator.0).unwrap();
+    let (series, _) = sparse.parse(locator.rsplit_once('/').unwrap().0).unwrap();
+    (0..2).any(|bit| sparse.place(3, hint.parent, hint.pid, bit) == series)
+}
+
+/// All files in leaves, of which none has more than its entries.
+fn count_in_leaves(path: &Path, entries: u32) -> u32 {
+    let mut full = BTreeMap::<_, u32>::new();
+    for file in files(path) {
+        *full.entry(file.parent().unwrap().to_owned()).or_default() += 1;
+    }
+    assert!(full.values().all(|count| *count <= entries), "{full:?}");
+    full.values().sum()
+}
+
+/// A new process was given no ready file, while those of one that had ended were full of them.
+#[test]
+fn ready_files_of_one_process_are_moved_to_where_the_rule_puts_those_of_another() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    each_file_system(64, |kind, path| {
+        let sparse = Sparse { entries: 16, buckets: 8, ..Sparse::default() };
+        let opened = open(path, PoolConfig { sparse, node: 3, ..config() }, 10).unwrap();
+        let mut kept = Vec::new();
+        let mut create = |hint: Hint| {
+            let fresh = opened.pool.create(hint).unwrap();
+            assert!(is_placed(sparse, hint, &fresh.binding), "{kind}: {fresh:?}");
+            assert!(opened.marks.has(&fresh.binding.locator), "{kind}");
+            fresh.file.write_all_at(&kept.len().to_le_bytes(), 0).unwrap();
+            kept.push(fresh.binding);
+        };
+        for _ in 0..10 {
+            (0..64).for_each(|_| create(hint(1)));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        until("files are ready and nobody takes any", || {
+            let ready = opened.pool.ready();
+            std::thread::sleep(Duration::from_millis(300));
+            ready >= 128 && ready == opened.pool.ready()
+        });
+        let before = opened.pool.stats();
+        for pid in 2..12 {
+            create(Hint { pid, ..hint(1) });
+        }
+        let after = opened.pool.stats();
+        assert!(after.moved > before.moved, "{kind}: {before:?} {after:?}");
+        assert_eq!(after.misses, before.misses, "{kind}: {after:?}");
+        for (number, binding) in kept.iter().enumerate() {
+            let mut bytes = [0; 8];
+            opened.pool.open(binding, Access::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(usize::from_le_bytes(bytes), number, "{kind}: another file's bytes");
+            opened.pool.closed(binding);
+        }
+        opened.pool.close().unwrap();
+        assert!(opened.marks.set.lock().unwrap().is_empty(), "{kind}: nothing is in doubt");
+        assert_eq!(count_in_leaves(path, 16) as usize, kept.len(), "{kind}");
+    });
+}
+
+/// A ready file that cannot be moved is nobody's reason to fail.
+#[test]
+fn files_are_made_where_ready_ones_of_others_have_disappeared() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), config(), 10).unwrap();
+    for _ in 0..20 {
+        opened.pool.create(hint(1)).unwrap();
+    }
+    until("files are ready", || opened.pool.ready() >= 16);
+    std::thread::sleep(Duration::from_millis(300));
+    for file in files(dir.path()) {
+        std::fs::remove_file(dir.path().join(file)).unwrap();
+    }
+    let sparse = Sparse::default();
+    let series = |hint: Hint| sparse.place(0, hint.parent, hint.pid, 0);
+    let others = (2..40).map(|pid| Hint { pid, ..hint(1) }).filter(|other| series(*other) != series(hint(1)));
+    for other in others {
+        let fresh = opened.pool.create(other).unwrap();
+        assert!(opened.pool.open(&fresh.binding, Access::Write).is_ok());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
-use crate::{Binding, Error, Fresh, Marks, Numbers, Prepare};
+use crate::{Binding, Error, Fresh, Marks, Numbers, Prepare, Prepared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -116,6 +116,11 @@ impl Core {
         assert!(self.prepare.set(prepare).is_ok(), "a pool's files are prepared in one way");
     }
 
+    /// What was prepared, of a file that was moved since.
+    pub fn prepared_again(&self, prepared: Option<Prepared>, file: &File) -> Option<Prepared> {
+        self.prepare.get()?.moved(prepared?, file)
+    }
+
     /// One more ready file of a series.
     pub fn put(&self, series: usize, mut fresh: Fresh) {
         if fresh.prepared.is_none() {
@@ -191,9 +196,21 @@ impl Core {
 
     /// The same, of a file that `how` puts into the leaf under the name.
     pub fn bind(&self, index: usize, how: How<'_>) -> Result<Fresh, Error> {
+        let mut guard = self.series[index].leaves.lock();
+        let (leaves, number, leaf) = self.next_leaf(index, &mut guard)?;
+        let fresh = self.make_in(&leaf, how)?;
+        leaves.took(number);
+        Ok(fresh)
+    }
+
+    /// The leaf that the next file of a series goes to, and its number; marked, as far as nobody is just doing that.
+    pub fn next_leaf<'a>(
+        &self,
+        index: usize,
+        known: &'a mut Option<place::Leaves>,
+    ) -> Result<(&'a mut place::Leaves, u32, Arc<Leaf>), Error> {
         let series = &self.series[index];
-        let mut guard = series.leaves.lock();
-        let leaves = match &mut *guard {
+        let leaves = match known {
             Some(leaves) => leaves,
             none => none.insert(place::Leaves::new(self.config.sparse.entries, self.count_leaves(index)?)),
         };
@@ -218,9 +235,7 @@ impl Core {
         if !leaf.is_marked() {
             self.mark_ahead()?;
         }
-        let fresh = self.make_in(&leaf, how)?;
-        leaves.took(number);
-        Ok(fresh)
+        Ok((leaves, number, leaf))
     }
 
     fn make_in(&self, leaf: &Leaf, how: How<'_>) -> Result<Fresh, Error> {

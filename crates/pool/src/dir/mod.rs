@@ -21,6 +21,7 @@ mod quarantine;
 pub(crate) mod record;
 mod retire;
 mod series;
+mod spare;
 mod stats;
 mod survey;
 mod suspects;
@@ -171,6 +172,9 @@ impl Pool for DirPool {
         if let Some(fresh) = ready {
             core.ready.fetch_sub(1, Ordering::Relaxed);
             count(&core.counters.hits);
+            return Ok(fresh);
+        }
+        if let Some(fresh) = core.move_ready(index) {
             return Ok(fresh);
         }
         count(&core.counters.misses);

@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// Takes a file out of its leaf, which may make room in it.
-    fn take_out(&self, leaf: &Leaf, how: impl FnOnce() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    pub fn take_out(&self, leaf: &Leaf, how: impl FnOnce() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
         let Some((series, number)) = leaf.place else { return how() };
         // Locked around both, so that a leaf being counted is neither counted too early nor too late.
         let mut leaves = self.series[series].leaves.lock();

@@ -61,6 +61,19 @@ impl Series {
         self.ready.lock().pop_front()
     }
 
+    /// How many ready files another series can have.
+    pub fn spare(&self) -> u32 {
+        ready::spare(self.ready(), self.target(), self.calm.load(Ordering::Relaxed))
+    }
+
+    /// A ready file for another series. Who holds more than others need of him is not given new ones for those.
+    pub fn give(&self) -> Option<Fresh> {
+        let mut ready = self.ready.lock();
+        let given = ready.pop_front()?;
+        self.target.fetch_min(ready.len() as u32, Ordering::Relaxed);
+        Some(given)
+    }
+
     /// One more ready file.
     pub fn put(&self, fresh: Fresh) {
         self.ready.lock().push_back(fresh);

@@ -31,6 +31,8 @@ counters! {
     hits,
     /// Files given out that had to be made first.
     misses,
+    /// Ready files moved to a series that had none.
+    moved,
     /// Files emptied and made ready again.
     recycled,
     /// Files emptied and kept, closed, to be made ready when there is demand.

@@ -9,6 +9,7 @@ use super::stats::count;
 use crate::Binding;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use ullage_policy::ready::REST;
 
 /// By how much this thread is nicer than those that serve requests.
 const NICE: i32 = 5;
@@ -110,7 +111,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Makes files ready where they run low: of those released there, then of emptied ones, then new ones. A batch at
+    /// Makes files ready where they run low: of those released there, then others' ready ones, emptied ones, new ones. A batch at
     /// most, so that every series gets its turn. Gives back whether anything was done.
     fn fill(&mut self, index: usize) -> bool {
         let core = self.core;
@@ -127,7 +128,10 @@ impl<'a> Worker<'a> {
             }
             if let Some(binding) = series.next_released() {
                 self.retire(&binding);
-            } else if !(core.config.ready && held.wants_new() && (self.reuse(index) || self.make(index))) {
+            } else if !(core.config.ready
+                && held.wants_new()
+                && (self.move_over(index) || self.reuse(index) || self.make(index)))
+            {
                 break;
             }
             done += 1;
@@ -152,6 +156,13 @@ impl<'a> Worker<'a> {
             }
         }
         done > 0
+    }
+
+    /// Gets a ready file of another series, if one can be spared.
+    fn move_over(&self, index: usize) -> bool {
+        let Some(fresh) = self.core.move_ready(index) else { return false };
+        self.core.put(index, fresh);
+        true
     }
 
     /// Makes an emptied file ready, if there is one.
@@ -186,7 +197,9 @@ impl<'a> Worker<'a> {
 
     fn every_second(&mut self) {
         for series in &self.core.series {
-            for fresh in series.drain(series.shrink()) {
+            let kept = REST.min(self.core.most_stock.load(Ordering::Relaxed));
+            let most = self.core.ready.load(Ordering::Relaxed).saturating_sub(kept);
+            for fresh in series.drain(series.shrink().min(most)) {
                 self.core.ready.fetch_sub(1, Ordering::Relaxed);
                 self.core.discard_fresh(fresh);
             }
