@@ -50,8 +50,11 @@ pub(crate) enum Blocks {
     /// Later, and counts those of the map of extents too: they are asked for before the file is measured, so that what is
     /// measured is all (ext4).
     Later,
-    /// Later, and more of them than were asked for, unless they are asked for before the write (xfs).
+    /// Later, and more of them than were asked for, unless they are asked for before the write, or the file takes one at a time
+    /// (`one_block.rs`; xfs).
     Ahead,
+    /// Nobody knows: they are asked for before the write.
+    Unknown,
 }
 
 impl Blocks {
@@ -59,13 +62,9 @@ impl Blocks {
         match fs_type {
             Some("tmpfs" | "btrfs") => Self::AtOnce,
             Some("ext4") => Self::Later,
-            _ => Self::Ahead,
+            Some("xfs") => Self::Ahead,
+            _ => Self::Unknown,
         }
-    }
-
-    /// Whether what is written in the kernel takes no more than it needs: only then room can be lent for it.
-    pub(crate) fn may_lend(self) -> bool {
-        self != Self::Ahead
     }
 
     pub(crate) fn counting(self, block: u64) -> Counting {
@@ -125,7 +124,7 @@ impl Space {
         let counting = blocks.counting(block);
         match self.take(range, pool, blocks, counting) {
             Ok(taken) => {
-                if blocks == Blocks::Ahead {
+                if matches!(blocks, Blocks::Ahead | Blocks::Unknown) {
                     self.allocate(pool, range.file, &range.bytes(), block);
                 }
                 let outcome = write(range.offset, range.length);

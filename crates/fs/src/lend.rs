@@ -117,7 +117,6 @@ impl Space {
         // What a process does that we do not see is not known (it has no number here).
         if caller.pid == 0
             || backing.lends
-            || !self.pools.blocks(backing.pool).may_lend()
             || backing.solid
             || backing.mappable
             || backing.unseen
@@ -131,7 +130,7 @@ impl Space {
             }
             return false;
         }
-        let lent = self.lend_more(node, open).unwrap_or(false);
+        let lent = self.takes_what_it_needs(node, open) && self.lend_more(node, open).unwrap_or(false);
         if lent {
             self.brake.release(open);
             open.lent_to = caller.pid;

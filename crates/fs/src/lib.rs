@@ -17,6 +17,7 @@ mod holes;
 mod hurry;
 mod lend;
 mod node;
+mod one_block;
 mod open_file;
 mod ops;
 mod placing;

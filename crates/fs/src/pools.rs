@@ -66,7 +66,7 @@ impl Pools {
     /// When a pool's file system finds blocks for what is written.
     pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
         let index = self.members.iter().position(|member| member.id == id);
-        index.map_or(Blocks::Ahead, |index| self.blocks[index])
+        index.map_or(Blocks::Unknown, |index| self.blocks[index])
     }
 
     /// Runs what writes data to a file of a pool with no claim on what is reserved below it.

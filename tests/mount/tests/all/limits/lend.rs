@@ -122,6 +122,12 @@ fn who_is_lent_room_stops_at_the_limit_on_ext4() {
     stopped(Below::Ext4);
 }
 
+/// Which gives a growing file more than it asks for, but not where it was told to ask for one block.
+#[test]
+fn who_is_lent_room_stops_at_the_limit_on_xfs() {
+    stopped(Below::Xfs);
+}
+
 #[test]
 fn who_is_lent_room_stops_at_the_limit_on_btrfs() {
     stopped(Below::Btrfs);
@@ -187,6 +193,11 @@ fn taken_away(below: Below, spinners: usize) {
 #[test]
 fn what_is_lent_is_asked_back_for_others_on_ext4() {
     taken_away(Below::Ext4, 0);
+}
+
+#[test]
+fn what_is_lent_is_asked_back_for_others_on_xfs() {
+    taken_away(Below::Xfs, 0);
 }
 
 #[test]
@@ -461,4 +472,42 @@ fn many_who_write_one_file_stop_at_the_limit_on_tmpfs() {
 #[test]
 fn many_who_write_one_file_stop_at_the_limit_on_ext4() {
     side_by_side(Below::Ext4);
+}
+
+#[test]
+fn many_who_write_one_file_stop_at_the_limit_on_xfs() {
+    side_by_side(Below::Xfs);
+}
+
+/// xfs gives such a file more than is written to it, and is told otherwise only of one without any blocks.
+#[test]
+fn what_xfs_gives_more_than_it_needs_is_lent_no_room() {
+    let space = spacious(Below::Xfs);
+    if !space.uses_passthrough() {
+        return;
+    }
+    let dir = lending(&space, "box", 8 * GIB);
+    let path = dir.join("file");
+    fs::write(space.path("file"), vec![1; 100_000]).unwrap();
+    fs::rename(space.path("file"), &path).unwrap();
+    // Whoever has been open in the kernel is not lent to for other reasons.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut file = lent(&path);
+    assert!(held(&space) < GIB, "lent to a file that takes more than it needs");
+    file.write_all(&vec![2; 200_000]).unwrap();
+    assert_eq!(counted(&dir).bytes, 4096 + 200_704);
+    drop(file);
+    File::create(&path).unwrap();
+    eventually("room is lent to one that is empty", SOON, || {
+        let _file = lent(&path);
+        held(&space) > 2 * GIB
+    });
+    let mut file = lent(&path);
+    for _ in 0..1000 {
+        file.write_all(&[3; 10_000]).unwrap();
+        assert!(file.metadata().unwrap().blocks() * 512 <= file.metadata().unwrap().len().next_multiple_of(4096));
+    }
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
 }

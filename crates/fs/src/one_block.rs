@@ -1,0 +1,45 @@
+//! Files on xfs that get one block at a time. xfs gives a file that grows more than was asked for, without bound, and what
+//! nobody sees being written could pass a limit by that; but not where the file was told to ask for extents of one block, which
+//! can be said to one that has none. Then blocks are found with the write, those of copies of shared ones too.
+
+use crate::Space;
+use crate::headroom::Blocks;
+use crate::node::Node;
+use crate::open_file::{Measure, OpenBacking, OpenFile};
+use crate::sys;
+use std::io;
+use ullage_policy::headroom::lend;
+
+impl Space {
+    /// Whether what is written to a file in the kernel takes no more than it needs: only then room can be lent for it.
+    pub(crate) fn takes_what_it_needs(&self, node: &Node, open: &mut OpenFile) -> bool {
+        let Some((pool, counting)) = self.counting_of(open) else { return false };
+        // Else it is told for nothing.
+        let plenty = || self.room_of(&node.inode, pool).is_ok_and(|room| lend(counting, room).is_some());
+        match (self.pools.blocks(pool), &mut open.backing) {
+            (Blocks::AtOnce | Blocks::Later, _) => true,
+            (Blocks::Ahead, Some(backing)) => one_block(backing, plenty).unwrap_or_else(|error| {
+                tracing::debug!(%error, "a file takes more than is written to it");
+                false
+            }),
+            _ => false,
+        }
+    }
+}
+
+fn one_block(backing: &mut OpenBacking, plenty: impl Fn() -> bool) -> io::Result<bool> {
+    let block = backing.baseline.block;
+    if sys::extent_size(&backing.file)?.map(u64::from) == Some(block) {
+        return Ok(true);
+    }
+    let now = Measure::of(&backing.file)?;
+    if now.blocks > 0 || now.size > 0 || !plenty() {
+        return Ok(false);
+    }
+    sys::set_extent_size(&backing.file, block as u32)?;
+    // That it changes the file's times is no news of its data.
+    if now == backing.baseline {
+        backing.baseline = Measure::of(&backing.file)?;
+    }
+    Ok(true)
+}
