@@ -88,9 +88,10 @@ fn ready_files_of_one_process_are_moved_to_where_the_rule_puts_those_of_another(
             ready >= 128 && ready == opened.pool.ready()
         });
         let before = opened.pool.stats();
-        for pid in 2..12 {
-            create(Hint { pid, ..hint(1) });
-        }
+        // In series of others alone: one that files are taken from spares none for a moment.
+        let series = |hint: Hint| sparse.place(3, hint.parent, hint.pid, 0);
+        let others = (2..).map(|pid| Hint { pid, ..hint(1) }).filter(|other| series(*other) != series(hint(1)));
+        others.take(10).for_each(&mut create);
         let after = opened.pool.stats();
         assert!(after.moved > before.moved, "{kind}: {before:?} {after:?}");
         assert_eq!(after.misses, before.misses, "{kind}: {after:?}");
