@@ -27,6 +27,26 @@ const STEPS: u32 = 20;
 /// How often it is looked whether anybody has a file open.
 const YIELDS: u32 = 10;
 
+/// For whoever opens a file that others have open: that may be over in a moment, and the holes of a file are not to be filled for that. Who
+/// closes a file and opens it again may come before the kernel's word of the first, and what a program has open its children have too, until they begin
+/// another one.
+#[derive(Default)]
+pub(crate) struct Patience(u32);
+
+impl Patience {
+    const STEP: Duration = Duration::from_micros(200);
+    const STEPS: u32 = 150;
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.0 < Self::STEPS
+    }
+
+    pub(crate) fn wait(&mut self) {
+        self.0 += 1;
+        std::thread::sleep(Self::STEP);
+    }
+}
+
 impl Space {
     /// Whether a handle of a limited file, opened with these flags, is to be mapped in the kernel all the same: since it is
     /// open there, or still mapped, and all mappings of a file must show the same.

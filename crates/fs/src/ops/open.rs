@@ -3,6 +3,7 @@
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
+use crate::solid::Patience;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,15 +26,26 @@ impl Space {
         }
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
-        let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
-        self.back(&node, &mut open, writable || truncates)?;
-        if bounded && self.comes_to_map(&mut open, flags) {
+        let lock = || -> Outcome<_> {
+            let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
+            self.back(&node, &mut open, writable || truncates)?;
+            Ok(open)
+        };
+        let mut open = lock()?;
+        let mut patience = Patience::default();
+        while bounded && self.comes_to_map(&mut open, flags) {
             hurry::may_wait()?;
+            let waits = !open.is_solid() && patience.is_left();
             drop(open);
+            if waits {
+                patience.wait();
+                open = lock()?;
+                continue;
+            }
             self.ask_from_now_on(&node)?;
             self.make_solid(&node)?;
-            open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
-            self.back(&node, &mut open, true)?;
+            open = lock()?;
+            break;
         }
         if truncates {
             self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;

@@ -5,6 +5,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::recount::counted;
@@ -32,6 +34,30 @@ fn store_all(map: &mut Map, bytes: u64, value: u64) {
 
 fn used(dir: &Path) -> u64 {
     counted(dir).bytes - 4096
+}
+
+/// A child has the files of its program open until it begins another one: the file was taken for one that others have open too, and got all its
+/// blocks.
+#[test]
+fn a_file_that_is_closed_and_opened_again_keeps_its_holes_while_children_are_started() {
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "box", 16 * ROOM);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Relaxed) {
+                Command::new("true").status().unwrap();
+            }
+        });
+        let filled = (0..300).find(|number| {
+            let path = dir.join(format!("file-{number}"));
+            hollow(&path, ROOM);
+            both(&path).and_then(|file| file.metadata()).unwrap().blocks() > 0
+        });
+        over.store(true, Relaxed);
+        assert_eq!(filled, None);
+    });
+    space.down_and_check();
 }
 
 /// Stores into such a mapping are seen by nobody: there must be no hole that they could fill beyond the limit.
