@@ -29,9 +29,9 @@ const CLIENTS: [(&str, &[Option<usize>]); 4] = [
 ];
 
 fn cases() -> Vec<(&'static str, MountOptions)> {
-    let device = |threads, pinned, spin_us| MountOptions {
+    let device = |threads, pinned, spin_us, follow| MountOptions {
         transport: Choice::Device,
-        readers: Readers { threads, pinned, spin: Duration::from_micros(spin_us) },
+        readers: Readers { threads, pinned, spin: Duration::from_micros(spin_us), follow },
         ..MountOptions::default()
     };
     let ring = |ring_depth| MountOptions {
@@ -44,14 +44,15 @@ fn cases() -> Vec<(&'static str, MountOptions)> {
         ("io_uring", ring(MountOptions::default().ring_depth)),
         ("io_uring depth 2", ring(2)),
         ("io_uring depth 32", ring(32)),
-        ("device 1", device(1, false, 0)),
-        ("device 1 pinned", device(1, true, 0)),
-        ("device 2", device(2, false, 0)),
-        ("device 2 pinned", device(2, true, 0)),
-        ("device 4", device(4, false, 0)),
-        ("device 1 spin", device(1, false, 20)),
-        ("device 2 spin", device(2, false, 20)),
-        ("device 2 pin+spin", device(2, true, 20)),
+        ("device follow", device(0, true, 0, true)),
+        ("device 1", device(1, false, 0, false)),
+        ("device 1 pinned", device(1, true, 0, false)),
+        ("device 2", device(2, false, 0, false)),
+        ("device 2 pinned", device(2, true, 0, false)),
+        ("device 4", device(4, false, 0, false)),
+        ("device 1 spin", device(1, false, 20, false)),
+        ("device 2 spin", device(2, false, 20, false)),
+        ("device 2 pin+spin", device(2, true, 20, false)),
     ]
 }
 

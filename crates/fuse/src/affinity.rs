@@ -10,14 +10,29 @@ pub(crate) fn allowed() -> Vec<usize> {
 
 /// Binds the calling thread to a CPU if its affinity mask has it; tells whether it did.
 pub(crate) fn pin(cpu: usize) -> bool {
-    let Ok(mask) = sched_getaffinity(None) else { return false };
-    if cpu >= CpuSet::MAX_CPU || !mask.is_set(cpu) {
-        return false;
-    }
+    Mask::of_this_thread().bind(cpu)
+}
+
+fn bind(cpu: usize) -> bool {
     let mut one = CpuSet::new();
     one.set(cpu);
     // A CPU that is possible but not online refuses; the thread then runs where the mask lets it.
     sched_setaffinity(None, &one).is_ok()
+}
+
+/// CPUs that a thread may be bound to, as they were at first: to be bound takes the others out of its mask.
+pub(crate) struct Mask(Vec<usize>);
+
+impl Mask {
+    /// Of the calling thread.
+    pub fn of_this_thread() -> Self {
+        Self(allowed())
+    }
+
+    /// Binds the calling thread to one of them; tells whether it did.
+    pub fn bind(&self, cpu: usize) -> bool {
+        self.0.contains(&cpu) && bind(cpu)
+    }
 }
 
 /// How many CPUs the kernel may ever have: the highest possible one plus one.

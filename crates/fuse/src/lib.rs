@@ -11,6 +11,7 @@ mod choose;
 mod connection;
 mod core;
 mod counters;
+mod courtesy;
 mod decode;
 #[cfg(test)]
 mod decode_tests;

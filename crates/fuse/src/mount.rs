@@ -4,7 +4,8 @@ use crate::choose::{Chosen, Transport};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::counters::Counters;
-use crate::device::{Reader, Waiting};
+use crate::courtesy::Machine;
+use crate::device::{Line, Place, Reader, Turns, Waiting};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::negotiate;
 use crate::options::{Choice, MountOptions};
@@ -113,20 +114,26 @@ fn serve(
         }
     }
     // Beside io_uring, FORGET and INTERRUPT still come over the device: one reader, wherever there is room.
-    let (count, pinned, waiting) = match chosen.transport {
-        Transport::IoUring => (1, false, Waiting::Napping),
+    let (count, pinned, waiting, follow) = match chosen.transport {
+        Transport::IoUring => (1, false, Waiting::Napping, false),
         Transport::Device => {
             let readers = options.readers;
             let count = if readers.threads == 0 { cpus.len().min(MOST_READERS) } else { readers.threads };
             let waiting = if readers.spin.is_zero() { Waiting::Asleep } else { Waiting::Spinning(readers.spin) };
-            (count, readers.pinned, waiting)
+            (count, readers.pinned, waiting, readers.follow)
         }
     };
+    let (turns, machine) = (Arc::new(Turns::new(count)), if follow { Machine::new() } else { None });
     for index in 0..count {
-        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), waiting)?;
         let cpu = cpus.get(index % cpus.len().max(1)).copied();
+        let line = cpu.filter(|_| follow).map(|home| Line {
+            place: Place::new(Arc::clone(&turns), index),
+            home,
+            machine: machine.clone(),
+        });
+        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), waiting, line)?;
         threads.push(std::thread::Builder::new().name(format!("fuse-reader-{index}")).spawn(move || {
-            if let Some(cpu) = cpu.filter(|_| pinned) {
+            if let Some(cpu) = cpu.filter(|_| pinned && !follow) {
                 affinity::pin(cpu);
             }
             reader.run();

@@ -17,11 +17,11 @@ pub enum Choice {
 
 /// How `/dev/fuse` is read.
 ///
-/// All readers share one queue, so none can be bound to the CPU its requests come from. Measured with
-/// `examples/roundtrip.rs` (2 CPUs, busy machine, medians of 7 rounds): one reader and two bound ones answer a single
-/// client nearly alike (p50 3.5 and 3.8 µs); two bound ones serve two clients at 382,000 calls/s against 255,000; two
-/// that are not bound are less steady (p50 3.6 to 11.6 µs from round to round) and slower; polling before sleeping takes
-/// the CPU from the client it waits for (p99 25 to 51 µs). Hence the default: one per CPU, bound, no polling.
+/// All readers share one queue, from which the kernel wakes the one that has waited longest, wherever it runs. Measured with
+/// `examples/roundtrip.rs` (2 CPUs, busy machine, medians of 5 rounds, two runs): one reader that follows its caller answers a single client
+/// in 6.4 µs, p99 9 µs, two bound ones in 6.3 to 8.0 µs, p99 42 to 47 µs; over io_uring it takes 7.5 and 11 µs. Clients on both
+/// CPUs are served alike by either, since all readers come where one does not keep up. Polling before sleeping takes the CPU
+/// from the client that is waited for (p99 25 to 51 µs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
     /// How many threads; 0: one for each allowed CPU, eight at most.
@@ -30,11 +30,13 @@ pub struct Readers {
     pub pinned: bool,
     /// How long a reader polls before it sleeps.
     pub spin: Duration,
+    /// Whether one reader alone, where its caller runs, waits for requests as long as it keeps up with them.
+    pub follow: bool,
 }
 
 impl Default for Readers {
     fn default() -> Self {
-        Self { threads: 0, pinned: true, spin: Duration::ZERO }
+        Self { threads: 0, pinned: true, spin: Duration::ZERO, follow: true }
     }
 }
 

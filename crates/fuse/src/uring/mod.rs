@@ -2,7 +2,6 @@
 //! the CPU that sent it. FORGET, INTERRUPT and notifications still go over the device.
 
 mod buffers;
-mod courtesy;
 #[cfg(test)]
 mod fallback_tests;
 mod queue;
@@ -10,7 +9,7 @@ mod ring;
 
 use crate::affinity;
 use crate::core::Core;
-use courtesy::{Courtesy, Machine};
+use crate::courtesy::{Courtesy, Machine};
 use queue::Queue;
 use ring::Ring;
 use std::io;

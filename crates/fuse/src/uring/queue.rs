@@ -6,12 +6,12 @@
 //! a message that is answered at once ([`crate::connection::Connection::poke`]), until a commit fetches nothing.
 
 use super::buffers::Buffers;
-use super::courtesy::Courtesy;
 use super::ring::{Completion, Ring};
 use crate::affinity;
 use crate::connection::DeathWatch;
 use crate::core::Core;
 use crate::counters::Tally;
+use crate::courtesy::Courtesy;
 use crate::decode::decode;
 use crate::dispatch::Answer;
 use crate::message::Message;

@@ -27,8 +27,8 @@ pub enum Kind {
 impl Kind {
     pub fn options(self) -> MountOptions {
         let readers = match self {
-            Self::OneReader => Readers { threads: 1, pinned: false, spin: Duration::ZERO },
-            Self::Spinning => Readers { threads: 2, pinned: false, spin: Duration::from_micros(30) },
+            Self::OneReader => Readers { threads: 1, pinned: false, spin: Duration::ZERO, follow: false },
+            Self::Spinning => Readers { threads: 2, pinned: false, spin: Duration::from_micros(30), follow: false },
             _ => Readers::default(),
         };
         let transport = if self == Self::IoUring { Choice::IoUring } else { Choice::Device };

@@ -1,11 +1,20 @@
 //! Requests over `/dev/fuse`: each thread reads one, carries it out and writes the reply.
 
+mod crowd;
+mod follow;
+mod turns;
+
+pub(crate) use turns::{Place, Turns};
+
+use crate::abi::{self, InHeader};
 use crate::connection::{DeathWatch, write_reply};
 use crate::core::Core;
 use crate::counters::Tally;
+use crate::courtesy::Machine;
 use crate::decode::decode;
 use crate::dispatch::Answer;
 use crate::message::Message;
+use follow::Follow;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,6 +32,15 @@ pub(crate) struct Reader {
     core: Arc<Core>,
     tally: Arc<Tally>,
     waiting: Waiting,
+    line: Option<Line>,
+}
+
+/// A reader that waits at the device only when it is needed there.
+pub(crate) struct Line {
+    pub place: Place,
+    /// The CPU it is at home on, and what is known of all of them.
+    pub home: usize,
+    pub machine: Option<Arc<Machine>>,
 }
 
 /// How a reader waits for a request.
@@ -44,25 +62,35 @@ const AWAKE: Duration = Duration::from_secs(1);
 
 impl Reader {
     /// A reader of a descriptor of its own.
-    pub fn new(device: OwnedFd, core: Arc<Core>, waiting: Waiting) -> std::io::Result<Self> {
+    pub fn new(device: OwnedFd, core: Arc<Core>, waiting: Waiting, line: Option<Line>) -> std::io::Result<Self> {
         if waiting != Waiting::Asleep {
             rustix::fs::fcntl_setfl(&device, rustix::fs::fcntl_getfl(&device)? | rustix::fs::OFlags::NONBLOCK)?;
         }
         let tally = core.counters.tally();
-        Ok(Self { device: Arc::new(device), core, tally, waiting })
+        Ok(Self { device: Arc::new(device), core, tally, waiting, line })
     }
 
     /// Serves until the connection ends.
-    pub fn run(self) {
+    pub fn run(mut self) {
         let _serving = self.core.connection.servers.enlist(None);
         let _watch = DeathWatch(Arc::clone(&self.core.connection));
         let size = self.core.max_transfer + HEADERS;
         let mut buffer = vec![0; size];
         let mut out = vec![0; self.core.max_transfer];
         let mut scratch = Vec::new();
-        loop {
+        let line = self.line.take();
+        let mut follow = line.as_ref().map(|line| Follow::new(line.home, line.machine.clone()));
+        let mut place = line.map(|line| line.place);
+        while place.as_ref().is_none_or(Place::wait) {
+            let asked = Instant::now();
             match self.receive(&mut buffer) {
                 Ok(length) => {
+                    let waited = asked.elapsed();
+                    let caller = caller(&buffer[..length]);
+                    if let (Some(place), Some(follow)) = (&place, &mut follow) {
+                        place.took();
+                        follow.consider(caller, place.is_alone());
+                    }
                     let later = self.is_blocking(&buffer[..length])
                         || !handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch, Haste::Now);
                     if later {
@@ -73,6 +101,9 @@ impl Reader {
                             std::mem::replace(&mut buffer, vec![0; size])
                         };
                         self.hand_over(request, length);
+                    }
+                    if let Some(place) = &mut place {
+                        place.did(caller, waited);
                     }
                 }
                 // ENOENT: the request was interrupted before it could be copied.
@@ -127,6 +158,11 @@ impl Reader {
             send(&self.device, unique, Answer::Error(libc::EAGAIN), &[], &[]);
         }
     }
+}
+
+/// The thread that waits for the answer; 0 where nobody does, or it is none that is known here.
+fn caller(bytes: &[u8]) -> u32 {
+    abi::read::<InHeader>(bytes).map_or(0, |header| header.pid)
 }
 
 /// Whether others wait for the calling thread.

@@ -1,4 +1,4 @@
-//! Whether a queue's thread gives way to the caller that it answers.
+//! Whether a thread that answers the kernel gives way to the caller that it answers.
 //!
 //! A caller is woken while our thread still runs on its CPU. If another CPU is idle the scheduler sends the caller there:
 //! waking that CPU takes longer than the whole request, and the caller's caches stay behind. Only where all that runs is
@@ -28,7 +28,7 @@ const REFUSAL_MOST: Duration = Duration::from_secs(60);
 const TICKS: u32 = 100;
 
 /// What all queues know of the machine.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     stat: File,
     seen: Mutex<Seen>,
 }
@@ -61,7 +61,7 @@ impl Machine {
 }
 
 /// One thread's manners. Made and used on that thread.
-pub(super) struct Courtesy {
+pub(crate) struct Courtesy {
     /// None where the thread stays what it is.
     machine: Option<(Arc<Machine>, File)>,
     gives_way: bool,
@@ -101,12 +101,17 @@ impl Courtesy {
         self.give_way(gives_way);
     }
 
+    /// Gives way no more, until it is considered again.
+    pub fn stop(&mut self) {
+        self.give_way(false);
+    }
+
     fn give_way(&mut self, gives_way: bool) {
         if self.gives_way != gives_way {
             match sys::set_scheduler(gives_way) {
                 Ok(()) => self.gives_way = gives_way,
                 Err(error) => {
-                    tracing::debug!(%error, gives_way, "a queue's thread stays in its scheduling class");
+                    tracing::debug!(%error, gives_way, "a thread stays in its scheduling class");
                     self.machine = None;
                 }
             }
