@@ -160,11 +160,11 @@ async fn whoever_writes_pays_and_gets_it_back_whoever_deletes() {
                 expires: clock::now_secs() + 100,
             };
             let headers = [
-                (CAPABILITY_HEADER, capability.sign(&cluster.capability_key)),
-                (CLIENT_HEADER, format!("{:016x}", client.0)),
-                (OP_HEADER, op.to_string()),
-                (CHECKSUM_HEADER, checksum(&data)),
-                (VOUCHER_HEADER, voucher),
+                (&CAPABILITY_HEADER, capability.sign(&cluster.capability_key)),
+                (&CLIENT_HEADER, format!("{:016x}", client.0)),
+                (&OP_HEADER, op.to_string()),
+                (&CHECKSUM_HEADER, checksum(&data)),
+                (&VOUCHER_HEADER, voucher),
             ];
             let http = cluster::http(&cluster.certificates(), user);
             let reply = http.call(&cluster.stores[0].address, method, path, &headers, data.into()).await.unwrap();
