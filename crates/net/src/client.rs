@@ -4,6 +4,7 @@ use crate::{ErrorBody, Problem, clock};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::HeaderName;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -105,7 +106,7 @@ impl Client {
         server: &str,
         method: Method,
         path: &str,
-        headers: &[(&'static str, String)],
+        headers: &[(&HeaderName, String)],
         body: Bytes,
     ) -> Result<Reply, CallError> {
         let failed = |reason: String| CallError::Transport { server: server.to_owned(), reason };
@@ -121,7 +122,7 @@ impl Client {
         server: &str,
         method: Method,
         path: &str,
-        headers: &[(&'static str, String)],
+        headers: &[(&HeaderName, String)],
         body: Bytes,
     ) -> Result<Reply, String> {
         loop {
@@ -195,7 +196,7 @@ impl Client {
         server: &str,
         method: Method,
         path: &str,
-        headers: &[(&'static str, String)],
+        headers: &[(&HeaderName, String)],
         body: Bytes,
     ) -> Result<Reply, CallError> {
         let reply = self.send(server, method, path, headers, body).await?;

@@ -7,6 +7,7 @@ mod cluster;
 use bytes::Bytes;
 use cluster::{Cluster, Plan, http, keyring};
 use hyper::Method;
+use hyper::header::HeaderName;
 use std::time::Duration;
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
@@ -48,13 +49,13 @@ impl<'a> Raw<'a> {
         }
     }
 
-    fn headers(&self, op: u64, voucher: &str, data: &[u8]) -> Vec<(&'static str, String)> {
+    fn headers(&self, op: u64, voucher: &str, data: &[u8]) -> Vec<(&'static HeaderName, String)> {
         vec![
-            (CAPABILITY_HEADER, self.capability.clone()),
-            (CLIENT_HEADER, format!("{:016x}", self.client.0)),
-            (OP_HEADER, op.to_string()),
-            (CHECKSUM_HEADER, checksum(data)),
-            (VOUCHER_HEADER, voucher.to_owned()),
+            (&CAPABILITY_HEADER, self.capability.clone()),
+            (&CLIENT_HEADER, format!("{:016x}", self.client.0)),
+            (&OP_HEADER, op.to_string()),
+            (&CHECKSUM_HEADER, checksum(data)),
+            (&VOUCHER_HEADER, voucher.to_owned()),
         ]
     }
 
@@ -63,7 +64,7 @@ impl<'a> Raw<'a> {
         store: usize,
         method: Method,
         path: &str,
-        headers: &[(&'static str, String)],
+        headers: &[(&'static HeaderName, String)],
         data: &[u8],
     ) -> Result<WriteAnswer, (u16, String, String)> {
         let address = &self.cluster.stores[store].address;
@@ -227,7 +228,7 @@ async fn a_settled_request_is_refused_and_one_cannot_settle_itself() {
             let voucher = encode_header(&[rest.split(8192).unwrap()]);
             let data = [7; 4096];
             let mut headers = alice.headers(op, &voucher, &data);
-            headers.push((SETTLED_HEADER, settled.to_owned()));
+            headers.push((&SETTLED_HEADER, settled.to_owned()));
             let path = format!("/v1/chunks/alice/d/{name}");
             alice.send(0, Method::PUT, &path, &headers, &data).await
         };

@@ -112,6 +112,29 @@ async fn a_store_that_was_used_without_checks_is_measured_anew() {
     .unwrap();
 }
 
+/// Only what talked to the bank looked whether a snapshot was due: without checks the journal grew for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_journal_of_a_store_without_checks_is_cut_too() {
+    tokio::time::timeout(TIME_MAX, async {
+        let store = |settings: &mut ullage_store::server::StoreSettings| settings.snapshot_after_bytes = 64 << 10;
+        let mut cluster = Cluster::start(Plan { stores: 1, checked: false, store, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 20).await;
+        let chunks = cluster.client("alice", fixed(65_536)).chunks().clone().without_paying();
+        put(&chunks, "alice", 0..40).await;
+        let journal = cluster.directory.path().join("store1/journal");
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>()
+            > 64 << 10
+        {
+            assert!(Instant::now() < until, "the journal is never cut");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_given_up_no_longer_counts() {
     tokio::time::timeout(TIME_MAX, async {
@@ -160,11 +183,11 @@ async fn whoever_writes_pays_and_gets_it_back_whoever_deletes() {
                 expires: clock::now_secs() + 100,
             };
             let headers = [
-                (CAPABILITY_HEADER, capability.sign(&cluster.capability_key)),
-                (CLIENT_HEADER, format!("{:016x}", client.0)),
-                (OP_HEADER, op.to_string()),
-                (CHECKSUM_HEADER, checksum(&data)),
-                (VOUCHER_HEADER, voucher),
+                (&CAPABILITY_HEADER, capability.sign(&cluster.capability_key)),
+                (&CLIENT_HEADER, format!("{:016x}", client.0)),
+                (&OP_HEADER, op.to_string()),
+                (&CHECKSUM_HEADER, checksum(&data)),
+                (&VOUCHER_HEADER, voucher),
             ];
             let http = cluster::http(&cluster.certificates(), user);
             let reply = http.call(&cluster.stores[0].address, method, path, &headers, data.into()).await.unwrap();

@@ -24,13 +24,19 @@ pub enum LoadError {
     NoHead,
 }
 
+/// As long as the longest key.
+const KEY_BYTES: usize = 33;
+
+/// As long as most values: what grows while it is written is moved again and again.
+const VALUE_BYTES: usize = 40;
+
 /// Builds a key: big-endian fields sort as their numbers do.
 #[derive(Clone, Debug)]
 pub(crate) struct Key(Vec<u8>);
 
 impl Key {
     pub(crate) fn new(tag: u8) -> Self {
-        let mut key = Vec::with_capacity(32);
+        let mut key = Vec::with_capacity(KEY_BYTES);
         key.push(tag);
         Self(key)
     }
@@ -46,7 +52,7 @@ impl Key {
     }
 
     pub(crate) fn put<T: Serialize>(self, value: &T) -> Write {
-        let value = postcard::to_allocvec(value).expect("plain values always encode");
+        let value = postcard::to_extend(value, Vec::with_capacity(VALUE_BYTES)).expect("plain values always encode");
         Write { key: self.0, value: Some(value) }
     }
 

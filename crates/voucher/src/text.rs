@@ -51,8 +51,13 @@ pub fn decode_header(text: &str) -> Result<Vec<Piece>, HeaderError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    if text.split(',').count() > MAX_PIECES {
+    let count = text.split(',').count();
+    if count > MAX_PIECES {
         return Err(HeaderError::TooMany);
     }
-    text.split(',').map(from_text).collect()
+    let mut pieces = Vec::with_capacity(count);
+    for piece in text.split(',') {
+        pieces.push(from_text(piece)?);
+    }
+    Ok(pieces)
 }

@@ -30,6 +30,11 @@ pub(super) struct Io {
     pub(super) client: u32,
     pub(super) store: u32,
     pub(super) kind: Kind,
+    /// The management server that has its metadata.
+    bank: u32,
+    /// Whether the client has what is read, or the store in memory what is asked of it.
+    client_has: bool,
+    store_has: bool,
     /// Which payment pays for it.
     pub(super) op: u64,
 }
@@ -71,7 +76,10 @@ impl Ord for Event {
 /// Queues, the clock, what is measured.
 pub(super) struct Engine {
     pub(super) model: Model,
-    pub(super) rng: Rng,
+    /// The load's alone, so that all schemes are compared under the same one.
+    rng: Rng,
+    /// For what the scheme does beside it.
+    pub(super) scheme_rng: Rng,
     heap: BinaryHeap<Event>,
     order: u64,
     bank_free: Vec<Time>,
@@ -97,6 +105,7 @@ impl Engine {
         let bins = (model.seconds / 30.0).ceil() as usize + 1;
         Self {
             rng: Rng::new(model.seed),
+            scheme_rng: Rng::new(model.seed ^ SCHEME),
             heap: BinaryHeap::with_capacity(4096),
             order: 0,
             bank_free: vec![0; model.banks as usize],
@@ -143,17 +152,9 @@ impl Engine {
         done
     }
 
-    pub(super) fn bank_of(&mut self, io: &Io) -> u32 {
-        match self.model.workload {
-            Workload::User => io.user % self.model.banks,
-            Workload::Scientific => self.rng.below(self.model.banks.into()) as u32,
-        }
-    }
-
     /// The metadata part: an extra `service` rides on it.
     pub(super) fn metadata(&mut self, io: Io, arrival: Time, extra: f64) {
-        let bank = self.bank_of(&io);
-        let done = self.visit(bank, arrival, self.model.metadata_service + extra);
+        let done = self.visit(io.bank, arrival, self.model.metadata_service + extra);
         if io.kind == Kind::Meta {
             self.finish(&io, done + self.network);
         } else {
@@ -164,7 +165,7 @@ impl Engine {
 
     /// The store's part; when the answer is back.
     fn serve(&mut self, io: &Io, arrival: Time) -> Time {
-        let done = if io.kind == Kind::Delete || self.rng.chance(self.model.store_hit) {
+        let done = if io.kind == Kind::Delete || io.store_has {
             arrival + 100_000
         } else {
             let access = nanos(self.model.seek + self.model.request as f64 / self.model.disk_rate);
@@ -205,8 +206,14 @@ impl Engine {
         } else {
             Kind::Meta
         };
+        let model = &self.model;
         let store = self.rng.below(model.stores.into()) as u32;
-        Io { start, user, client, store, kind, op: 0 }
+        let bank = match model.workload {
+            Workload::User => user % model.banks,
+            Workload::Scientific => self.rng.below(model.banks.into()) as u32,
+        };
+        let (client_has, store_has) = (self.rng.chance(model.client_hit), self.rng.chance(model.store_hit));
+        Io { start, user, client, store, kind, bank, client_has, store_has, op: 0 }
     }
 }
 
@@ -227,6 +234,9 @@ impl Engine {
         }
     }
 }
+
+/// Sets the second random sequence apart from the first.
+const SCHEME: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A minute of computing and writing a checkpoint: the burst is at its start.
 const CYCLE: Time = 60_000_000_000;
@@ -268,7 +278,7 @@ pub fn run(model: &Model) -> Measured {
 }
 
 fn issue(engine: &mut Engine, vouchers: Option<&mut Vouchers>, io: Io, arrival: Time) {
-    if io.kind == Kind::Read && engine.rng.chance(engine.model.client_hit) {
+    if io.kind == Kind::Read && io.client_has {
         engine.finish(&io, io.start + 50_000);
         return;
     }
@@ -277,12 +287,11 @@ fn issue(engine: &mut Engine, vouchers: Option<&mut Vouchers>, io: Io, arrival: 
         (Kind::Write | Kind::Delete, Scheme::Centralized, _) => {
             let transaction = engine.model.transaction_service;
             engine.withdrawals += u64::from(engine.measuring(arrival));
-            if engine.rng.chance(engine.model.grouped) {
+            if engine.scheme_rng.chance(engine.model.grouped) {
                 engine.metadata(io, arrival, transaction);
             } else {
                 engine.messages += u64::from(engine.measuring(arrival));
-                let bank = engine.bank_of(&io);
-                let done = engine.visit(bank, arrival, transaction);
+                let done = engine.visit(io.bank, arrival, transaction);
                 let again = done + 2 * engine.network;
                 engine.at(again, Step::Metadata(io));
             }

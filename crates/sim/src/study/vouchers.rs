@@ -27,7 +27,9 @@ pub(super) struct Vouchers {
     waiting: HashMap<u64, (Io, Time)>,
     paid: HashMap<u64, Vec<Piece>>,
     next_op: u64,
-    next_second: Time,
+    /// When the next store has its turn, and which it is.
+    next_turn: Time,
+    turn: usize,
     exhausted: bool,
     bank_out: BankOutput,
     store_out: StoreOutput,
@@ -89,7 +91,8 @@ impl Vouchers {
             waiting: HashMap::new(),
             paid: HashMap::new(),
             next_op: 1,
-            next_second: 0,
+            next_turn: 0,
+            turn: 0,
             exhausted: false,
             bank_out,
             store_out,
@@ -107,24 +110,31 @@ impl Vouchers {
     }
 
     /// Ticks, leases and reports, once a simulated second. They are few; their cost at the management servers is
-    /// charged, their way through the network is not.
+    /// charged, their way through the network is not. All stores begin together; then each has its own part of
+    /// the second, as servers have that were not started at the same instant.
     fn background(&mut self, engine: &mut Engine, time: Time) {
-        while self.next_second <= time {
-            let now = micros(self.next_second);
-            for (number, bank) in self.banks.iter_mut().enumerate() {
-                bank.step(BankEvent::Tick, now, &mut self.bank_out);
-                let _ = number;
-            }
-            self.flush_bank(engine, self.next_second);
-            for number in 0..self.stores.len() {
-                if now < self.stores[number].next_tick() && self.next_second % 16 != number as u64 % 16 {
-                    continue;
+        while self.next_turn <= time {
+            let now = micros(self.next_turn);
+            if self.turn == 0 {
+                for bank in &mut self.banks {
+                    bank.step(BankEvent::Tick, now, &mut self.bank_out);
                 }
-                self.stores[number].step(StoreEvent::Tick, now, &mut self.store_out);
-                self.flush_store(engine, number, now);
+                self.flush_bank(engine, self.next_turn);
             }
-            self.next_second += 1_000_000_000;
+            if self.next_turn == 0 {
+                (0..self.stores.len()).for_each(|number| self.tick_store(engine, number, now));
+            }
+            if now >= self.stores[self.turn].next_tick() {
+                self.tick_store(engine, self.turn, now);
+            }
+            self.turn = (self.turn + 1) % self.stores.len();
+            self.next_turn += 1_000_000_000 / self.stores.len() as u64;
         }
+    }
+
+    fn tick_store(&mut self, engine: &mut Engine, number: usize, now: Micros) {
+        self.stores[number].step(StoreEvent::Tick, now, &mut self.store_out);
+        self.flush_store(engine, number, now);
     }
 
     /// Reports go to the banks of all shards; what the first answers counts.
@@ -216,9 +226,9 @@ impl Vouchers {
         self.wallet_out = out;
     }
 
-    /// Carries out what a wallet wants. A message can ride on the metadata request of a write that is being sent.
+    /// Carries out what a wallet wants. A message can ride on the metadata request of a write that is being sent: it is then
+    /// no message of its own, but the bank has the same work with it, where it is delivered.
     fn act(&mut self, engine: &mut Engine, user: u32, client: u32, time: Time, out: &mut WalletOutput, riding: bool) {
-        let mut extra = 0.0;
         let mut pays = Vec::new();
         for action in out.actions.drain(..) {
             match action {
@@ -232,16 +242,13 @@ impl Vouchers {
                 }
                 WalletAction::Cancel { .. } => {}
                 WalletAction::ToBank(message) => {
-                    let rides = riding && engine.rng.chance(engine.model.grouped);
+                    let rides = riding && engine.scheme_rng.chance(engine.model.grouped);
                     let counted = u64::from(engine.measuring(time));
                     match &message {
                         ClientToBank::Request { .. } => engine.withdrawals += counted,
                         ClientToBank::Return { .. } => engine.returns += counted,
                     }
                     engine.messages += if rides { 0 } else { counted };
-                    if rides {
-                        extra += engine.model.voucher_service;
-                    }
                     self.post(engine, time, Message::ToBank { client, message });
                 }
             }
@@ -251,8 +258,7 @@ impl Vouchers {
             self.paid.insert(op.0, pieces);
             if let Some((io, began)) = self.waiting.remove(&op.0) {
                 if began == time {
-                    engine.metadata(io, time, extra);
-                    extra = 0.0;
+                    engine.metadata(io, time, 0.0);
                 } else {
                     engine.at(time + engine.network, Step::Metadata(io));
                 }

@@ -91,13 +91,13 @@ impl Chunks {
         for (op, node, pieces) in self.purse.take_cancels() {
             let Ok(store) = self.store(node) else { continue };
             let headers = [
-                (CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
-                (OP_HEADER, op.to_string()),
-                (VOUCHER_HEADER, encode_header(&pieces)),
+                (&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
+                (&OP_HEADER, op.to_string()),
+                (&VOUCHER_HEADER, encode_header(&pieces)),
             ];
             let reply = self.http.call(&store.address, Method::POST, "/v1/cancel", &headers, Bytes::new()).await;
             if let Ok(answer) = reply.map(|reply| serde_json::from_slice::<WriteAnswer>(&reply.body)) {
-                self.purse.answered(&answer.map(|answer| answer.outcomes).unwrap_or_default());
+                self.purse.answered(answer.map(|answer| answer.outcomes).unwrap_or_default());
             }
         }
     }
@@ -217,7 +217,7 @@ impl Chunks {
             };
             let error = match self.send(&attempt, &request, &pieces, until).await {
                 Ok(answer) => {
-                    self.purse.answered(&answer.outcomes);
+                    self.purse.answered(answer.outcomes);
                     return Ok(answer.chunk);
                 }
                 Err(error) => error,
@@ -261,7 +261,7 @@ impl Chunks {
 
     /// Tells the wallet that the store did not act: it gets its vouchers back unless they are bad.
     fn refused(&self, op: Op, reason: Refusal, epoch: Epoch) {
-        self.purse.answered(&[StoreToClient::Refused { op, reason, epoch }]);
+        self.purse.answered(vec![StoreToClient::Refused { op, reason, epoch }]);
     }
 
     /// Sends one request, again with the same number and vouchers while there is no answer.
@@ -273,16 +273,16 @@ impl Chunks {
         until: Instant,
     ) -> Result<WriteAnswer, ChunkError> {
         let mut headers = vec![
-            (CAPABILITY_HEADER, self.capability().await?),
-            (CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
-            (OP_HEADER, request.op().to_string()),
-            (CHECKSUM_HEADER, checksum(&attempt.body)),
+            (&CAPABILITY_HEADER, self.capability().await?),
+            (&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
+            (&OP_HEADER, request.op().to_string()),
+            (&CHECKSUM_HEADER, checksum(&attempt.body)),
         ];
         if !pieces.is_empty() {
-            headers.push((VOUCHER_HEADER, encode_header(pieces)));
+            headers.push((&VOUCHER_HEADER, encode_header(pieces)));
         }
         if let Some(settled) = request.settled(attempt.store.node) {
-            headers.push((SETTLED_HEADER, settled.to_string()));
+            headers.push((&SETTLED_HEADER, settled.to_string()));
         }
         loop {
             let Attempt { store, method, path, body, .. } = attempt;
@@ -307,7 +307,7 @@ impl Chunks {
     async fn get_reply(&self, store: &StoreAddress, path: &str) -> Result<Reply, ChunkError> {
         let until = Instant::now() + self.patience;
         loop {
-            let headers = [(CAPABILITY_HEADER, self.capability().await?)];
+            let headers = [(&CAPABILITY_HEADER, self.capability().await?)];
             match self.http.call(&store.address, Method::GET, path, &headers, Bytes::new()).await {
                 Err(CallError::Transport { .. }) if Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -324,7 +324,7 @@ impl Chunks {
     pub async fn read(&self, node: Node, name: &str, offset: u64, length: u64) -> Result<Bytes, ChunkError> {
         let store = self.store(node)?;
         let reply = self.get_reply(store, &format!("/v1/chunks/{name}?offset={offset}&length={length}")).await?;
-        let stated = reply.headers.get(CHECKSUM_HEADER).and_then(|value| value.to_str().ok());
+        let stated = reply.headers.get(&CHECKSUM_HEADER).and_then(|value| value.to_str().ok());
         if stated == Some(checksum(&reply.body).as_str()) { Ok(reply.body) } else { Err(ChunkError::Damaged(node)) }
     }
 

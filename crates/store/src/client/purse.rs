@@ -1,6 +1,7 @@
 //! A wallet with a connection: turns the wallet's actions into requests to the banks and into payments.
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,9 +59,13 @@ fn describe(unpaid: &Unpaid) -> String {
     }
 }
 
+type Paid = Result<Vec<Piece>, Unpaid>;
+
 struct Inner {
     wallet: Wallet,
-    paying: HashMap<Op, oneshot::Sender<Result<Vec<Piece>, Unpaid>>>,
+    /// What the wallet wants done: kept for its memory.
+    out: WalletOutput,
+    paying: FxHashMap<Op, oneshot::Sender<Paid>>,
     to_bank: Vec<ClientToBank>,
     to_cancel: Vec<(Op, Node, Vec<Piece>)>,
     next_op: u64,
@@ -116,7 +121,8 @@ impl Purse {
         let first_op = Op(keyfile::random_u64() >> 16);
         let inner = Inner {
             wallet: Wallet::new(config, first_op, Micros(0)),
-            paying: HashMap::new(),
+            out: WalletOutput::default(),
+            paying: FxHashMap::default(),
             to_bank: Vec::new(),
             to_cancel: Vec::new(),
             next_op: keyfile::random_u64() >> 16,
@@ -167,23 +173,22 @@ impl Purse {
         Request { purse: self, op }
     }
 
-    fn step(&self, inner: &mut Inner, event: WalletEvent) {
+    /// Does what the wallet wants. A payment that nobody waits for is given back: that of who pays in this step, or of who has
+    /// given it up.
+    fn step(&self, inner: &mut Inner, event: WalletEvent) -> Option<(Op, Paid)> {
         let now = Micros(self.origin.elapsed().as_micros() as u64);
-        let mut out = WalletOutput::default();
+        let mut out = std::mem::take(&mut inner.out);
         inner.wallet.step(event, now, &mut out);
-        for action in out.actions {
+        let mut unclaimed = None;
+        let mut decided = |inner: &mut Inner, op: Op, paid: Paid| match inner.paying.remove(&op) {
+            // A payer that stopped waiting has given the payment up.
+            Some(waiting) => drop(waiting.send(paid)),
+            None => unclaimed = Some((op, paid)),
+        };
+        for action in out.actions.drain(..) {
             match action {
-                WalletAction::Pay { op, pieces, .. } => {
-                    if let Some(waiting) = inner.paying.remove(&op) {
-                        // A payer that stopped waiting has given the payment up.
-                        let _ = waiting.send(Ok(pieces));
-                    }
-                }
-                WalletAction::CannotPay { op, reason } => {
-                    if let Some(waiting) = inner.paying.remove(&op) {
-                        let _ = waiting.send(Err(reason));
-                    }
-                }
+                WalletAction::Pay { op, pieces, .. } => decided(inner, op, Ok(pieces)),
+                WalletAction::CannotPay { op, reason } => decided(inner, op, Err(reason)),
                 WalletAction::ToBank(message) => {
                     inner.to_bank.push(message);
                     self.work.notify_one();
@@ -191,6 +196,8 @@ impl Purse {
                 WalletAction::Cancel { op, store, pieces } => inner.to_cancel.push((op, store, pieces)),
             }
         }
+        inner.out = out;
+        unclaimed
     }
 
     /// Vouchers for a request to `store` that allocates at most `need` bytes.
@@ -201,12 +208,17 @@ impl Purse {
         if need == 0 {
             return Ok(Vec::new());
         }
-        let (sender, receiver) = oneshot::channel();
-        {
+        let receiver = {
             let mut inner = self.inner.lock();
+            // Mostly there is enough on hand, and nothing to wait for.
+            match self.step(&mut inner, WalletEvent::Spend { op, store, need }) {
+                Some((paid_op, paid)) if paid_op == op => return paid.map_err(Unpayable::Refused),
+                _ => {}
+            }
+            let (sender, receiver) = oneshot::channel();
             inner.paying.insert(op, sender);
-            self.step(&mut inner, WalletEvent::Spend { op, store, need });
-        }
+            receiver
+        };
         match tokio::time::timeout(self.settings.patience, receiver).await {
             Ok(Ok(Ok(pieces))) => Ok(pieces),
             Ok(Ok(Err(reason))) => Err(Unpayable::Refused(reason)),
@@ -218,10 +230,10 @@ impl Purse {
     }
 
     /// A store's answers to a request.
-    pub fn answered(&self, outcomes: &[StoreToClient]) {
+    pub fn answered(&self, outcomes: Vec<StoreToClient>) {
         let mut inner = self.inner.lock();
         for outcome in outcomes {
-            self.step(&mut inner, WalletEvent::FromStore(outcome.clone()));
+            self.step(&mut inner, WalletEvent::FromStore(outcome));
         }
     }
 

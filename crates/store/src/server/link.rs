@@ -1,4 +1,4 @@
-//! Between the voucher cores and the banks: renewals, reports and their answers; and the store's housekeeping.
+//! Between the voucher cores and the banks: renewals, reports and their answers.
 
 use super::accounts::{Accounts, Errands};
 use crate::chunk::ChunkStore;
@@ -48,13 +48,6 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient) {
                 if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
                     running.insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank.clone(), shard, errands)));
                 }
-            }
-        }
-        if chunks.snapshot_due() {
-            let chunks = Arc::clone(&chunks);
-            let snapshot = tokio::task::spawn_blocking(move || chunks.snapshot()).await;
-            if let Ok(Err(error)) = snapshot {
-                tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
             }
         }
         tokio::time::sleep(TICK).await;

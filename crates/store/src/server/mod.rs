@@ -5,6 +5,7 @@
 
 pub mod accounts;
 mod config;
+mod housekeeping;
 mod link;
 mod note;
 mod request;

@@ -8,8 +8,17 @@ use ullage_voucher::Write;
 pub(super) const CREDIT: u32 = u32::MAX;
 
 /// Changes of rows, encoded as they are added: most are never looked at again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Note(Encoder);
+
+/// What most notes stay below: one that grows while it is written is moved again and again.
+const BYTES: usize = 256;
+
+impl Default for Note {
+    fn default() -> Self {
+        Self(Encoder::with_capacity(BYTES))
+    }
+}
 
 impl Note {
     pub(super) fn add(&mut self, shard: u32, write: &Write) {

@@ -7,6 +7,7 @@ use crate::headers::{
 };
 use bytes::Bytes;
 use hyper::StatusCode;
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use std::sync::Arc;
 use ullage_bank::capability::{Capability, Rights};
@@ -22,8 +23,9 @@ pub(crate) fn bad(code: &str, message: impl ToString) -> Problem {
     problem(StatusCode::BAD_REQUEST, code, message)
 }
 
-pub(crate) fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
-    head.headers.get(name).and_then(|value| value.to_str().ok())
+/// A header's text; what it may contain is for its reader to say.
+pub(crate) fn header<'a>(head: &'a Parts, name: &HeaderName) -> Option<&'a str> {
+    head.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
 }
 
 /// One parameter of the query, as it stands: names and numbers need no decoding.
@@ -46,7 +48,7 @@ pub(crate) fn authorize(
     needed: Rights,
 ) -> Result<Capability, Problem> {
     let refuse = |message: &str| problem(StatusCode::FORBIDDEN, "capability", message);
-    let text = header(head, CAPABILITY_HEADER).ok_or_else(|| refuse("a capability is needed"))?;
+    let text = header(head, &CAPABILITY_HEADER).ok_or_else(|| refuse("a capability is needed"))?;
     let capability = Capability::verify(key, text, clock::now_secs()).map_err(|error| refuse(&error.to_string()))?;
     if capability.user != peer.name {
         return Err(refuse("the capability is another's"));
@@ -73,18 +75,18 @@ pub(crate) fn chunk_name(text: &str) -> Result<ChunkName, Problem> {
 }
 
 pub(crate) fn client_and_op(head: &Parts, peer: &Peer) -> Result<(Client, u64), Problem> {
-    let client = header(head, CLIENT_HEADER).and_then(keyfile::from_hex::<8>);
+    let client = header(head, &CLIENT_HEADER).and_then(keyfile::from_hex::<8>);
     let client =
         Client(u64::from_be_bytes(client.ok_or_else(|| bad("bad_client", "the client is 16 hexadecimal digits"))?));
     if !identity::is_client_of(client, &peer.name) {
         return Err(problem(StatusCode::FORBIDDEN, "foreign_client", "this client number is not one of yours"));
     }
-    let op = header(head, OP_HEADER).and_then(|text| text.parse().ok()).filter(|op| *op < OP_MAX);
+    let op = header(head, &OP_HEADER).and_then(|text| text.parse().ok()).filter(|op| *op < OP_MAX);
     Ok((client, op.ok_or_else(|| bad("bad_op", format!("the op is a number below {OP_MAX}")))?))
 }
 
 pub(crate) fn pieces(head: &Parts) -> Result<Vec<Piece>, Problem> {
-    let text = header(head, VOUCHER_HEADER).unwrap_or_default();
+    let text = header(head, &VOUCHER_HEADER).unwrap_or_default();
     decode_header(text).map_err(|error| bad("bad_voucher", error))
 }
 
@@ -95,13 +97,13 @@ pub(crate) fn payment(head: &Parts, peer: &Peer, owner: &str, by: ChargeBy) -> R
         ChargeBy::Owner => owner,
         ChargeBy::Writer => &peer.name,
     };
-    let settled = header(head, SETTLED_HEADER)
+    let settled = header(head, &SETTLED_HEADER)
         .map(|text| text.parse().map_err(|_| bad("bad_settled", "what is settled is told by a number of a request")))
         .transpose()?;
     Ok(Payment { client, op, payer: Arc::from(payer), pieces, settled })
 }
 
 pub(crate) fn check_body(head: &Parts, body: &Bytes) -> Result<(), Problem> {
-    let stated = header(head, CHECKSUM_HEADER).ok_or_else(|| bad("checksum", "the body's checksum is missing"))?;
+    let stated = header(head, &CHECKSUM_HEADER).ok_or_else(|| bad("checksum", "the body's checksum is missing"))?;
     if stated == checksum(body) { Ok(()) } else { Err(bad("checksum", "the body does not match its checksum")) }
 }

@@ -11,7 +11,7 @@ use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 
 /// Takes the memory for a body before it is read; it is given back when the request is done.
 async fn receive(shared: &Shared, head: &Parts, body: Incoming) -> Result<(Bytes, Memory), Problem> {
-    let length: u64 = header(head, "content-length")
+    let length: u64 = header(head, &CONTENT_LENGTH)
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| problem(StatusCode::LENGTH_REQUIRED, "length", "a body's length must be stated"))?;
     if length > CHUNK_MAX_BYTES {
@@ -256,7 +256,7 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     let mut answer = Response::new(Full::new(Bytes::from(bytes)));
     let headers = answer.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));
+    headers.insert(&CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));
     headers.insert("x-ullage-size", HeaderValue::from(info.size));
     Ok(answer)
 }

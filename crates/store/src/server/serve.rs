@@ -2,8 +2,8 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
-use super::link;
 use super::routes::{Shared, route};
+use super::{housekeeping, link};
 use crate::chunk::{ChunkStore, OpError, Options, Recount};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -93,12 +93,13 @@ impl StoreServer {
     /// Answers until `end` completes, then writes a snapshot.
     pub async fn serve(self, end: impl Future<Output = ()>) {
         let shared = self.shared;
+        let housekeeping = tokio::spawn(housekeeping::run(Arc::clone(&shared.chunks)));
         let link = shared.settings.bank.clone().map(|bank| tokio::spawn(link::run(Arc::clone(&shared.chunks), bank)));
         let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
         let chunks = Arc::clone(&shared.chunks);
         serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
-        if let Some(link) = link {
-            link.abort();
+        for task in link.into_iter().chain([housekeeping]) {
+            task.abort();
         }
         let last = tokio::task::spawn_blocking(move || chunks.snapshot()).await;
         if let Ok(Err(error)) = last {

@@ -84,7 +84,7 @@ impl StoreCore {
                 ANSWER => {
                     let (epoch, client, op) = (Epoch(row.u64()?), Client(row.u64()?), Op(row.u64()?));
                     let answer: Answer = row.value()?;
-                    core.answers.insert((client, op), (epoch, answer));
+                    core.answers.entry(client).or_default().insert(op, (epoch, answer));
                 }
                 SETTLED => {
                     let client = Client(row.u64()?);
@@ -115,8 +115,9 @@ impl StoreCore {
         let before = (!self.before.is_empty()).then(|| before_key().put(&self.before));
         let base = self.base.iter().map(|(user, used)| base_key(*user).put(used));
         let books = self.books.iter().flat_map(|(epoch, book)| book.rows(*epoch));
-        let answers = self.answers.iter();
-        let answers = answers.map(|((client, op), (epoch, answer))| answer_key(*epoch, *client, *op).put(answer));
+        let answers = self.answers.iter().flat_map(|(client, answers)| {
+            answers.iter().map(|(op, (epoch, answer))| answer_key(*epoch, *client, *op).put(answer))
+        });
         let settled = self.settled.iter().map(|(client, row)| settled_key(*client).put(row));
         head.chain(before).chain(base).chain(books).chain(answers).chain(settled)
     }

@@ -116,7 +116,7 @@ pub struct StoreCore {
     /// What each user has here now.
     total: BTreeMap<User, i64>,
     holds: BTreeMap<(Client, Op), Hold>,
-    answers: BTreeMap<(Client, Op), (Epoch, Answer)>,
+    answers: BTreeMap<Client, BTreeMap<Op, (Epoch, Answer)>>,
     /// Below which number a client's requests are settled, kept until what they were paid with is forgotten.
     settled: BTreeMap<Client, (Epoch, Op)>,
     lease_until: Option<Micros>,
@@ -215,12 +215,12 @@ impl StoreCore {
 
     /// The answer to a request that was carried out before, if this is a repetition.
     pub fn replay(&self, client: Client, op: Op) -> Option<crate::message::StoreToClient> {
-        self.answers.get(&(client, op)).map(|(_, answer)| self.answer_message(op, answer))
+        self.answers.get(&client)?.get(&op).map(|(_, answer)| self.answer_message(op, answer))
     }
 
     /// How many requests' answers are remembered.
     pub fn remembered(&self) -> usize {
-        self.answers.len()
+        self.answers.values().map(BTreeMap::len).sum()
     }
 
     /// The newest epoch heard of.

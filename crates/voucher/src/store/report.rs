@@ -99,12 +99,15 @@ impl StoreCore {
                 out.writes.push(load::base_key(user).put(base));
             }
         }
-        self.answers.retain(|(client, op), (epoch, _)| {
-            let keep = *epoch > upto;
-            if !keep {
-                out.writes.push(load::answer_key(*epoch, *client, *op).remove());
-            }
-            keep
+        self.answers.retain(|client, answers| {
+            answers.retain(|op, (epoch, _)| {
+                let keep = *epoch > upto;
+                if !keep {
+                    out.writes.push(load::answer_key(*epoch, *client, *op).remove());
+                }
+                keep
+            });
+            !answers.is_empty()
         });
         self.settled.retain(|client, (epoch, _)| {
             let keep = *epoch > upto;

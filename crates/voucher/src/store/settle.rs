@@ -15,12 +15,14 @@ impl StoreCore {
             return;
         }
         let mut newest = epoch.max(acting);
-        let known: Vec<Op> = self.answers.range((client, Op(0))..(client, below)).map(|((_, op), _)| *op).collect();
-        for op in known {
-            if let Some((epoch, _)) = self.answers.remove(&(client, op)) {
-                newest = newest.max(epoch);
-                out.writes.push(load::answer_key(epoch, client, op).remove());
-            }
+        let mut known = self.answers.remove(&client).unwrap_or_default();
+        let kept = known.split_off(&below);
+        if !kept.is_empty() {
+            self.answers.insert(client, kept);
+        }
+        for (op, (epoch, _)) in known {
+            newest = newest.max(epoch);
+            out.writes.push(load::answer_key(epoch, client, op).remove());
         }
         if self.config.flaws.has(Flaw::SettledForgotten) {
             return;

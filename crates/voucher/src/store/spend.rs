@@ -22,11 +22,11 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op))
-            && let Err(reason) = self.take_hold(client, user, op, pieces, at_most, now)
-        {
-            self.refuse(client, op, reason, out);
-            return;
+        if !self.holds.contains_key(&(client, op)) {
+            match self.cover(client, user, op, pieces, at_most, now) {
+                Ok(hold) => self.holds.insert((client, op), hold),
+                Err(reason) => return self.refuse(client, op, reason, out),
+            };
         }
         out.actions.push(StoreAction::ToClient(client, StoreToClient::Held { op }));
     }
@@ -46,13 +46,13 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if !self.holds.contains_key(&(client, op))
-            && let Err(reason) = self.take_hold(client, user, op, pieces, used, now)
-        {
-            self.refuse(client, op, reason, out);
-            return;
+        if self.holds.contains_key(&(client, op)) {
+            return self.commit(client, op, used, out);
         }
-        self.commit(client, op, used, out);
+        match self.cover(client, user, op, pieces, used, now) {
+            Ok(hold) => self.pay(client, op, hold, used, out),
+            Err(reason) => self.refuse(client, op, reason, out),
+        }
     }
 
     pub(super) fn refuse(&self, client: Client, op: Op, reason: Refusal, out: &mut StoreOutput) {
@@ -72,7 +72,8 @@ impl StoreCore {
         Ok(())
     }
 
-    fn take_hold(
+    /// Checks the pieces and sets their amounts aside.
+    fn cover(
         &mut self,
         client: Client,
         user: User,
@@ -80,7 +81,7 @@ impl StoreCore {
         pieces: Vec<Piece>,
         at_most: u64,
         now: Micros,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Hold, Refusal> {
         self.check_unsettled(client, op)?;
         self.check_open(now)?;
         if pieces.len() > MAX_PIECES {
@@ -98,8 +99,7 @@ impl StoreCore {
             self.release(&pieces);
             return Err(Refusal::Short);
         }
-        self.holds.insert((client, op), Hold { pieces, user });
-        Ok(())
+        Ok(Hold { pieces, user })
     }
 
     /// Everything about a piece except how much of its voucher is left. The epoch is looked at before the
@@ -202,7 +202,11 @@ impl StoreCore {
             self.refuse(client, op, Refusal::UnknownOp, out);
             return;
         };
-        self.release(&hold.pieces);
+        self.pay(client, op, hold, used, out);
+    }
+
+    /// Charges `used` of what was set aside; the rest is the balance.
+    fn pay(&mut self, client: Client, op: Op, hold: Hold, used: u64, out: &mut StoreOutput) {
         let covered: u64 = hold.pieces.iter().map(|piece| piece.amount).sum();
         assert!(used <= covered, "a store charges no more than was held");
         let mut due = used;
@@ -210,10 +214,8 @@ impl StoreCore {
         for mut piece in hold.pieces {
             let part = due.min(piece.amount);
             due -= part;
+            self.charge(client, &piece, part, out);
             piece.amount -= part;
-            if part > 0 {
-                self.charge(client, &piece, part, out);
-            }
             if piece.amount > 0 {
                 balance.push(piece);
             }
@@ -223,11 +225,15 @@ impl StoreCore {
         self.remember(client, op, answer, out);
     }
 
-    /// Records that `part` of a voucher was spent here.
+    /// Records that `part` of a piece that was set aside is spent.
     fn charge(&mut self, client: Client, piece: &Piece, part: u64, out: &mut StoreOutput) {
         let terms = &piece.voucher.terms;
         let book = self.books.entry(terms.epoch).or_default();
         let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+        seen.held = seen.held.saturating_sub(piece.amount);
+        if part == 0 {
+            return;
+        }
         let amount = seen.by_client.entry(client).or_default();
         *amount += part;
         out.writes.push(load::seen_key(terms.epoch, piece.id(), client).put(&load::SeenRow {
@@ -246,7 +252,7 @@ impl StoreCore {
     fn remember_in(&mut self, epoch: Epoch, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
         out.writes.push(load::answer_key(epoch, client, op).put(&answer));
         out.actions.push(StoreAction::ToClient(client, self.answer_message(op, &answer)));
-        self.answers.insert((client, op), (epoch, answer));
+        self.answers.entry(client).or_default().insert(op, (epoch, answer));
     }
 
     /// The epoch of what the store does now: never before a voucher it has taken, so that what is freed is

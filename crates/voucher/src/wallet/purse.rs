@@ -78,10 +78,29 @@ impl Purse {
     /// at all. Those that can only be used there go first, then those that expire first; where that
     /// would be too many, the largest first.
     pub(super) fn take(&mut self, need: u64, store: Node) -> Option<Vec<Piece>> {
+        if let Some(part) = self.split_first(need, store) {
+            return Some(vec![part]);
+        }
         let bound = self.pieces.range(all_of(store)).filter(|_| store != ANYONE);
         let in_order = bound.chain(self.pieces.range(all_of(ANYONE))).map(|(at, piece)| (piece.amount, *at));
         let chosen = covering(need, in_order).or_else(|| covering(need, self.largest_first(store)))?;
         Some(self.take_from(need, &chosen))
+    }
+
+    /// The usual case of [`Self::take`]: the first piece is larger than what is needed, and only shrinks.
+    fn split_first(&mut self, need: u64, store: Node) -> Option<Piece> {
+        let first_of = |audience: Node| (audience, Epoch(0), VoucherId::default());
+        let mut bound = self.pieces.range(first_of(store)..).map(|(at, _)| *at);
+        let at = bound.next().filter(|at| at.0 == store);
+        let at = at.or_else(|| self.pieces.range(first_of(ANYONE)..).map(|(at, _)| *at).next())?;
+        let piece =
+            self.pieces.get_mut(&at).filter(|piece| (at.0 == store || at.0 == ANYONE) && piece.amount > need)?;
+        let before = piece.amount;
+        let part = piece.split(need)?;
+        self.by_amount.remove(&(at.0, before, at));
+        self.by_amount.insert((at.0, piece.amount, at));
+        self.anywhere -= if at.0 == ANYONE { need } else { 0 };
+        Some(part)
     }
 
     fn largest_first(&self, store: Node) -> impl Iterator<Item = (u64, Place)> + '_ {
