@@ -173,17 +173,20 @@ impl Purse {
         Request { purse: self, op }
     }
 
-    /// Does what the wallet wants. A payment that nobody waits for is given back: that of who pays in this step, or of who has
-    /// given it up.
-    fn step(&self, inner: &mut Inner, event: WalletEvent) -> Option<(Op, Paid)> {
+    /// Does what the wallet wants. What comes of a request to pay that the wallet decides at once is given back.
+    fn step(&self, inner: &mut Inner, event: WalletEvent) -> Option<Paid> {
+        let own = if let WalletEvent::Spend { op, .. } = event { Some(op) } else { None };
         let now = Micros(self.origin.elapsed().as_micros() as u64);
         let mut out = std::mem::take(&mut inner.out);
         inner.wallet.step(event, now, &mut out);
-        let mut unclaimed = None;
-        let mut decided = |inner: &mut Inner, op: Op, paid: Paid| match inner.paying.remove(&op) {
-            // A payer that stopped waiting has given the payment up.
-            Some(waiting) => drop(waiting.send(paid)),
-            None => unclaimed = Some((op, paid)),
+        let mut at_once = None;
+        let mut decided = |inner: &mut Inner, op: Op, paid: Paid| {
+            if own == Some(op) {
+                at_once = Some(paid);
+            } else if let Some(waiting) = inner.paying.remove(&op) {
+                // A payer that stopped waiting has given the payment up.
+                let _ = waiting.send(paid);
+            }
         };
         for action in out.actions.drain(..) {
             match action {
@@ -197,7 +200,7 @@ impl Purse {
             }
         }
         inner.out = out;
-        unclaimed
+        at_once
     }
 
     /// Vouchers for a request to `store` that allocates at most `need` bytes.
@@ -211,9 +214,8 @@ impl Purse {
         let receiver = {
             let mut inner = self.inner.lock();
             // Mostly there is enough on hand, and nothing to wait for.
-            match self.step(&mut inner, WalletEvent::Spend { op, store, need }) {
-                Some((paid_op, paid)) if paid_op == op => return paid.map_err(Unpayable::Refused),
-                _ => {}
+            if let Some(paid) = self.step(&mut inner, WalletEvent::Spend { op, store, need }) {
+                return paid.map_err(Unpayable::Refused);
             }
             let (sender, receiver) = oneshot::channel();
             inner.paying.insert(op, sender);
