@@ -5,6 +5,7 @@
 
 mod dispatch;
 mod kernel;
+mod line;
 mod sys;
 mod wire;
 
@@ -51,7 +52,7 @@ pub struct FuserMount {
 pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &FuserOptions) -> io::Result<FuserMount> {
     let mountpoint = mountpoint.canonicalize()?;
     let connection = Arc::new(Connection::new(&mountpoint));
-    let adapter = Adapter::new(fs.clone(), connection.clone());
+    let adapter = Adapter::new(fs.clone(), connection.clone(), threads(options));
     let session = Session::new(adapter, &mountpoint, &config(options))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
@@ -120,8 +121,12 @@ fn config(options: &FuserOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = mount_options;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(THREADS_MIN));
+    config.n_threads = Some(threads(options));
     config
+}
+
+fn threads(options: &FuserOptions) -> usize {
+    options.threads.max(THREADS_MIN)
 }
 
 /// The helper splits its option string at commas.

@@ -4,6 +4,7 @@ mod crowd;
 mod follow;
 mod turns;
 
+pub(crate) use follow::Follow;
 pub(crate) use turns::{Place, Turns};
 
 use crate::abi::{self, InHeader};
@@ -14,7 +15,6 @@ use crate::courtesy::Machine;
 use crate::decode::decode;
 use crate::dispatch::Answer;
 use crate::message::Message;
-use follow::Follow;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,6 +1,7 @@
 //! One method per request: decode, call, reply.
 
 use crate::fuser_adapter::kernel::Connection;
+use crate::fuser_adapter::line::{Line, Turn};
 use crate::fuser_adapter::wire::{Body, requested_time};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, INodeNo, InitFlags,
@@ -31,11 +32,17 @@ thread_local! {
 pub(super) struct Adapter {
     fs: Arc<dyn Filesystem>,
     connection: Arc<Connection>,
+    line: Option<Line>,
 }
 
 impl Adapter {
-    pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>) -> Self {
-        Self { fs, connection }
+    /// For a session of so many threads.
+    pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>, threads: usize) -> Self {
+        Self { fs, connection, line: Line::of(threads) }
+    }
+
+    fn turn(&self, request: &Request) -> Option<Turn> {
+        self.line.as_ref().map(|line| line.turn(request.pid()))
     }
 
     /// Replies ourselves in place of a reply object of `fuser`, which would otherwise answer EIO when dropped.
@@ -139,14 +146,17 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn(request);
         self.entry(request, reply, self.fs.lookup(node(parent), name.as_bytes()));
     }
 
+    // No turn ends here: one message may bring many of them.
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
         self.fs.forget(node(ino), count);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.turn(request);
         self.attributes(request, reply, self.fs.getattr(node(ino), handle.map(|handle| handle.0)));
     }
 
@@ -168,6 +178,7 @@ impl fuser::Filesystem for Adapter {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turn(request);
         // `fuser` hides FATTR_KILL_SUIDGID. The kernel sets it with every change of owner or group (of what is not
         // a directory), and with a new length unless the caller has CAP_FSETID, which here means root.
         let owner_changes = uid.is_some() || gid.is_some();
@@ -186,7 +197,8 @@ impl fuser::Filesystem for Adapter {
         self.attributes(request, reply, self.fs.setattr(caller(request), node(ino), change));
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let _turn = self.turn(request);
         match self.fs.readlink(node(ino)) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno(error)),
@@ -203,24 +215,29 @@ impl fuser::Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turn(request);
         let outcome = self.fs.mknod(caller(request), node(parent), name.as_bytes(), mode, umask, rdev);
         self.entry(request, reply, outcome);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let _turn = self.turn(request);
         let outcome = self.fs.mkdir(caller(request), node(parent), name.as_bytes(), mode, umask);
         self.entry(request, reply, outcome);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.unlink(node(parent), name.as_bytes()));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.rmdir(node(parent), name.as_bytes()));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _turn = self.turn(request);
         let target = target.as_os_str().as_bytes();
         self.entry(request, reply, self.fs.symlink(caller(request), node(parent), name.as_bytes(), target));
     }
@@ -235,15 +252,18 @@ impl fuser::Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn(request);
         let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
         empty(reply, self.fs.rename(caller(request), node(parent), name, node(to), to_name, flags.bits()));
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn(request);
         self.entry(request, reply, self.fs.link(node(ino), node(parent), name.as_bytes()));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn(request);
         match self.fs.open(caller(request), node(ino), flags.0 as u32) {
             Ok(opened) => {
                 if self.send(request, reply, &Body::default().opened(&opened)).is_err() {
@@ -264,6 +284,7 @@ impl fuser::Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.turn(request);
         match self.fs.create(caller(request), node(parent), name.as_bytes(), mode, umask, flags as u32) {
             Ok((entry, opened)) => {
                 if self.send(request, reply, &Body::default().entry(&entry).opened(&opened)).is_err() {
@@ -277,7 +298,7 @@ impl fuser::Filesystem for Adapter {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -286,6 +307,7 @@ impl fuser::Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turn(request);
         READ_BUFFER.with_borrow_mut(|buffer| {
             buffer.clear();
             match self.fs.read(node(ino), handle.0, offset, size, buffer) {
@@ -307,6 +329,7 @@ impl fuser::Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn(request);
         let stranger = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request));
         match self.fs.write(node(ino), handle.0, offset, data, stranger) {
             // Pages of a mapping: the kernel takes a short count for all of it.
@@ -318,13 +341,14 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.flush(node(ino), handle.0));
     }
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -332,15 +356,18 @@ impl fuser::Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn(request);
         self.fs.release(node(ino), handle.0);
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.fsync(node(ino), handle.0, data_only));
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn(request);
         match self.fs.opendir(node(ino)) {
             Ok(Opened { handle, .. }) => {
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
@@ -349,7 +376,8 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _turn = self.turn(request);
         let mut sink = |listed: &Listed<'_>| {
             let name = OsStr::from_bytes(listed.name);
             !reply.add(INodeNo(listed.ino), listed.next, file_type(listed.mode), name)
@@ -361,6 +389,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        let _turn = self.turn(request);
         let mut body = Body::default();
         let mut given = Vec::new();
         let mut sink = |listed: &Listed<'_>| {
@@ -382,16 +411,19 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn releasedir(&self, _: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         self.fs.releasedir(node(ino), handle.0);
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.fsyncdir(node(ino)));
     }
 
-    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turn(request);
         match self.fs.statfs(node(ino)) {
             Ok(s) => {
                 let block = s.block.0 as u32;
@@ -411,30 +443,35 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn(request);
         let name = name.as_bytes();
         empty(reply, self.fs.setxattr(caller(request), node(ino), name, value, flags as u32, false));
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn(request);
         xattr(reply, self.fs.getxattr(caller(request), node(ino), name.as_bytes(), size));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn(request);
         xattr(reply, self.fs.listxattr(caller(request), node(ino), size));
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.removexattr(caller(request), node(ino), name.as_bytes()));
     }
 
-    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+    fn access(&self, request: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        let _turn = self.turn(request);
         // The kernel checks (`default_permissions`); after this answer it never asks again.
         reply.error(Errno::ENOSYS);
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -442,10 +479,12 @@ impl fuser::Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turn(request);
         empty(reply, self.fs.fallocate(node(ino), handle.0, offset, length, mode as u32));
     }
 
-    fn lseek(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let _turn = self.turn(request);
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         match self.fs.lseek(node(ino), handle.0, offset, whence as u32) {
             Ok(found) => reply.offset(found as i64),
@@ -455,7 +494,7 @@ impl fuser::Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         from: INodeNo,
         from_handle: FileHandle,
         from_offset: u64,
@@ -466,6 +505,7 @@ impl fuser::Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turn(request);
         // The reply counts in 32 bits.
         let length = length.min(u64::from(!4095_u32));
         let (from, to) = (node(from), node(to));
@@ -477,7 +517,7 @@ impl fuser::Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -486,12 +526,13 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
+        let _turn = self.turn(request);
         reply.error(Errno::ENOTTY);
     }
 
     fn poll(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         _: PollNotifier,
@@ -499,6 +540,7 @@ impl fuser::Filesystem for Adapter {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
+        let _turn = self.turn(request);
         // Files are always ready; after this answer the kernel knows and never asks again.
         reply.error(Errno::ENOSYS);
     }
