@@ -24,6 +24,7 @@ mod open;
 mod rebuild;
 mod report;
 mod serve;
+mod ways;
 
 pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};

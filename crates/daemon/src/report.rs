@@ -1,6 +1,7 @@
 //! Answers to questions about an open space.
 
 use crate::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
+use crate::ways;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub(crate) fn space_use(totals: &TotalsNow) -> SpaceUse {
     }
 }
 
-pub(crate) fn pool(member: &PoolMember) -> PoolReport {
+pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
     let description = member.pool.describe();
     let usage = member.pool.usage().unwrap_or_default();
     let abilities = description.abilities;
@@ -41,33 +42,9 @@ pub(crate) fn pool(member: &PoolMember) -> PoolReport {
         free: usage.free,
         reserve: member.reserve,
         abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
-        limits: limits(description.kind, description.fs_type.as_deref()),
+        limits: ways::limits(space, description.kind, description.fs_type.as_deref()),
         notes: description.notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-    }
-}
-
-/// Of pools where room may be lent to files.
-const LENT: &str = "; where there is plenty of room, what is opened only to be written is written in the kernel, with 2.6 GiB granted in advance";
-
-/// How limited files are written, and why so.
-fn limits(kind: &str, fs_type: Option<&str>) -> String {
-    match (kind, fs_type) {
-        ("null", _) => "no data, nothing to limit but inodes".to_owned(),
-        (_, Some(below @ ("tmpfs" | "btrfs"))) => {
-            format!(
-                "exact: every write to a limited file goes through the server; {below} counts blocks at the write{LENT}"
-            )
-        }
-        (_, Some("ext4")) => format!(
-            "exact: every write to a limited file goes through the server, its blocks asked for before they are counted, since ext4 \
-             counts some of them only later{LENT}"
-        ),
-        (_, below) => format!(
-            "exact: every write to a limited file goes through the server, its blocks asked for before they are counted, since {} \
-             counts some of them only later",
-            below.unwrap_or("the file system below")
-        ),
     }
 }
 

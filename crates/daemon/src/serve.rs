@@ -152,7 +152,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         transport_why: mount.why().to_owned(),
         passthrough: open.space.uses_passthrough(),
         used: report::space_use(&totals),
-        pools: open.space.pools().members().iter().map(report::pool).collect(),
+        pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member)).collect(),
         store: open.store.stats().named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),

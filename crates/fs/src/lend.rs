@@ -74,6 +74,11 @@ impl Lender {
 }
 
 impl Space {
+    /// Whether limited files can be written in the kernel; none while that was not tried.
+    pub fn lends(&self) -> Option<bool> {
+        (!self.lender.is_unknown()).then(|| self.lender.is_able())
+    }
+
     /// Finds out whether writes can be made to ask: on the thread that would do it, with `first` whether it runs before others.
     pub(crate) fn try_lending(&self, first: bool) {
         if !self.lender.is_unknown() {

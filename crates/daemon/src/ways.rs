@@ -1,0 +1,73 @@
+//! How limited files are written in a pool, and why so, for people.
+
+use ullage_fs::Space;
+
+/// What is known of writing limited files in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lending {
+    /// All data moves through the server.
+    NoPassthrough,
+    /// To be tried at the first file.
+    Untried,
+    Able,
+    Unable,
+}
+
+/// Of a pool of this kind, on this file system.
+pub(crate) fn limits(space: &Space, kind: &str, fs_type: Option<&str>) -> String {
+    let lending = match space.lends() {
+        _ if !space.uses_passthrough() => Lending::NoPassthrough,
+        None => Lending::Untried,
+        Some(true) => Lending::Able,
+        Some(false) => Lending::Unable,
+    };
+    describe(kind, fs_type, lending)
+}
+
+fn describe(kind: &str, fs_type: Option<&str>, lending: Lending) -> String {
+    if kind == "null" {
+        return "no data, nothing to limit but inodes".to_owned();
+    }
+    let counts = match fs_type {
+        Some(below @ ("tmpfs" | "btrfs")) => format!("{below} counts blocks at the write"),
+        below => format!(
+            "its blocks are asked for before they are counted, since {} counts some of them only later",
+            below.unwrap_or("the file system below")
+        ),
+    };
+    let lent = match (fs_type, lending) {
+        (_, Lending::NoPassthrough) => "nothing is lent, since no data moves in the kernel here".to_owned(),
+        (_, Lending::Unable) => "nothing is lent, since this kernel was tried and lets no write be refused".to_owned(),
+        (Some(below @ ("tmpfs" | "btrfs" | "ext4" | "xfs")), _) => {
+            let which = if below == "xfs" { ", and was empty then," } else { "" };
+            let tried = if lending == Lending::Untried {
+                " (if this kernel lets writes be refused: not tried yet)"
+            } else {
+                ""
+            };
+            format!(
+                "where there is plenty of room, what is opened only to be written{which} is written in the kernel, with 2.6 GiB \
+                 granted in advance{tried}"
+            )
+        }
+        _ => "nothing is lent, since it is not known what it allocates ahead".to_owned(),
+    };
+    format!("exact: every write to a limited file goes through the server; {counts}; {lent}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_has_its_reason() {
+        let of = |below, lending| describe("dir", Some(below), lending);
+        assert!(of("ext4", Lending::Able).ends_with("granted in advance"));
+        assert!(of("xfs", Lending::Untried).contains("was empty then"));
+        assert!(of("xfs", Lending::Untried).contains("not tried yet"));
+        assert!(of("btrfs", Lending::Unable).contains("tried and lets no write be refused"));
+        assert!(of("tmpfs", Lending::NoPassthrough).contains("no data moves in the kernel"));
+        assert!(of("nfs", Lending::Able).contains("not known"));
+        assert!(!describe("null", None, Lending::Able).contains("exact"));
+    }
+}
