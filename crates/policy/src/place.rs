@@ -32,7 +32,7 @@ pub struct Sparse {
 /// The paper's values; the number of buckets is ours.
 impl Default for Sparse {
     fn default() -> Self {
-        Self { depth: 2, entries: 512, random_bits: 1, buckets: 32 }
+        Self { depth: 2, entries: 512, random_bits: 1, buckets: 4 }
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn groups_spread_evenly_over_buckets() {
-        let sparse = Sparse::default();
+        let sparse = Sparse { buckets: 32, ..Sparse::default() };
         let mut hits = vec![0u32; sparse.series()];
         for parent in 0..6400u64 {
             hits[sparse.place(1, FileId(parent), 77, parent >> 3)] += 1;

@@ -120,7 +120,7 @@ fn files_are_made_where_ready_ones_of_others_have_disappeared() {
     for file in files(dir.path()) {
         std::fs::remove_file(dir.path().join(file)).unwrap();
     }
-    let sparse = Sparse::default();
+    let sparse = config().sparse;
     let series = |hint: Hint| sparse.place(0, hint.parent, hint.pid, 0);
     let others = (2..40).map(|pid| Hint { pid, ..hint(1) }).filter(|other| series(*other) != series(hint(1)));
     for other in others {

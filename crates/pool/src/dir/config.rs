@@ -71,13 +71,20 @@ impl PoolConfig {
             space,
             pool,
             node: 0,
-            sparse: Sparse::default(),
+            sparse: Sparse { buckets: buckets(), ..Sparse::default() },
             layout: "sparse",
             ready: true,
             clear_after: Duration::from_secs(35),
             quarantine_retry: Duration::from_secs(1),
         }
     }
+}
+
+/// Two for each CPU: so many processes do not come into each other's way, and a new one mostly comes to where others, before it,
+/// left files ready.
+fn buckets() -> u16 {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(2 * cpus).unwrap_or(u16::MAX).clamp(Sparse::default().buckets, 32)
 }
 
 #[cfg(test)]
