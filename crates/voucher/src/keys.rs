@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use std::fmt;
+use subtle::{Choice, ConstantTimeEq};
 
 type HmacSha256 = Hmac<Sha256>;
 
@@ -165,8 +166,11 @@ impl Keyring {
         let mut mac = self.hmac(voucher.key, terms.audience, terms.epoch).ok_or(VerifyError::UnknownKey)?;
         mac.update(&signed_bytes(voucher.key, terms));
         let expected: [u8; 32] = mac.finalize().into_bytes().into();
-        let equal: bool = subtle::ConstantTimeEq::ct_eq(&expected[..], &voucher.mac[..]).into();
-        if equal { Ok(()) } else { Err(VerifyError::BadSignature) }
+        // By words: byte by byte takes four times as long.
+        let (ours, theirs) = (expected.as_chunks::<8>().0, voucher.mac.as_chunks::<8>().0);
+        let words = ours.iter().zip(theirs).map(|(a, b)| (u64::from_ne_bytes(*a), u64::from_ne_bytes(*b)));
+        let equal = words.fold(Choice::from(1), |all, (a, b)| all & a.ct_eq(&b));
+        if equal.into() { Ok(()) } else { Err(VerifyError::BadSignature) }
     }
 
     /// The audience to put on vouchers made with these keys: the limit if there is one, else anyone.

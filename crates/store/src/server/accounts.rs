@@ -71,6 +71,8 @@ pub struct Accounts {
     names: HashMap<User, Arc<str>>,
     /// Without checks: bytes by user.
     unchecked: Option<HashMap<User, i64>>,
+    /// What a core wants done: kept for its memory.
+    out: StoreOutput,
     origin: Instant,
 }
 
@@ -108,6 +110,7 @@ impl Accounts {
             next_credit: keyfile::random_u64() >> 8,
             names: HashMap::new(),
             unchecked: settings.bank.is_none().then(HashMap::new),
+            out: StoreOutput::default(),
             origin: Instant::now(),
         }
     }
@@ -429,16 +432,19 @@ impl Ledger for Accounts {
         for (position, (user, delta)) in steps.into_iter().enumerate() {
             let op = Op((payment.op << 8) | position as u64);
             let client = payment.client;
-            let event = if delta >= 0 {
-                let pieces = payment.pieces.clone();
-                StoreEvent::Spend { client, user, op, pieces, used: delta as u64 }
-            } else {
-                StoreEvent::Free { client, user, op, amount: delta.unsigned_abs() }
-            };
             let shard = self.shard_of(user);
-            let mut out = StoreOutput::default();
-            self.step(shard, event, &mut out);
-            for action in out.actions {
+            let out = &mut self.out;
+            out.clear();
+            match self.cores.get_mut(shard as usize) {
+                Some(core) if delta >= 0 => {
+                    core.spend(client, user, op, &payment.pieces, delta as u64, now, out);
+                }
+                Some(core) => {
+                    core.step(StoreEvent::Free { client, user, op, amount: delta.unsigned_abs() }, now, out);
+                }
+                None => {}
+            }
+            for action in out.actions.drain(..) {
                 if let StoreAction::ToClient(_, answer) = action {
                     if let StoreToClient::Refused { reason, epoch, .. } = answer {
                         return Err(Unpaid::Refused { reason, needed_bytes, epoch });
@@ -446,7 +452,7 @@ impl Ledger for Accounts {
                     answers.push(with_op(answer, payment.op));
                 }
             }
-            note.add_all(shard, out.writes);
+            note.add_all(shard, out.writes.drain(..));
         }
         self.settle(payment, &mut note);
         Ok((note.finish().unwrap_or_default(), answers))

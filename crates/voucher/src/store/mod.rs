@@ -204,7 +204,7 @@ impl StoreCore {
             StoreEvent::Abort { client, op } => self.abort(client, op),
             StoreEvent::Cancel { client, op, pieces } => self.cancel(client, op, &pieces, out),
             StoreEvent::Spend { client, user, op, pieces, used } => {
-                self.spend(client, user, op, pieces, used, now, out);
+                self.spend(client, user, op, &pieces, used, now, out);
             }
             StoreEvent::Free { client, user, op, amount } => self.free(client, user, op, amount, now, out),
             StoreEvent::Settled { client, below } => self.settle(client, below, out),
@@ -215,7 +215,10 @@ impl StoreCore {
 
     /// The answer to a request that was carried out before, if this is a repetition.
     pub fn replay(&self, client: Client, op: Op) -> Option<crate::message::StoreToClient> {
-        self.answers.get(&client)?.get(&op).map(|(_, answer)| self.answer_message(op, answer))
+        let answers = self.answers.get(&client)?;
+        // Mostly it is newer than all that was answered, which is seen without a search.
+        answers.last_key_value().filter(|(last, _)| op <= **last)?;
+        answers.get(&op).map(|(_, answer)| self.answer_message(op, answer))
     }
 
     /// How many requests' answers are remembered.

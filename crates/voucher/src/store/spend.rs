@@ -23,21 +23,22 @@ impl StoreCore {
             return;
         }
         if !self.holds.contains_key(&(client, op)) {
-            match self.cover(client, user, op, pieces, at_most, now) {
-                Ok(hold) => self.holds.insert((client, op), hold),
+            match self.cover(client, user, op, &pieces, at_most, now) {
+                Ok(()) => self.holds.insert((client, op), Hold { pieces, user }),
                 Err(reason) => return self.refuse(client, op, reason, out),
             };
         }
         out.actions.push(StoreAction::ToClient(client, StoreToClient::Held { op }));
     }
 
+    /// As [`super::StoreEvent::Spend`], of pieces that stay the caller's.
     #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
-    pub(super) fn spend(
+    pub fn spend(
         &mut self,
         client: Client,
         user: User,
         op: Op,
-        pieces: Vec<Piece>,
+        pieces: &[Piece],
         used: u64,
         now: Micros,
         out: &mut StoreOutput,
@@ -50,7 +51,7 @@ impl StoreCore {
             return self.commit(client, op, used, out);
         }
         match self.cover(client, user, op, pieces, used, now) {
-            Ok(hold) => self.pay(client, op, hold, used, out),
+            Ok(()) => self.pay(client, user, op, pieces, used, out),
             Err(reason) => self.refuse(client, op, reason, out),
         }
     }
@@ -78,10 +79,10 @@ impl StoreCore {
         client: Client,
         user: User,
         op: Op,
-        pieces: Vec<Piece>,
+        pieces: &[Piece],
         at_most: u64,
         now: Micros,
-    ) -> Result<Hold, Refusal> {
+    ) -> Result<(), Refusal> {
         self.check_unsettled(client, op)?;
         self.check_open(now)?;
         if pieces.len() > MAX_PIECES {
@@ -96,10 +97,10 @@ impl StoreCore {
         }
         let covered: u128 = pieces.iter().map(|piece| u128::from(piece.amount)).sum();
         if covered < u128::from(at_most) {
-            self.release(&pieces);
+            self.release(pieces);
             return Err(Refusal::Short);
         }
-        Ok(Hold { pieces, user })
+        Ok(())
     }
 
     /// Everything about a piece except how much of its voucher is left. The epoch is looked at before the
@@ -202,16 +203,16 @@ impl StoreCore {
             self.refuse(client, op, Refusal::UnknownOp, out);
             return;
         };
-        self.pay(client, op, hold, used, out);
+        self.pay(client, hold.user, op, &hold.pieces, used, out);
     }
 
     /// Charges `used` of what was set aside; the rest is the balance.
-    fn pay(&mut self, client: Client, op: Op, hold: Hold, used: u64, out: &mut StoreOutput) {
-        let covered: u64 = hold.pieces.iter().map(|piece| piece.amount).sum();
+    fn pay(&mut self, client: Client, user: User, op: Op, pieces: &[Piece], used: u64, out: &mut StoreOutput) {
+        let covered: u64 = pieces.iter().map(|piece| piece.amount).sum();
         assert!(used <= covered, "a store charges no more than was held");
         let mut due = used;
         let mut balance = Vec::new();
-        for mut piece in hold.pieces {
+        for mut piece in pieces.iter().copied() {
             let part = due.min(piece.amount);
             due -= part;
             self.charge(client, &piece, part, out);
@@ -220,7 +221,7 @@ impl StoreCore {
                 balance.push(piece);
             }
         }
-        *self.total.entry(hold.user).or_default() += used as i64;
+        *self.total.entry(user).or_default() += used as i64;
         let answer = Answer::Spent { used, balance };
         self.remember(client, op, answer, out);
     }

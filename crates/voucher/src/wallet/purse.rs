@@ -89,16 +89,18 @@ impl Purse {
 
     /// The usual case of [`Self::take`]: the first piece is larger than what is needed, and only shrinks.
     fn split_first(&mut self, need: u64, store: Node) -> Option<Piece> {
-        let first_of = |audience: Node| (audience, Epoch(0), VoucherId::default());
-        let mut bound = self.pieces.range(first_of(store)..).map(|(at, _)| *at);
-        let at = bound.next().filter(|at| at.0 == store);
-        let at = at.or_else(|| self.pieces.range(first_of(ANYONE)..).map(|(at, _)| *at).next())?;
+        // Those for anyone come first of all; mostly there are no others.
+        let (first, _) = self.pieces.first_key_value()?;
+        let (last, _) = self.pieces.last_key_value()?;
+        let bound = (last.0 >= store && store != ANYONE).then(|| self.pieces.range(all_of(store)).next()).flatten();
+        let at = bound.map_or(*first, |(at, _)| *at);
         let piece =
             self.pieces.get_mut(&at).filter(|piece| (at.0 == store || at.0 == ANYONE) && piece.amount > need)?;
         let before = piece.amount;
         let part = piece.split(need)?;
-        self.by_amount.remove(&(at.0, before, at));
+        // In this order, or a set of one would give its memory back and take it again.
         self.by_amount.insert((at.0, piece.amount, at));
+        self.by_amount.remove(&(at.0, before, at));
         self.anywhere -= if at.0 == ANYONE { need } else { 0 };
         Some(part)
     }
