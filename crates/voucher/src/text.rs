@@ -1,6 +1,8 @@
 //! Vouchers in an HTTP header: base64url without padding, several separated by commas.
 
 use crate::token::{DecodeError, PIECE_LEN, Piece};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::{DecodeSliceError, Engine};
 
 /// The most pieces that one request may carry; more are refused before any of them is looked at.
 pub const MAX_PIECES: usize = 64;
@@ -22,76 +24,32 @@ pub enum HeaderError {
 /// How long one piece is as text.
 const TEXT_LEN: usize = (PIECE_LEN * 4).div_ceil(3);
 
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// What each byte stands for as a digit; above 63 for none.
-const VALUES: [u8; 256] = {
-    let mut values = [u8::MAX; 256];
-    let mut digit = 0;
-    while digit < DIGITS.len() {
-        values[DIGITS[digit] as usize] = digit as u8;
-        digit += 1;
-    }
-    values
-};
-
-/// Of one known length, unlike what a library has to be ready for: every write does this, and its reverse.
-fn digits_of(piece: &Piece) -> [u8; TEXT_LEN] {
-    let bytes = piece.encode();
-    let mut text = [0; TEXT_LEN];
-    let (threes, last) = bytes.as_chunks::<3>();
-    let (fours, end) = text.as_chunks_mut::<4>();
-    for (four, [a, b, c]) in fours.iter_mut().zip(threes) {
-        let bits = u32::from(*a) << 16 | u32::from(*b) << 8 | u32::from(*c);
-        *four = [18, 12, 6, 0].map(|shift| DIGITS[(bits >> shift & 63) as usize]);
-    }
-    if let ([a], [first, second]) = (last, end) {
-        *first = DIGITS[usize::from(a >> 2)];
-        *second = DIGITS[usize::from((a & 3) << 4)];
-    }
-    text
-}
-
 /// One piece as text.
 pub(crate) fn to_text(piece: &Piece) -> String {
     encode_header(std::slice::from_ref(piece))
 }
 
-/// One piece from text. There is one text for each piece: the bits that are left over are zero.
+/// One piece from text.
 pub(crate) fn from_text(text: &str) -> Result<Piece, HeaderError> {
-    let text: &[u8; TEXT_LEN] = text.trim().as_bytes().try_into().map_err(|_| DecodeError::Length)?;
-    let value = |digit: u8| VALUES[usize::from(digit)];
     let mut bytes = [0; PIECE_LEN];
-    let (threes, last) = bytes.as_chunks_mut::<3>();
-    let (fours, end) = text.as_chunks::<4>();
-    let mut all = 0;
-    for (three, four) in threes.iter_mut().zip(fours) {
-        let [a, b, c, d] = four.map(value);
-        all |= a | b | c | d;
-        let bits = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
-        *three = [(bits >> 16) as u8, (bits >> 8) as u8, bits as u8];
+    // What is longer does not fit, and is no voucher.
+    match URL_SAFE_NO_PAD.decode_slice(text.trim(), &mut bytes) {
+        Ok(PIECE_LEN) => Ok(Piece::decode(&bytes)?),
+        Ok(_) | Err(DecodeSliceError::OutputSliceTooSmall) => Err(DecodeError::Length.into()),
+        Err(DecodeSliceError::DecodeError(_)) => Err(HeaderError::Text),
     }
-    if let ([byte], [first, second]) = (last, end) {
-        let (a, b) = (value(*first), value(*second));
-        all |= a | b | (b & 15) << 4;
-        *byte = a << 2 | b >> 4;
-    }
-    if all > 63 {
-        return Err(HeaderError::Text);
-    }
-    Ok(Piece::decode(&bytes)?)
 }
 
 /// The value of the header that carries these pieces; empty for none.
 pub fn encode_header(pieces: &[Piece]) -> String {
-    let mut text = Vec::with_capacity((pieces.len() * (TEXT_LEN + 1)).saturating_sub(1));
+    let mut text = String::with_capacity((pieces.len() * (TEXT_LEN + 1)).saturating_sub(1));
     for piece in pieces {
         if !text.is_empty() {
-            text.push(b',');
+            text.push(',');
         }
-        text.extend_from_slice(&digits_of(piece));
+        URL_SAFE_NO_PAD.encode_string(piece.encode(), &mut text);
     }
-    String::from_utf8(text).expect("all digits are ASCII")
+    text
 }
 
 /// The pieces in a header. Total: any text gives pieces or an error.
@@ -119,8 +77,6 @@ pub fn decode_header(text: &str) -> Result<Vec<Piece>, HeaderError> {
 mod tests {
     use super::*;
     use crate::{Epoch, KeyId, Terms, Voucher};
-    use base64::Engine;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use proptest::prelude::*;
 
     fn piece(serial: u64, mac: [u8; 32], amount: u64) -> Piece {
