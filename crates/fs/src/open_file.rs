@@ -8,6 +8,7 @@ use crate::refresh::Refresher;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use ullage_catalog::Record;
 use ullage_kv::Seq;
 use ullage_pool::Binding;
 use ullage_types::{PoolId, Timestamp};
@@ -91,6 +92,24 @@ pub(crate) struct OpenBacking {
     pub recorded: Seq,
     /// The pool takes no data: reads give zeros, writes are only counted.
     pub discards: bool,
+    /// The record was given times that the backing file has not yet: whether a read moves atime is decided there.
+    pub times_behind: bool,
+}
+
+impl OpenBacking {
+    /// Gives the backing file the times that its record was given; of that of its data only `with_mtime`, since somebody may be
+    /// writing.
+    pub(crate) fn follow_times(&mut self, record: &Record, with_mtime: bool, written: bool) -> crate::Outcome<()> {
+        set_times(&self.file, Some(record.atime), with_mtime.then_some(record.mtime))?;
+        self.times_behind = false;
+        let now = Measure::of(&self.file)?;
+        // As the file system below keeps it; what else changed, and was not set here, is still to be noticed.
+        self.baseline.atime = now.atime;
+        if with_mtime {
+            self.baseline.mtime = if written { record.mtime } else { now.mtime };
+        }
+        Ok(())
+    }
 }
 
 /// What fstat(2) says of a backing file.
@@ -121,10 +140,13 @@ impl Measure {
 }
 
 /// Gives a backing file times: those that its record was given while it was closed, or that of its last write alone.
-pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Timestamp) -> crate::Outcome<()> {
+pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> crate::Outcome<()> {
     let time = |t: Timestamp| rustix::fs::Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() };
     let as_it_is = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
-    let times = rustix::fs::Timestamps { last_access: atime.map_or(as_it_is, time), last_modification: time(mtime) };
+    let times = rustix::fs::Timestamps {
+        last_access: atime.map_or(as_it_is, time),
+        last_modification: mtime.map_or(as_it_is, time),
+    };
     Ok(rustix::fs::futimens(file, &times)?)
 }
 

@@ -49,7 +49,7 @@ impl Space {
             return Ok((now, now));
         }
         // Those see it who look at the pool.
-        set_times(file, None, written.mtime)?;
+        set_times(file, None, Some(written.mtime))?;
         Ok((written, Measure::of(file)?))
     }
 

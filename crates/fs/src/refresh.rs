@@ -114,10 +114,23 @@ impl Space {
         false
     }
 
-    fn refresh_here(&self, node: &Node, own: &Refresher) {
-        let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        own.0.store(thread, Relaxed);
-        if let Err(error) = self.refresh_by_this(node.id) {
+    /// Refreshes a file from a thread that keeps nothing of this process open. No signal ends its wait for what we answer: were the
+    /// process killed meanwhile, it would keep the connection open itself, and wait for ever for its end, as everybody in the mount.
+    fn refresh_apart(&self, node: NodeId, own: &Refresher) {
+        // Not to be dropped there, where nothing can be closed, nor written to a log.
+        let _kernel = self.kernel();
+        let refreshed = std::thread::scope(|scope| {
+            let apart = || {
+                own.0.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
+                if let Err(error) = sys::leave_descriptors() {
+                    tracing::debug!("a refresher keeps all descriptors: {error}");
+                }
+                self.refresh_by_this(node)
+            };
+            let thread = std::thread::Builder::new().name("refresher".into()).spawn_scoped(scope, apart)?;
+            thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
+        });
+        if let Err(error) = refreshed {
             self.brake.refreshers.complain(&error);
             self.lender.fail();
         }
@@ -150,9 +163,9 @@ fn start(weak: &Weak<Space>) {
         drop(jobs);
         for (node, refresher) in waiting {
             let (space, own) = (weak.clone(), refresher.clone());
-            let started = std::thread::Builder::new().name("refresher".into()).spawn(move || {
+            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || {
                 if let Some(space) = space.upgrade() {
-                    space.refresh_here(&node, &own);
+                    space.refresh_apart(node.id, &own);
                 }
                 own.0.store(DONE, Relaxed);
             });

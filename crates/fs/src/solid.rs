@@ -193,7 +193,7 @@ fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, block: u64) -
             range.end - range.start,
         )?)
     })?;
-    set_times(file, None, before.mtime)?;
+    set_times(file, None, Some(before.mtime))?;
     if let Some(backing) = &mut node.open.lock().backing {
         let Measure { size, blocks, .. } = backing.baseline;
         backing.baseline = Measure { size, blocks, ..Measure::of(file)? };

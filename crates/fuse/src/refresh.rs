@@ -16,7 +16,8 @@ pub(crate) fn refresh(mountpoint: &Path, node: NodeId) -> io::Result<()> {
     let root = rustix::fs::openat(CWD, mountpoint, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let file = sys::open_node(root.as_fd(), node.0)?;
     // Of all that changes attributes this can be ended by a signal while it waits, and asks for nothing else.
-    rustix::fs::chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
+    // The thread may have descriptors of its own.
+    rustix::fs::chmodat(CWD, format!("/proc/thread-self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
     Ok(())
 }
 

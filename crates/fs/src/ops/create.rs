@@ -285,5 +285,6 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         claimed: true,
         recorded: ullage_kv::Seq(0),
         discards: false,
+        times_behind: false,
     })
 }

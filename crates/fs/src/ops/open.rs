@@ -123,6 +123,13 @@ impl Space {
 
     /// Opens the backing file of a node, unless it is open well enough.
     pub(crate) fn back(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
+        if open.backing.as_ref().is_some_and(|backing| backing.times_behind) {
+            self.record_measure(node, open)?;
+            let written = open.writers > 0;
+            if let Some(backing) = &mut open.backing {
+                backing.follow_times(&node.inode.record(), !written, written)?;
+            }
+        }
         if open.backing.as_ref().is_some_and(|backing| backing.writable || !writable) {
             return Ok(());
         }
@@ -142,7 +149,7 @@ impl Space {
         }
         let discards = pool.discards();
         if record.times_ahead && !discards {
-            set_times(&file, Some(record.atime), record.mtime)?;
+            set_times(&file, Some(record.atime), Some(record.mtime))?;
         }
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
         open.backing = Some(OpenBacking {
@@ -161,6 +168,7 @@ impl Space {
             claimed: writable,
             recorded: ullage_kv::Seq(0),
             discards,
+            times_behind: false,
         });
         Ok(())
     }

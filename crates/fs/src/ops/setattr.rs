@@ -94,11 +94,28 @@ impl Space {
         if comes_under && inode.kind == Kind::Regular && self.is_unseen(&node) {
             self.brake(&node);
         }
+        if change.atime.is_some() || change.mtime.is_some() {
+            Self::times_below(&node, change.mtime.is_some())?;
+        }
         if change.mode.is_some() {
             self.follow_mode(inode)?;
         }
         self.show_in_trees(&node, &change)?;
         self.attributes(&node)
+    }
+
+    /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, else
+    /// when the file is opened next.
+    fn times_below(node: &Node, with_mtime: bool) -> Outcome<()> {
+        let mut open = node.open.lock();
+        let (only_written, written) = (open.handles == open.writers, open.writers > 0);
+        let Some(backing) = open.backing.as_mut().filter(|backing| !backing.discards) else { return Ok(()) };
+        if only_written && !backing.mappable {
+            backing.times_behind = true;
+            return Ok(());
+        }
+        let with_mtime = with_mtime || backing.times_behind && !written;
+        backing.follow_times(&node.inode.record(), with_mtime, written)
     }
 
     /// Times of data are set on the backing file, beside whose other names they can be seen.
@@ -110,12 +127,12 @@ impl Space {
             let open = node.open.lock();
             let record = node.inode.record();
             match (&open.backing, record.backing) {
-                (Some(backing), _) => set_times(&backing.file, Some(record.atime), record.mtime)?,
+                (Some(backing), _) => set_times(&backing.file, Some(record.atime), Some(record.mtime))?,
                 (None, Some(place)) => {
                     let generation = place.generation;
                     let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
                     let file = self.pools.get(place.pool)?.open(&binding, Access::Read)?;
-                    set_times(&file, Some(record.atime), record.mtime)?;
+                    set_times(&file, Some(record.atime), Some(record.mtime))?;
                 }
                 (None, None) => {}
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 checks!("times": creation_marks_directory, removal_marks_directory, rename_marks_both_directories_and_file,
     link_marks_file, write_marks_file, empty_write_does_not, truncate_marks_file, chmod_and_chown_mark_ctime_only,
-    refusals_mark_nothing, xattr_marks_ctime, read_marks_atime, new_file_has_equal_times, close_to_the_clock,
+    refusals_mark_nothing, xattr_marks_ctime, read_marks_atime, read_marks_atime_that_was_set_again, new_file_has_equal_times, close_to_the_clock,
     map_marks_file, directory_read_keeps_mtime);
 
 type Times = [(i64, i64); 3];
@@ -163,6 +163,32 @@ fn read_marks_atime(p: &Place) -> Outcome {
         return Err(Failure::Skipped("some mount is noatime".to_owned()));
     }
     ensure(stat.st_atime > 1000, "a read advances an access time older than the modification")
+}
+
+fn read_marks_atime_that_was_set_again(p: &Place) -> Outcome {
+    // Mail programs tell by this whether a mailbox was read: they set it, and the next read moves it. Through a descriptor of
+    // before and through a new one.
+    let f = p.file("f", b"abc")?;
+    let before = sys::open(&f, libc::O_RDONLY, 0)?;
+    for old in [true, false, true] {
+        sys::utimens(&f, [sys::time(1000, 0), sys::time(2000, 0)], 0)?;
+        equal(sys::lstat(&f)?.st_atime, 1000)?;
+        let new = sys::open(&f, libc::O_RDONLY, 0)?;
+        equal(sys::pread(if old { &before } else { &new }, &mut [0; 10], 0)?, 3)?;
+        drop(new);
+        let stat = sys::lstat(&f)?;
+        equal(stat.st_mtime, 2000)?;
+        if stat.st_atime == 1000 && std::fs::read_to_string("/proc/self/mounts")?.contains("noatime") {
+            return Err(Failure::Skipped("some mount is noatime".to_owned()));
+        }
+        ensure(stat.st_atime > 1000, "a read advances an access time that was set")?;
+    }
+    drop(before);
+    sys::utimens(&f, [sys::time(1000, 0), sys::time(2000, 0)], 0)?;
+    let fd = sys::open(&f, libc::O_RDONLY, 0)?;
+    equal(sys::read(&fd, &mut [0; 10])?, 3)?;
+    let stat = sys::lstat(&f)?;
+    ensure(stat.st_atime > 1000 && stat.st_mtime == 2000, "also when nobody had it open meanwhile")
 }
 
 fn new_file_has_equal_times(p: &Place) -> Outcome {

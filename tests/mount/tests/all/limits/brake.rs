@@ -9,8 +9,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
-use ullage_mount_tests::run::{run, ullage};
+use ullage_mount_tests::run::{eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 
 const ROOM: u64 = 1 << 20;
@@ -221,5 +224,44 @@ fn an_open_file_is_given_to_a_limited_user_and_bound_from_then_on() {
         assert_eq!(space.path(copy).metadata().unwrap().uid(), 1234, "{copy}");
     }
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What makes writes ask waits for an answer of its own process. Killed at that moment, it kept the connection open whose end it waited
+/// for, and everybody in the mount stood still for ever.
+#[test]
+fn a_kill_while_writes_ask_leaves_nobody_waiting() {
+    let mut space = Below::Ext4.space();
+    space.limit(Duration::from_secs(120));
+    // Over io_uring it still does (docs/results/crash.md), and not even ending the connection frees who waits there.
+    space.down();
+    space.flags.extend(["--transport".into(), "device".into()]);
+    space.up();
+    for round in 0..12 {
+        let dir = space.path(format!("box{round}"));
+        fs::create_dir(&dir).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..8)
+            .map(|n| {
+                let file = File::create(dir.join(n.to_string())).unwrap();
+                let stop = stop.clone();
+                thread::spawn(move || {
+                    for n in (0u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                        let _ = file.write_at(&[1; 4096], n * 7 % 1500 * 4096);
+                        if n % 5 == 0 && file.sync_data().is_err() {
+                            break;
+                        }
+                    }
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(100));
+        limit(&["60M"], &dir);
+        thread::sleep(Duration::from_millis(150 + round * 17));
+        space.kill();
+        stop.store(true, Ordering::Relaxed);
+        eventually("nobody waits", Duration::from_secs(10), || writers.iter().all(thread::JoinHandle::is_finished));
+        space.up();
+    }
     space.down_and_check();
 }

@@ -39,6 +39,28 @@ fn atime_follows_the_file_system_below() {
 }
 
 #[test]
+fn listing_and_following_a_link_move_no_atime() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F"], "loop,strictatime");
+    let space = Space::on(ground, &disk);
+    space.up();
+    let (dir, link) = (space.path("dir"), space.path("link"));
+    fs::create_dir(&dir).unwrap();
+    symlink("dir", &link).unwrap();
+    let long_ago = Timespec { tv_sec: 1_000_000_000, tv_nsec: 5 };
+    for path in [&dir, &link] {
+        let times = Timestamps { last_access: long_ago, last_modification: long_ago };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    }
+    assert_eq!(fs::read_dir(&link).unwrap().count(), 0);
+    fs::read_link(&link).unwrap();
+    for path in [&dir, &link] {
+        assert_eq!(path.symlink_metadata().unwrap().atime(), 1_000_000_000, "{}", path.display());
+    }
+    space.down_and_check();
+}
+
+#[test]
 fn a_directory_is_4096_bytes_long_and_blocks_are_the_charge() {
     let space = Space::plain();
     let dir = space.path("dir");
