@@ -47,11 +47,6 @@ impl OpenFile {
         self.backing.as_ref().is_some_and(|backing| backing.lends)
     }
 
-    /// It has no holes, and gets none.
-    pub(crate) fn is_solid(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.solid)
-    }
-
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();

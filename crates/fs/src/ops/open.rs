@@ -35,7 +35,7 @@ impl Space {
         let mut patience = Patience::default();
         while bounded && self.comes_to_map(&mut open, flags) {
             hurry::may_wait()?;
-            let waits = !open.is_solid() && patience.is_left();
+            let waits = patience.waits_for(&open);
             drop(open);
             if waits {
                 patience.wait();

@@ -51,7 +51,7 @@ fn a_file_that_is_closed_and_opened_again_keeps_its_holes_while_children_are_sta
         });
         let filled = (0..300).find(|number| {
             let path = dir.join(format!("file-{number}"));
-            hollow(&path, ROOM);
+            hollow(&path, 4 * ROOM);
             both(&path).and_then(|file| file.metadata()).unwrap().blocks() > 0
         });
         over.store(true, Relaxed);
