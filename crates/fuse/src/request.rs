@@ -180,7 +180,8 @@ impl Request<'_> {
             Self::Fsync { .. } | Self::Fsyncdir | Self::Syncfs | Self::Fallocate { .. } | Self::CopyFileRange(_) => {
                 true
             }
-            Self::Setattr(change) => change.size.is_some(),
+            // What takes away little is done at once (`ullage_fs::Errno::LATER`).
+            Self::Setattr(change) => blocking_io && change.size.is_some(),
             // A write that is made to ask: what lets it go on needs requests of its own.
             Self::Removexattr { name } => *name == b"security.capability",
             Self::Read { .. } | Self::Write { .. } => blocking_io,

@@ -4,7 +4,7 @@ use crate::acl::{ACCESS, Acl};
 use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
-use crate::open_file::set_times;
+use crate::open_file::{Measure, OpenBacking, set_times};
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record, XattrMode};
@@ -39,6 +39,9 @@ impl Space {
             let _flow = Self::grows(&node, size)?.then(|| self.flow_without_gap(&node, size)).transpose()?;
             let mut open = Self::lock_to_cut(&node);
             self.back(&node, &mut open, true)?;
+            if open.backing.as_ref().is_some_and(|backing| takes_long(backing, size)) {
+                hurry::may_wait()?;
+            }
             let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);
             let outcome = self.truncate_locked(&node, &mut open, size, kill);
             if open.handles == 0 {
@@ -155,6 +158,12 @@ impl Space {
         acl.chmod(inode.lock().record.mode);
         Ok(self.catalog.set_xattr(inode, ACCESS, &acl.encode(), XattrMode::Any, crate::now(), |_| {})?)
     }
+}
+
+/// Whether others may not be kept waiting for a file being cut to this length.
+fn takes_long(backing: &OpenBacking, size: u64) -> bool {
+    const LITTLE: u64 = 1 << 20;
+    !backing.discards && Measure::of(&backing.file).is_ok_and(|now| (now.blocks * 512).saturating_sub(size) > LITTLE)
 }
 
 fn at(time: SetTime, now: Timestamp) -> Timestamp {
