@@ -27,6 +27,10 @@ pub struct Arguments {
 }
 
 fn main() -> std::process::ExitCode {
+    let name = std::env::args_os().next();
+    if ullage_daemon::is_envoy(name.as_deref()) {
+        return ullage_daemon::be_envoy();
+    }
     let filter = tracing_subscriber::EnvFilter::try_from_env("ULLAGE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn,fuser=error"));
     tracing_subscriber::fmt()
@@ -36,7 +40,7 @@ fn main() -> std::process::ExitCode {
         .with_ansi(false)
         .log_internal_errors(false)
         .init();
-    if commands::MountHelper::is_meant(std::env::args_os().next().as_ref()) {
+    if commands::MountHelper::is_meant(name.as_ref()) {
         return commands::MountHelper::start();
     }
     match commands::run(Arguments::parse().command).and_then(|code| output::finish().map(|()| code)) {

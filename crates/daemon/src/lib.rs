@@ -43,3 +43,4 @@ pub use mountpoint::{clear_dead, has_ended};
 pub use open::OpenSpace;
 pub use rebuild::{RebuildReport, rebuild};
 pub use serve::{Serving, serve};
+pub use ullage_fuse::{be_envoy, is_envoy};

@@ -3,7 +3,6 @@
 //! Every call is synchronous and may come from any thread. The transport decides which thread runs it; calls
 //! marked *may block* wait for disks and belong on a worker where the transport has one.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -183,6 +182,19 @@ pub enum Xattr {
     Bytes(Vec<u8>),
 }
 
+/// A process apart that makes calls in the mount, one at a time. It may wait for us without harm: when we end, so do its calls.
+pub trait Envoy: Send {
+    /// Its number, by which its calls are known.
+    fn process(&self) -> i32;
+    /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR, while nobody writes to it: the
+    /// next write asks for file capabilities then.
+    fn refresh(&mut self, node: NodeId) -> io::Result<()>;
+    /// Opens a file without a name in the root of the mount; gives back its inode.
+    fn unnamed(&mut self) -> io::Result<u64>;
+    /// Writes a byte to that file and closes it. Gives back what the write was told.
+    fn write(&mut self) -> io::Result<()>;
+}
+
 /// What the kernel can do for the file system; the transport implements it and hands it to [`Filesystem::attach`].
 pub trait Kernel: Send + Sync {
     /// Registers a backing file; gives back its id. EPERM without CAP_SYS_ADMIN.
@@ -193,11 +205,10 @@ pub trait Kernel: Send + Sync {
     fn invalidate_node(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()>;
     /// Makes the kernel drop a cached name. Takes the directory's lock in the kernel: never from a call on it.
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()>;
-    /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR by the calling thread, while nobody
-    /// writes to it: the next write asks for file capabilities then. Never from a call.
-    fn refresh(&self, node: NodeId) -> io::Result<()>;
-    /// A file without a name in the root of the mount, opened there to be written. Never from a call.
-    fn unnamed(&self) -> io::Result<File>;
+    /// Starts a process that makes calls in the mount: a thread of ours would wait for ourselves.
+    fn envoy(&self) -> io::Result<Box<dyn Envoy>>;
+    /// Does what has calls made in the mount while those who answer them go before all others.
+    fn first(&self, work: &mut dyn FnMut());
     /// Whether passthrough was negotiated.
     fn passthrough(&self) -> bool;
 }

@@ -9,8 +9,7 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Caller, Errno, Outcome, Space, sys};
 use parking_lot::Mutex;
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ pub(crate) struct Lender {
     ability: AtomicU8,
     /// How many files are lent room.
     files: AtomicUsize,
-    /// The thread that tries it.
+    /// The process that tries it.
     trying: AtomicU32,
     asked_back: Mutex<Option<Instant>>,
 }
@@ -57,7 +56,7 @@ impl Lender {
         self.ability.store(UNABLE, Relaxed);
     }
 
-    /// Whether this is the thread that tries whether it is refused.
+    /// Whether this is who tries whether it is refused.
     pub(crate) fn is_tried_by(&self, caller: Caller) -> bool {
         caller.pid != 0 && caller.pid == self.trying.load(Relaxed)
     }
@@ -79,12 +78,11 @@ impl Space {
         (!self.lender.is_unknown()).then(|| self.lender.is_able())
     }
 
-    /// Finds out whether writes can be made to ask: on the thread that would do it, with `first` whether it runs before others.
+    /// Finds out whether writes can be made to ask, with `first` whether the thread that would do it runs before others.
     pub(crate) fn try_lending(&self, first: bool) {
         if !self.lender.is_unknown() {
             return;
         }
-        self.lender.trying.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Relaxed);
         let able = first
             && sys::sees_calls()
             && self.can_refuse().unwrap_or_else(|error| {
@@ -98,15 +96,17 @@ impl Space {
 
     /// Whether a write in the kernel asks once its file was refreshed, and can be refused: tried with a file without a name.
     fn can_refuse(&self) -> io::Result<bool> {
-        let kernel = self.kernel().ok_or(io::ErrorKind::NotConnected)?;
-        let mut file = kernel.unnamed()?;
-        let node = self.nodes.find(FileId(file.metadata()?.ino())).ok_or(io::ErrorKind::NotFound)?;
+        let mut envoy = self.take_envoy()?;
+        self.lender.trying.store(envoy.process() as u32, Relaxed);
+        let inode = envoy.unnamed()?;
+        let node = self.nodes.find(FileId(inode)).ok_or(io::ErrorKind::NotFound)?;
         self.brake.engage(&mut node.open.lock());
-        let outcome = self.refresh_by_this(node.id).and_then(|()| match file.write(b"?") {
+        let outcome = self.refresh_by(&mut *envoy, node.id).and_then(|()| match envoy.write() {
             Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(true),
-            outcome => outcome.map(|_| false),
+            outcome => outcome.map(|()| false),
         });
         self.brake.release(&mut node.open.lock());
+        self.keep_envoy(envoy);
         outcome
     }
 

@@ -78,12 +78,12 @@ mod tests {
             Ok(())
         }
 
-        fn refresh(&self, _: NodeId) -> io::Result<()> {
-            Ok(())
+        fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+            Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn unnamed(&self) -> io::Result<File> {
-            tempfile::tempfile()
+        fn first(&self, work: &mut dyn FnMut()) {
+            work();
         }
 
         fn passthrough(&self) -> bool {

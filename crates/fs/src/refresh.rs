@@ -1,25 +1,28 @@
 //! Having the kernel ask before the next write to a file that is open there.
 //!
-//! A thread sets the file's attributes to what they are, through the mount. For that the kernel takes the file's lock, which every write holds
-//! from its question to its end: so no write is under way when the answer is given, and the next one asks. The thread
+//! A process apart sets the file's attributes to what they are, through the mount. For that the kernel takes the file's lock, which every
+//! write holds from its question to its end: so no write is under way when the answer is given, and the next one asks. The process
 //! is of a real-time class, to which the kernel hands the lock before any other: if it waits before a writer is let
 //! go on, that writer makes one call and no more.
 
 use crate::node::Node;
-use crate::{Caller, Space, sys, waiting};
+use crate::{Caller, Envoy, Space, sys, waiting};
 use parking_lot::{Condvar, Mutex};
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_types::NodeId;
 
-/// How long is waited for such a thread at most: where it can be done, it comes before all others.
+/// How long is waited for it at most: where it can be done, it comes before all others.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the thread that starts them waits for something to do before it looks whether it is still needed.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_micros(20);
+/// Processes that wait for something to do, at most.
+const READY: usize = 8;
 
 /// What is to be refreshed, and by whom.
 type Job = (Arc<Node>, Arc<Refresher>);
@@ -31,18 +34,20 @@ struct Jobs {
     stop: bool,
 }
 
-/// The threads that do it. One more starts them, which is of a real-time class too, and so they are from the beginning:
-/// whoever asks for one may have to wait long for its turn.
-#[derive(Debug, Default)]
+/// The threads that have it done. One more starts them, which is of a real-time class too, and so are they, and the processes that they
+/// start, from the beginning: whoever asks for one may have to wait long for its turn.
+#[derive(Default)]
 pub(crate) struct Refreshers {
     jobs: Mutex<Jobs>,
     bell: Condvar,
-    threads: Mutex<Vec<i32>>,
+    /// The processes that do it now, and those that wait for something to do.
+    at_work: Mutex<Vec<i32>>,
+    ready: Mutex<Vec<Box<dyn Envoy>>>,
     /// It could not be done: said once.
     failed: AtomicBool,
 }
 
-/// One such thread: its number, 0 before it began and -1 when it is done.
+/// The number of the process that does it, 0 before it began and -1 when it is done.
 #[derive(Debug, Default)]
 pub(crate) struct Refresher(AtomicI32);
 
@@ -62,7 +67,7 @@ impl Refresher {
         match self.0.load(Relaxed) {
             0 => None,
             DONE => Some(true),
-            thread => waiting::waits_in(thread, libc::SYS_fchmodat).then_some(false),
+            process => waiting::waits_in(process, libc::SYS_fchmodat).then_some(false),
         }
     }
 }
@@ -70,7 +75,7 @@ impl Refresher {
 impl Space {
     /// Whether a SETATTR is a refresher's: it is to change nothing.
     pub(crate) fn is_refresh(&self, caller: Caller) -> bool {
-        self.brake.is_used() && self.brake.refreshers.threads.lock().contains(&(caller.pid as i32))
+        self.brake.is_used() && self.brake.refreshers.at_work.lock().contains(&(caller.pid as i32))
     }
 
     /// Starts to have the kernel ask before the next write to a file, unless that was begun already and is not done.
@@ -114,35 +119,59 @@ impl Space {
         false
     }
 
-    /// Refreshes a file from a thread that keeps nothing of this process open. No signal ends its wait for what we answer: were the
-    /// process killed meanwhile, it would keep the connection open itself, and wait for ever for its end, as everybody in the mount.
+    /// Refreshes a file. When that is done the refresher says so, before its process may have something else to do.
     fn refresh_apart(&self, node: NodeId, own: &Refresher) {
-        // Not to be dropped there, where nothing can be closed, nor written to a log.
-        let _kernel = self.kernel();
-        let refreshed = std::thread::scope(|scope| {
-            let apart = || {
-                own.0.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
-                if let Err(error) = sys::leave_descriptors() {
-                    tracing::debug!("a refresher keeps all descriptors: {error}");
+        let mut refreshed = Ok(());
+        // Somebody may have ended the first.
+        for _ in 0..2 {
+            refreshed = self.take_envoy().and_then(|mut envoy| {
+                own.0.store(envoy.process(), Relaxed);
+                let refreshed = self.refresh_by(&mut *envoy, node);
+                if refreshed.is_ok() {
+                    own.0.store(DONE, Relaxed);
+                    self.keep_envoy(envoy);
                 }
-                self.refresh_by_this(node)
-            };
-            let thread = std::thread::Builder::new().name("refresher".into()).spawn_scoped(scope, apart)?;
-            thread.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
-        });
+                refreshed
+            });
+            match &refreshed {
+                Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {}
+                _ => break,
+            }
+        }
+        own.0.store(DONE, Relaxed);
         if let Err(error) = refreshed {
             self.brake.refreshers.complain(&error);
             self.lender.fail();
         }
     }
 
-    /// Refreshes a file from the calling thread.
-    pub(crate) fn refresh_by_this(&self, node: NodeId) -> std::io::Result<()> {
-        let kernel = self.kernel().ok_or(std::io::ErrorKind::NotConnected)?;
-        let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        self.brake.refreshers.threads.lock().push(thread);
-        let refreshed = kernel.refresh(node);
-        self.brake.refreshers.threads.lock().retain(|it| *it != thread);
+    /// A process that makes calls in the mount: one that waits for something to do, or a new one.
+    pub(crate) fn take_envoy(&self) -> io::Result<Box<dyn Envoy>> {
+        let ready = self.brake.refreshers.ready.lock().pop();
+        ready.map_or_else(|| self.kernel().ok_or(ErrorKind::NotConnected)?.envoy(), Ok)
+    }
+
+    /// It has something to do no more.
+    pub(crate) fn keep_envoy(&self, envoy: Box<dyn Envoy>) {
+        let stopped = self.brake.refreshers.jobs.lock().stop;
+        let mut ready = self.brake.refreshers.ready.lock();
+        if !stopped && ready.len() < READY {
+            ready.push(envoy);
+        } else {
+            drop(ready);
+            // Its end is waited for.
+            drop(envoy);
+        }
+    }
+
+    /// Refreshes a file by this process.
+    pub(crate) fn refresh_by(&self, envoy: &mut dyn Envoy, node: NodeId) -> io::Result<()> {
+        let kernel = self.kernel().ok_or(ErrorKind::NotConnected)?;
+        let process = envoy.process();
+        self.brake.refreshers.at_work.lock().push(process);
+        let mut refreshed = Ok(());
+        kernel.first(&mut || refreshed = envoy.refresh(node));
+        self.brake.refreshers.at_work.lock().retain(|it| *it != process);
         refreshed
     }
 }
@@ -163,11 +192,9 @@ fn start(weak: &Weak<Space>) {
         drop(jobs);
         for (node, refresher) in waiting {
             let (space, own) = (weak.clone(), refresher.clone());
-            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || {
-                if let Some(space) = space.upgrade() {
-                    space.refresh_apart(node.id, &own);
-                }
-                own.0.store(DONE, Relaxed);
+            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || match space.upgrade() {
+                Some(space) => space.refresh_apart(node.id, &own),
+                None => own.0.store(DONE, Relaxed),
             });
             if let Err(error) = started {
                 refreshers.complain(&error);
@@ -190,9 +217,11 @@ impl Refreshers {
         if let Some(starter) = starter {
             let _ = starter.join();
         }
+        let ready = std::mem::take(&mut *self.ready.lock());
+        drop(ready);
     }
 
-    fn complain(&self, error: &std::io::Error) {
+    fn complain(&self, error: &io::Error) {
         if !self.failed.swap(true, Relaxed) {
             tracing::warn!("who had a file open before a limit bounded it cannot be stopped: {error}");
         }

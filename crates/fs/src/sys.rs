@@ -177,16 +177,6 @@ pub(crate) fn sees_calls() -> bool {
     able && scope.trim() != "3" && Path::new("/proc/self/syscall").exists()
 }
 
-/// Gives the calling thread descriptors of its own: of those that the process has, none but the standard ones. What others opened may
-/// not be dropped on it.
-pub(crate) fn leave_descriptors() -> io::Result<()> {
-    // SAFETY: plain numbers; the descriptors that are closed are this thread's own copies.
-    match unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Has the calling thread run before all that share time, if it may. Gives back whether.
 pub(crate) fn go_first() -> bool {
     // SAFETY: plain numbers, of which the priority is the only one.

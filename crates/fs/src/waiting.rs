@@ -110,10 +110,9 @@ pub(crate) fn removes_attribute(thread: u32) -> bool {
     call_of(thread).is_some_and(|call| calls.contains(&call.number))
 }
 
-/// Whether a thread waits in this system call.
-pub(crate) fn waits_in(thread: i32, call: libc::c_long) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap_or_default();
-    text.split_whitespace().next().and_then(|number| number.parse().ok()) == Some(call)
+/// Whether a process of one thread waits in this system call.
+pub(crate) fn waits_in(process: i32, call: libc::c_long) -> bool {
+    u32::try_from(process).ok().and_then(call_of).is_some_and(|it| it.number == call)
 }
 
 /// Where a thread that waits for us begins to write, if that is known: 0 where it appends.

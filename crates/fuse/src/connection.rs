@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ullage_fs::Kernel;
+use ullage_fs::{Envoy, Kernel};
 use ullage_types::NodeId;
 
 /// A mounted connection.
@@ -159,12 +159,12 @@ impl Kernel for Connection {
         unknown_is_fine(self.notify(NOTIFY_INVAL_ENTRY, &[zerocopy::IntoBytes::as_bytes(&body), name, &[0]]))
     }
 
-    fn refresh(&self, node: NodeId) -> io::Result<()> {
-        self.servers.first(|| crate::refresh::refresh(&self.mountpoint, node))
+    fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+        crate::envoy::start(&self.mountpoint)
     }
 
-    fn unnamed(&self) -> io::Result<std::fs::File> {
-        crate::refresh::unnamed(&self.mountpoint)
+    fn first(&self, work: &mut dyn FnMut()) {
+        self.servers.first(work);
     }
 
     fn passthrough(&self) -> bool {

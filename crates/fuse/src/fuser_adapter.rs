@@ -59,7 +59,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
     let servers = connection.servers.clone();
     fs.attach(connection);
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
-        let serving = servers.enlist(None);
+        let serving = servers.enlist();
         let ended = session.run();
         drop(serving);
         fs.detach();

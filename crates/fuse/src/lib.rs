@@ -17,6 +17,7 @@ mod decode;
 mod decode_tests;
 mod device;
 mod dispatch;
+mod envoy;
 mod fuser_adapter;
 mod message;
 mod mount;
@@ -34,6 +35,7 @@ mod workers;
 
 pub use choose::{Chosen, Transport};
 pub use counters::Counters;
+pub use envoy::{be_envoy, is_envoy};
 pub use fuser_adapter::{FuserMount, FuserOptions, mount_with_fuser};
 pub use mount::{Mounted, mount};
 pub use options::{Choice, MountOptions, Readers};

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use ullage_types::NodeId;
 
-/// Makes the kernel send a SETATTR from the calling thread, and take what it is answered, while nobody writes to the file: there is no
+/// Makes the kernel send a SETATTR, and take what it is answered, while nobody writes to the file: there is no
 /// notification that does it, and what a GETATTR is answered is not taken while somebody writes. Nothing stays open: the mount is as free
 /// to go as before.
 pub(crate) fn refresh(mountpoint: &Path, node: NodeId) -> io::Result<()> {
@@ -16,8 +16,7 @@ pub(crate) fn refresh(mountpoint: &Path, node: NodeId) -> io::Result<()> {
     let root = rustix::fs::openat(CWD, mountpoint, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let file = sys::open_node(root.as_fd(), node.0)?;
     // Of all that changes attributes this can be ended by a signal while it waits, and asks for nothing else.
-    // The thread may have descriptors of its own.
-    rustix::fs::chmodat(CWD, format!("/proc/thread-self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
+    rustix::fs::chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
     Ok(())
 }
 

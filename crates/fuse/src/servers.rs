@@ -8,8 +8,6 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Server {
     thread: i32,
-    /// The CPU whose requests it answers; none for one that answers any.
-    cpu: Option<usize>,
     /// How many want it to go first, and what makes it so.
     wanted: u32,
     first: Option<First>,
@@ -24,17 +22,16 @@ pub(crate) struct Serving(Servers, i32);
 
 impl Servers {
     /// Adds the calling thread.
-    pub fn enlist(&self, cpu: Option<usize>) -> Serving {
+    pub fn enlist(&self) -> Serving {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        self.0.lock().push(Server { thread, cpu, wanted: 0, first: None });
+        self.0.lock().push(Server { thread, wanted: 0, first: None });
         Serving(self.clone(), thread)
     }
 
-    /// Runs what sends requests from here while those who answer them go before all others.
+    /// Runs what has requests sent while those who answer them go before all others.
     pub fn first<T>(&self, work: impl FnOnce() -> T) -> T {
-        let cpu = rustix::thread::sched_getcpu();
         let mut chosen = Vec::new();
-        for server in self.0.lock().iter_mut().filter(|it| it.cpu.is_none_or(|of| of == cpu)) {
+        for server in self.0.lock().iter_mut() {
             if server.wanted == 0 {
                 server.first = First::of(server.thread);
             }
@@ -72,7 +69,7 @@ mod tests {
     fn those_who_answer_go_first_meanwhile_and_no_longer() {
         let servers = Servers::default();
         let own = rustix::thread::gettid().as_raw_nonzero().get();
-        let serving = servers.enlist(None);
+        let serving = servers.enlist();
         if First::of(own).is_none() {
             eprintln!("skipped: this process may not enter SCHED_RR");
             return;
@@ -87,8 +84,5 @@ mod tests {
         assert_eq!((within, class(own)), ((libc::SCHED_RR, libc::SCHED_RR), libc::SCHED_OTHER));
         drop(serving);
         assert_eq!(servers.first(|| class(own)), libc::SCHED_OTHER);
-        let elsewhere = servers.enlist(Some(usize::MAX));
-        assert_eq!(servers.first(|| class(own)), libc::SCHED_OTHER);
-        drop(elsewhere);
     }
 }

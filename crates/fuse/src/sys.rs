@@ -97,6 +97,14 @@ pub fn open_node(root: BorrowedFd<'_>, node: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
+/// Has the process go on when it is sent these signals.
+pub fn ignore_signals(signals: &[i32]) {
+    for signal in signals {
+        // SAFETY: no handler of ours is installed: there is nothing that could run.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
+    }
+}
+
 fn check(result: i32) -> io::Result<u32> {
     u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }

@@ -72,7 +72,7 @@ impl Reader {
 
     /// Serves until the connection ends.
     pub fn run(mut self) {
-        let _serving = self.core.connection.servers.enlist(None);
+        let _serving = self.core.connection.servers.enlist();
         let _watch = DeathWatch(Arc::clone(&self.core.connection));
         let size = self.core.max_transfer + HEADERS;
         let mut buffer = vec![0; size];

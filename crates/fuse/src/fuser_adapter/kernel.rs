@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use ullage_fs::Kernel;
+use ullage_fs::{Envoy, Kernel};
 use ullage_types::NodeId;
 
 /// One connection. Made before the handshake, because `fuser` owns the adapter from then on; opened after it.
@@ -81,12 +81,12 @@ impl Kernel for Connection {
         self.channel()?.1.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
     }
 
-    fn refresh(&self, node: NodeId) -> io::Result<()> {
-        self.servers.first(|| crate::refresh::refresh(&self.mountpoint, node))
+    fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+        crate::envoy::start(&self.mountpoint)
     }
 
-    fn unnamed(&self) -> io::Result<std::fs::File> {
-        crate::refresh::unnamed(&self.mountpoint)
+    fn first(&self, work: &mut dyn FnMut()) {
+        self.servers.first(work);
     }
 
     fn passthrough(&self) -> bool {

@@ -62,7 +62,7 @@ fn start_queue(
     let core = Arc::clone(core);
     threads.push(std::thread::Builder::new().name(format!("fuse-queue-{cpu}")).spawn(move || {
         let bound = affinity::pin(cpu);
-        let _serving = core.connection.servers.enlist(bound.then_some(cpu));
+        let _serving = core.connection.servers.enlist();
         if !bound {
             tracing::debug!(cpu, "the queue's thread may not run on its CPU and runs where it may");
         }
