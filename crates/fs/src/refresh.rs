@@ -122,7 +122,6 @@ impl Space {
     /// Refreshes a file. When that is done the refresher says so, before its process may have something else to do.
     fn refresh_apart(&self, node: NodeId, own: &Refresher) {
         let mut refreshed = Ok(());
-        // Somebody may have ended the first.
         for _ in 0..2 {
             refreshed = self.take_envoy().and_then(|mut envoy| {
                 own.0.store(envoy.process(), Relaxed);
@@ -134,7 +133,11 @@ impl Space {
                 refreshed
             });
             match &refreshed {
-                Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {}
+                // Somebody ended it, and maybe all of them.
+                Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {
+                    let ready = std::mem::take(&mut *self.brake.refreshers.ready.lock());
+                    drop(ready);
+                }
                 _ => break,
             }
         }

@@ -4,7 +4,7 @@
 //! process's memory, and with that the rings that are mapped there, in which requests of others would wait for ever.
 
 use crate::{refresh, sys};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -17,6 +17,8 @@ use ullage_types::NodeId;
 
 /// The name by which this program is called to be one.
 const NAME: &str = "ullage-envoy";
+/// The same, as lists of processes show it.
+const COMMAND: &CStr = c"ullage-envoy";
 /// What it says first: whatever else was started says something else.
 const READY: [u8; 12] = *b"ullage-envoy";
 
@@ -112,6 +114,7 @@ pub fn be_envoy() -> ExitCode {
     let Some(mountpoint) = std::env::args_os().nth(1) else { return ExitCode::FAILURE };
     // Whoever ends the program that it belongs to ends it too, and not before.
     sys::ignore_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+    let _ = rustix::thread::set_name(COMMAND);
     let done = serve(Path::new(&mountpoint), io::stdin().lock(), io::stdout().as_fd());
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

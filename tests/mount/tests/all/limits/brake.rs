@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -261,4 +262,38 @@ fn a_kill_while_writes_ask_leaves_nobody_waiting() {
         space.up();
     }
     space.down_and_check();
+}
+
+/// The processes that make calls in the mount for the daemon.
+fn envoys(space: &Space) -> Vec<u32> {
+    let child = format!("PPid:\t{}\n", space.pid());
+    let is_one = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/status"))
+            .is_ok_and(|status| status.starts_with("Name:\tullage-envoy\n") && status.contains(&child))
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|it| it.unwrap().file_name().to_str()?.parse().ok());
+    processes.filter(is_one).collect()
+}
+
+/// What makes writes ask may be ended by anybody who may: others are started, and end with the daemon.
+#[test]
+fn who_makes_writes_ask_may_be_ended() {
+    let mut space = Below::Ext4.space();
+    space.limit(Duration::from_secs(120));
+    if !space.uses_passthrough() {
+        return;
+    }
+    for round in 0..3 {
+        let (path, file) = before(&space, &format!("box{round}"), ROOM);
+        let before = envoys(&space);
+        assert!(!before.is_empty(), "nobody makes writes ask");
+        before.iter().for_each(|pid| process::kill(*pid));
+        until_full(|n| file.write_all_at(&[1; 4096], (n + 1) * 4096));
+        assert!(used(&path) <= ROOM + 4096, "{} bytes are past the limit", used(&path) - ROOM - 4096);
+        let after = envoys(&space);
+        assert!(!after.is_empty() && after.iter().all(|pid| !before.contains(pid)), "{before:?}, then {after:?}");
+    }
+    let left = envoys(&space);
+    space.down_and_check();
+    assert!(left.iter().all(|pid| !process::runs(*pid)), "some of {left:?} are left");
 }
