@@ -78,7 +78,7 @@ mod tests {
             Ok(())
         }
 
-        fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+        fn envoy(&self) -> io::Result<Box<dyn crate::Envoy>> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
