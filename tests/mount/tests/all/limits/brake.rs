@@ -287,7 +287,9 @@ fn who_makes_writes_ask_may_be_ended() {
         let (path, file) = before(&space, &format!("box{round}"), ROOM);
         let before = envoys(&space);
         assert!(!before.is_empty(), "nobody makes writes ask");
-        before.iter().for_each(|pid| process::kill(*pid));
+        for pid in &before {
+            process::kill(*pid);
+        }
         until_full(|n| file.write_all_at(&[1; 4096], (n + 1) * 4096));
         assert!(used(&path) <= ROOM + 4096, "{} bytes are past the limit", used(&path) - ROOM - 4096);
         let after = envoys(&space);
