@@ -187,7 +187,7 @@ pub trait Envoy: Send {
     /// Its number, by which its calls are known.
     fn process(&self) -> i32;
     /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR, while nobody writes to it: the
-    /// next write asks for file capabilities then.
+    /// next write asks for file capabilities then. Those who answer it go before all others meanwhile.
     fn refresh(&mut self, node: NodeId) -> io::Result<()>;
     /// Opens a file without a name in the root of the mount; gives back its inode.
     fn unnamed(&mut self) -> io::Result<u64>;
@@ -207,8 +207,6 @@ pub trait Kernel: Send + Sync {
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()>;
     /// Starts a process that makes calls in the mount: a thread of ours would wait for ourselves.
     fn envoy(&self) -> io::Result<Box<dyn Envoy>>;
-    /// Does what has calls made in the mount while those who answer them go before all others.
-    fn first(&self, work: &mut dyn FnMut());
     /// Whether passthrough was negotiated.
     fn passthrough(&self) -> bool;
 }

@@ -106,7 +106,10 @@ impl Space {
             outcome => outcome.map(|()| false),
         });
         self.brake.release(&mut node.open.lock());
-        self.keep_envoy(envoy);
+        if outcome.is_ok() {
+            self.keep_envoy(envoy);
+        }
+        // Else it ends, and with it what it may have open in the mount.
         outcome
     }
 

@@ -82,10 +82,6 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn first(&self, work: &mut dyn FnMut()) {
-            work();
-        }
-
         fn passthrough(&self) -> bool {
             true
         }

@@ -135,8 +135,7 @@ impl Space {
             match &refreshed {
                 // Somebody ended it, and maybe all of them.
                 Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe) => {
-                    let ready = std::mem::take(&mut *self.brake.refreshers.ready.lock());
-                    drop(ready);
+                    self.brake.refreshers.dismiss();
                 }
                 _ => break,
             }
@@ -169,11 +168,9 @@ impl Space {
 
     /// Refreshes a file by this process.
     pub(crate) fn refresh_by(&self, envoy: &mut dyn Envoy, node: NodeId) -> io::Result<()> {
-        let kernel = self.kernel().ok_or(ErrorKind::NotConnected)?;
         let process = envoy.process();
         self.brake.refreshers.at_work.lock().push(process);
-        let mut refreshed = Ok(());
-        kernel.first(&mut || refreshed = envoy.refresh(node));
+        let refreshed = envoy.refresh(node);
         self.brake.refreshers.at_work.lock().retain(|it| *it != process);
         refreshed
     }
@@ -220,7 +217,13 @@ impl Refreshers {
         if let Some(starter) = starter {
             let _ = starter.join();
         }
+        self.dismiss();
+    }
+
+    /// Ends the processes that wait for something to do.
+    fn dismiss(&self) {
         let ready = std::mem::take(&mut *self.ready.lock());
+        // Their ends are waited for, and not below the lock.
         drop(ready);
     }
 

@@ -3,6 +3,7 @@
 //! No signal ends a call's wait for an answer of ours. Made by a thread of this process it would outlive a kill of it, keep the
 //! process's memory, and with that the rings that are mapped there, in which requests of others would wait for ever.
 
+use crate::servers::Servers;
 use crate::{refresh, sys};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -37,10 +38,11 @@ struct Started {
     child: Child,
     questions: Option<ChildStdin>,
     answers: ChildStdout,
+    servers: Servers,
 }
 
 /// Starts one: this program again, in the scheduling class of the calling thread.
-pub(crate) fn start(mountpoint: &Path) -> io::Result<Box<dyn Envoy>> {
+pub(crate) fn start(mountpoint: &Path, servers: Servers) -> io::Result<Box<dyn Envoy>> {
     let mut child = Command::new("/proc/self/exe")
         .arg0(NAME)
         .arg(mountpoint)
@@ -52,7 +54,7 @@ pub(crate) fn start(mountpoint: &Path) -> io::Result<Box<dyn Envoy>> {
         .stderr(Stdio::null())
         .spawn()?;
     let (questions, answers) = (child.stdin.take(), child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
-    let mut started = Started { child, questions, answers };
+    let mut started = Started { child, questions, answers, servers };
     let mut said = [0; READY.len()];
     started.answers.read_exact(&mut said)?;
     if said == READY { Ok(Box::new(started)) } else { Err(io::ErrorKind::Unsupported.into()) }
@@ -80,7 +82,8 @@ impl Envoy for Started {
     }
 
     fn refresh(&mut self, node: NodeId) -> io::Result<()> {
-        self.ask(REFRESH, node.0).map(drop)
+        let servers = self.servers.clone();
+        servers.first(|| self.ask(REFRESH, node.0)).map(drop)
     }
 
     fn unnamed(&mut self) -> io::Result<u64> {
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn what_is_no_envoy_is_not_taken_for_one() {
         // This program's tests, of which none has the name that is given.
-        let error = start(Path::new("no-such-test")).err().unwrap();
+        let error = start(Path::new("no-such-test"), Servers::default()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(is_envoy(Some(OsStr::new(NAME))) && !is_envoy(Some(OsStr::new("ullage"))) && !is_envoy(None));
     }

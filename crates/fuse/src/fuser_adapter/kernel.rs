@@ -82,11 +82,7 @@ impl Kernel for Connection {
     }
 
     fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
-        crate::envoy::start(&self.mountpoint)
-    }
-
-    fn first(&self, work: &mut dyn FnMut()) {
-        self.servers.first(work);
+        crate::envoy::start(&self.mountpoint, self.servers.clone())
     }
 
     fn passthrough(&self) -> bool {
