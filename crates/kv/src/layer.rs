@@ -1,13 +1,14 @@
 //! A sorted set of changes in memory: what was committed and is not in the engine yet.
 
+use crate::key::Key;
 use crate::{Change, Seq};
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::ops::Bound;
 
-/// What one entry costs beside its key and value, in bytes: the two vectors and its share of the tree. Also
+/// What one entry costs beside its key and value, in bytes: the two vectors, the key's head and its share of the tree. Also
 /// an upper bound of what its encoding in the log adds.
-const ENTRY_BYTES: usize = 80;
+const ENTRY_BYTES: usize = 96;
 
 /// The newest change of one key.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Entry {
 /// Changes of the commits `first..=last`, one entry for each key.
 #[derive(Debug, Default)]
 pub(crate) struct Layer {
-    map: BTreeMap<Vec<u8>, Entry>,
+    map: BTreeMap<Key, Entry>,
     bytes: usize,
     /// The first commit in it.
     pub first: Seq,
@@ -50,6 +51,10 @@ impl Layer {
 
     /// Adds a change that is newer than all in here.
     pub fn absorb(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, fresh: bool) {
+        self.absorb_key(key.into(), value, fresh);
+    }
+
+    fn absorb_key(&mut self, key: Key, value: Option<Vec<u8>>, fresh: bool) {
         let value_len = value.as_ref().map_or(0, Vec::len);
         match self.map.entry(key) {
             btree_map::Entry::Vacant(slot) => {
@@ -76,7 +81,7 @@ impl Layer {
         debug_assert_eq!(newer.first.0, self.last.0 + 1);
         self.last = newer.last;
         for (key, entry) in newer.map {
-            self.absorb(key, entry.value, entry.fresh);
+            self.absorb_key(key, entry.value, entry.fresh);
         }
     }
 
@@ -86,7 +91,7 @@ impl Layer {
     }
 
     /// The entries from `start` to before `end`, in key order.
-    pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> btree_map::Range<'_, Vec<u8>, Entry> {
+    pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> btree_map::Range<'_, Key, Entry> {
         if end.is_some_and(|end| start >= end) {
             return btree_map::Range::default();
         }
@@ -103,7 +108,7 @@ impl Layer {
     pub fn changes(&self) -> Vec<Change> {
         self.map
             .iter()
-            .map(|(key, entry)| Change { key: key.clone(), value: entry.value.clone(), fresh: entry.fresh })
+            .map(|(key, entry)| Change { key: key.as_slice().to_vec(), value: entry.value.clone(), fresh: entry.fresh })
             .collect()
     }
 }

@@ -7,6 +7,7 @@ mod batch;
 mod engine;
 mod error;
 mod fuzz;
+mod key;
 mod key_range;
 mod kv;
 mod layer;

@@ -1,10 +1,11 @@
 //! Walks several layers at once in key order; of several entries for one key the newest counts.
 
+use crate::key::Key;
 use crate::layer::Entry;
 use std::collections::btree_map;
 use std::iter::Peekable;
 
-type Source<'a> = Peekable<btree_map::Range<'a, Vec<u8>, Entry>>;
+type Source<'a> = Peekable<btree_map::Range<'a, Key, Entry>>;
 
 /// The merged entries of layers given newest first; a value of none says that the key was removed.
 pub(crate) struct Merge<'a> {
@@ -12,7 +13,7 @@ pub(crate) struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    pub fn new(newest_first: impl Iterator<Item = btree_map::Range<'a, Vec<u8>, Entry>>) -> Self {
+    pub fn new(newest_first: impl Iterator<Item = btree_map::Range<'a, Key, Entry>>) -> Self {
         Self { newest_first: newest_first.map(Iterator::peekable).collect() }
     }
 }
