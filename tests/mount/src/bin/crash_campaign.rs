@@ -2,13 +2,24 @@
 
 #![deny(missing_docs)]
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 use ullage_mount_tests::crash::round;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::space::Space;
+
+/// The size of the disk, in MiB.
+const DISK_MIB: u64 = 8192;
+
+/// What the pool is on when the daemon is killed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Disk {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
 
 /// Kills the daemon of a space under load, again and again, and looks for everything that was promised.
 #[derive(Parser)]
@@ -20,7 +31,8 @@ use ullage_mount_tests::space::Space;
   crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
   crash-campaign --rounds 200 --no-passthrough
-  crash-campaign --rounds 200 --limit 1500M"
+  crash-campaign --rounds 200 --limit 1500M
+  crash-campaign --rounds 200 --disk xfs --limit 6G    (of so much, room is lent)"
 )]
 struct Arguments {
     /// How many crashes.
@@ -41,6 +53,9 @@ struct Arguments {
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
+    /// What the pool is on.
+    #[arg(long, value_enum, default_value = "ext4", conflicts_with = "power")]
+    disk: Disk,
     /// Limit the whole space, as `up --size` does; every file is a limited one then.
     #[arg(long, value_name = "SIZE")]
     limit: Option<String>,
@@ -63,7 +78,11 @@ fn main() -> ExitCode {
         return power(&arguments, seed);
     }
     let mut ground = Ground::new();
-    let disk = ground.ext4("disk", 2048);
+    let disk = match arguments.disk {
+        Disk::Ext4 => ground.ext4("disk", DISK_MIB),
+        Disk::Xfs => ground.xfs("disk", DISK_MIB),
+        Disk::Btrfs => ground.btrfs("disk", DISK_MIB),
+    };
     let mut space = Space::on(ground, &disk);
     space.flags = ["--linger-ms", "100"].into_iter().chain(arguments.flags()).map(Into::into).collect();
     space.up();
