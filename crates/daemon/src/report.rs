@@ -32,6 +32,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
     let description = member.pool.describe();
     let usage = member.pool.usage().unwrap_or_default();
     let abilities = description.abilities;
+    let limits = ways::limits(space, &*member.pool, &description);
     PoolReport {
         name: member.name.clone(),
         kind: description.kind.to_owned(),
@@ -42,7 +43,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
         free: usage.free,
         reserve: member.reserve,
         abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
-        limits: ways::limits(space, description.kind, description.fs_type.as_deref()),
+        limits,
         notes: description.notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     }

@@ -1,6 +1,7 @@
 //! How limited files are written in a pool, and why so, for people.
 
 use ullage_fs::Space;
+use ullage_pool::{Description, Fences, Pool};
 
 /// What is known of writing limited files in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,18 +14,20 @@ enum Lending {
     Unable,
 }
 
-/// Of a pool of this kind, on this file system.
-pub(crate) fn limits(space: &Space, kind: &str, fs_type: Option<&str>) -> String {
+/// Of a pool.
+pub(crate) fn limits(space: &Space, pool: &dyn Pool, description: &Description) -> String {
     let lending = match space.lends() {
         _ if !space.uses_passthrough() => Lending::NoPassthrough,
         None => Lending::Untried,
         Some(true) => Lending::Able,
         Some(false) => Lending::Unable,
     };
-    describe(kind, fs_type, lending)
+    let fences = pool.fences().map(Fences::binds_root);
+    describe(description.kind, description.fs_type.as_deref(), lending, fences)
 }
 
-fn describe(kind: &str, fs_type: Option<&str>, lending: Lending) -> String {
+/// `fences`: whether the kernel's own quota stops root too, or why there is none.
+fn describe(kind: &str, fs_type: Option<&str>, lending: Lending, fences: Result<bool, &str>) -> String {
     if kind == "null" {
         return "no data, nothing to limit but inodes".to_owned();
     }
@@ -52,7 +55,19 @@ fn describe(kind: &str, fs_type: Option<&str>, lending: Lending) -> String {
         }
         _ => "nothing is lent, since it is not known what it allocates ahead".to_owned(),
     };
-    format!("exact: every write to a limited file goes through the server; {counts}; {lent}")
+    let fenced = match (fences, lending) {
+        (_, Lending::NoPassthrough | Lending::Unable) => String::new(),
+        (Ok(all), _) => format!(
+            "; so is what {} opens to be read and written, since the kernel's own quota stops what is stored into mappings",
+            if all { "anybody" } else { "anybody but root" }
+        ),
+        (Err(why), _) => {
+            format!(
+                "; the kernel's own quota, which would let what is opened to be read and written be lent room too, is not used: {why}"
+            )
+        }
+    };
+    format!("exact: every write to a limited file goes through the server; {counts}; {lent}{fenced}")
 }
 
 #[cfg(test)]
@@ -61,13 +76,17 @@ mod tests {
 
     #[test]
     fn each_way_has_its_reason() {
-        let of = |below, lending| describe("dir", Some(below), lending);
-        assert!(of("ext4", Lending::Able).ends_with("granted in advance"));
+        let none = Err("project quotas are off");
+        let of = |below, lending| describe("dir", Some(below), lending, none);
+        assert!(of("ext4", Lending::Able).ends_with("is not used: project quotas are off"));
+        let fenced = |all| describe("dir", Some("xfs"), Lending::Able, Ok(all));
+        assert!(fenced(true).contains("what anybody opens to be read and written"));
+        assert!(fenced(false).contains("what anybody but root opens"));
         assert!(of("xfs", Lending::Untried).contains("was empty then"));
         assert!(of("xfs", Lending::Untried).contains("not tried yet"));
         assert!(of("btrfs", Lending::Unable).contains("tried and lets no write be refused"));
         assert!(of("tmpfs", Lending::NoPassthrough).contains("no data moves in the kernel"));
         assert!(of("nfs", Lending::Able).contains("not known"));
-        assert!(!describe("null", None, Lending::Able).contains("exact"));
+        assert!(!describe("null", None, Lending::Able, none).contains("exact"));
     }
 }

@@ -7,11 +7,12 @@
 //! mappings ask nobody.
 
 use crate::grant::Taken;
+use crate::headroom::Blocks;
 use crate::lend::PATIENCE;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::refresh::Refreshers;
-use crate::waiting::{self, Doing};
+use crate::waiting::{self, Doing, Place};
 use crate::{Caller, Errno, Outcome, Space, sys};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -172,7 +173,9 @@ impl Space {
 
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
     fn look(&self, node: &Arc<Node>, pause: Duration) -> Outcome<Look> {
-        let unseen = |open: &OpenFile| open.writers > 0 && open.backing.as_ref().is_some_and(|backing| backing.unseen);
+        let unseen = |open: &OpenFile| {
+            (open.writers > 0 || open.is_fenced()) && open.backing.as_ref().is_some_and(|backing| backing.unseen)
+        };
         let Some(open) = node.open.try_lock_for(BUSY) else { return Ok(Look::Grew) };
         let waits = unseen(&open);
         drop(open);
@@ -181,6 +184,9 @@ impl Space {
         if !bounded || !unseen(&open) {
             self.brake.release(&mut open);
             self.end_lending(&mut open, true);
+            if waits && !bounded {
+                self.lift_fence(&mut open);
+            }
             open.watched = false;
             drop(open);
             self.ended_unseen(node)?;
@@ -193,7 +199,7 @@ impl Space {
         let pool = backing.pool;
         let grew = blocks(&open).zip(before).map_or(0, |(now, before)| now.saturating_sub(before) * 512);
         if open.lends() {
-            return Ok(self.look_lent(node, &mut open, grew));
+            return self.look_lent(node, &mut open, grew);
         }
         let least = NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
@@ -204,14 +210,18 @@ impl Space {
     }
 
     /// The same for a file that room is lent to: it asks when that is to be given back, until there is plenty again.
-    fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Look {
-        let mappable = open.backing.as_ref().is_some_and(|backing| backing.solid || backing.mappable);
+    fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Outcome<Look> {
+        let fenced = open.is_fenced();
+        let mappable = open.backing.as_ref().is_some_and(|backing| backing.solid || backing.mappable && !fenced);
         // What is asked back is lent again only when it has come back.
         let waits = open.braked && open.grant.lent() > 0;
         let lent = !mappable && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
         let engages = !lent && (!open.braked || waits);
         self.brake.set(open, !lent);
-        Look::of(engages, open, grew)
+        if fenced && !lent && !engages {
+            self.hold_for_holes(node, open)?;
+        }
+        Ok(Look::of(engages, open, grew))
     }
 
     fn look_or_say(&self, node: &Arc<Node>, pause: Duration) -> Look {
@@ -263,13 +273,13 @@ impl Space {
         self.leave_no_gap(caller, node)?;
         let outcome = {
             let _flow = self.headroom.flow.read();
-            self.let_write(node, length)
+            self.let_write(caller, node, length)
         };
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 let _alone = self.headroom.flow.write();
                 self.return_held(length.unwrap_or(CALL), PATIENCE);
-                self.let_write(node, length)?;
+                self.let_write(caller, node, length)?;
             }
             outcome => outcome?,
         }
@@ -281,7 +291,7 @@ impl Space {
     }
 
     /// Sets aside what a write unseen may take, a block where its length is not known, until it is known to be over.
-    fn let_write(&self, node: &Arc<Node>, length: Option<u64>) -> Outcome<()> {
+    fn let_write(&self, caller: Caller, node: &Arc<Node>, length: Option<u64>) -> Outcome<()> {
         self.ended_unseen(node)?;
         let (pool, counting, lends) = {
             let open = node.open.lock();
@@ -291,14 +301,29 @@ impl Space {
         };
         // Nobody tells where: at worst it begins with the last byte of a block.
         let worst = |length: u64| counting.worst(counting.block - 1, length.min(CALL));
+        let beside = crate::fence::beside(&node.open.lock());
         let need = match length {
-            Some(length) => worst(length),
+            Some(length) if self.takes_nothing(caller, node, length) => 0,
+            Some(length) => worst(length) + beside,
             None if lends => worst(CALL),
             None => counting.block,
         };
         self.take_just(node, pool, need)?;
         node.open.lock().let_go = Some(need);
         Ok(())
+    }
+
+    /// Whether a write unseen goes where everything was written before, and has its place for itself. Whoever could take that away waits
+    /// for the file's lock, which the writer has.
+    fn takes_nothing(&self, caller: Caller, node: &Node, length: u64) -> bool {
+        let open = node.open.lock();
+        let Some(backing) = &open.backing else { return false };
+        if !matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead) {
+            return false;
+        }
+        let Some(Place::At(at)) = waiting::place(caller.pid) else { return false };
+        let end = at.saturating_add(length);
+        sys::written_bytes(&backing.file, at..end).is_ok_and(|written| written == length)
     }
 
     /// Sets aside more for writes that wait for the file's lock already, before who makes the next one ask: they follow the one
@@ -311,11 +336,17 @@ impl Space {
         };
         let mut bytes = waiting::others(caller.pid, caller.pid).unwrap_or(0);
         if lends && !waiting::is_of(caller.pid, owner) {
-            bytes = bytes.saturating_add(waiting::others(owner, caller.pid).unwrap_or(CALL));
+            let others = waiting::others(owner, caller.pid).or_else(|| others_of_the_gone(caller, node));
+            bytes = bytes.saturating_add(others.unwrap_or(CALL));
         }
         if lends && writers > 1 {
             bytes = bytes.saturating_add(CALL);
         }
+        self.let_go_on(node, bytes)
+    }
+
+    /// Sets aside so many bytes for writes that ask no more.
+    pub(crate) fn let_go_on(&self, node: &Arc<Node>, bytes: u64) -> Outcome<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -341,9 +372,13 @@ impl Space {
             return Ok(());
         }
         // Where it is not known the write might begin anywhere.
-        let at = waiting::place(caller.pid).ok_or(Errno::ENOSPC)?;
-        let _alone = self.headroom.flow.write();
-        self.fill_gap(node, at)
+        match waiting::place(caller.pid).ok_or(Errno::ENOSPC)? {
+            Place::End => Ok(()),
+            Place::At(at) => {
+                let _alone = self.headroom.flow.write();
+                self.fill_gap(node, at)
+            }
+        }
     }
 
     /// No write unseen is under way: who was let go on has written what he will.
@@ -362,6 +397,9 @@ impl Space {
     fn ended_unseen_of(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
         if open.braked {
             // The next one asks.
+            if open.is_fenced() {
+                self.lend_to_holes(open);
+            }
             open.grant.end_lending();
         }
         if let Some(need) = open.let_go.take() {
@@ -369,6 +407,20 @@ impl Space {
         }
         self.record_measure(node, open)
     }
+}
+
+/// The thread that room was lent to is gone: what those may be waiting to write who have its file open. Where that is one process,
+/// it was lent to that one.
+fn others_of_the_gone(caller: Caller, node: &Node) -> Option<u64> {
+    let holders = waiting::holders(caller.pid)?;
+    if let [only] = holders[..]
+        && waiting::is_of(caller.pid, only)
+    {
+        node.open.lock().lent_to = only;
+        return Some(0);
+    }
+    let others = holders.iter().filter(|holder| !waiting::is_of(caller.pid, **holder));
+    Some(others.map(|holder| waiting::others(*holder, caller.pid).unwrap_or(0)).fold(0, u64::saturating_add))
 }
 
 fn run(weak: &Weak<Space>) {

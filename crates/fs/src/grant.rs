@@ -18,6 +18,10 @@ pub(crate) struct Grant {
     /// Of it, what may be written unseen (`lend.rs`), and what the map of that may grow by before it has its blocks.
     lent: u64,
     owed: u64,
+    /// What was written unseen since it was last known to have its blocks.
+    unplaced: u64,
+    /// Of it, what stores into mappings may fill holes with (`fence.rs`).
+    for_holes: u64,
     /// How many are under way, those that take nothing too.
     writes: u32,
     /// Written without gaps, to be given its blocks before the next measurement.
@@ -109,7 +113,12 @@ impl Grant {
 
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
-        self.held - self.under_way - self.kept - self.lent - self.owed
+        self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes
+    }
+
+    /// What of it the file's blocks, and the map of those, may take beyond what was measured.
+    pub(crate) fn grows(&self) -> u64 {
+        self.held - self.kept - self.owed
     }
 
     /// What is lent.
@@ -128,11 +137,34 @@ impl Grant {
         self.lent = 0;
     }
 
-    /// Of what was written unseen the map may still grow by so much.
-    pub(crate) fn owe(&mut self, bytes: u64) {
-        let owed = bytes.min(self.lent);
-        self.lent -= owed;
-        self.owed += owed;
+    /// What is held for holes.
+    pub(crate) fn for_holes(&self) -> u64 {
+        self.for_holes
+    }
+
+    /// Nothing is written unseen any more but into holes, which take so much. Gives back how much of that is not held yet.
+    pub(crate) fn lend_to_holes(&mut self, bytes: u64) -> u64 {
+        let there = self.lent + self.for_holes;
+        self.lent = 0;
+        self.for_holes = bytes.min(there);
+        bytes - self.for_holes
+    }
+
+    /// So much more was added in the ledger, for holes.
+    pub(crate) fn add_for_holes(&mut self, bytes: u64) {
+        self.held += bytes;
+        self.for_holes += bytes;
+    }
+
+    /// So much was written unseen, and the map may still grow by that.
+    pub(crate) fn owe(&mut self, grown: u64, counting: Counting) {
+        self.unplaced += grown;
+        let owes = counting.map_growth(self.unplaced.div_ceil(counting.block), u64::MAX).saturating_sub(self.owed);
+        let of_lent = owes.min(self.lent);
+        let of_holes = (owes - of_lent).min(self.for_holes);
+        self.lent -= of_lent;
+        self.for_holes -= of_holes;
+        self.owed += of_lent + of_holes;
     }
 
     /// Whether something written unseen may lack its blocks.
@@ -142,7 +174,7 @@ impl Grant {
 
     /// All that was written unseen so far has its blocks.
     pub(crate) fn pay(&mut self) {
-        self.owed = 0;
+        (self.owed, self.unplaced) = (0, 0);
     }
 
     /// What must be added in the ledger, and kept, before stores come to so many bytes that were never written: with
@@ -161,7 +193,7 @@ impl Grant {
 
     /// Nobody has the file mapped.
     pub(crate) fn unkeep(&mut self) {
-        (self.kept, self.bare) = (0, 0);
+        (self.kept, self.bare, self.for_holes) = (0, 0, 0);
     }
 
     /// Whether something takes blocks away.
@@ -369,15 +401,38 @@ mod tests {
     #[test]
     fn what_is_lent_is_kept_until_it_is_over_and_what_is_owed_until_it_is_paid() {
         let mut grant = Grant::default();
+        let map = COUNTING.map_growth(2, u64::MAX);
         grant.lend(1 << 20);
-        grant.owe(4096);
-        assert_eq!((grant.excess(), grant.lent()), (0, (1 << 20) - 4096));
+        // By parts as at once.
+        grant.owe(4096, COUNTING);
+        grant.owe(4096, COUNTING);
+        assert_eq!((grant.excess(), grant.lent()), (0, (1 << 20) - map));
         grant.end_lending();
-        assert_eq!(grant.excess(), (1 << 20) - 4096);
+        assert_eq!(grant.excess(), (1 << 20) - map);
         grant.measured(grant.excess());
         assert!(grant.owes() && grant.excess() == 0);
         grant.pay();
-        assert_eq!((grant.excess(), grant.held), (4096, 4096));
+        assert_eq!((grant.excess(), grant.held), (map, map));
+    }
+
+    #[test]
+    fn what_holes_take_stays_held_when_the_rest_is_asked_back() {
+        let mut grant = Grant::default();
+        grant.lend(1 << 20);
+        assert_eq!(grant.lend_to_holes(40960), 0);
+        assert_eq!((grant.lent(), grant.excess(), grant.grows()), (0, (1 << 20) - 40960, 1 << 20));
+        grant.measured(grant.excess());
+        // More holes than before are not held yet; fewer are let go of.
+        assert_eq!(grant.lend_to_holes(65536), 24576);
+        grant.add_for_holes(24576);
+        assert_eq!((grant.lend_to_holes(61440), grant.excess()), (0, 4096));
+        // What was stored into them and lies nowhere yet is owed of it.
+        let map = COUNTING.map_growth(1, u64::MAX);
+        grant.owe(4096, COUNTING);
+        assert_eq!((grant.excess(), grant.grows()), (4096, 65536 - map));
+        grant.pay();
+        grant.unkeep();
+        assert_eq!(grant.excess(), 65536);
     }
 
     #[test]

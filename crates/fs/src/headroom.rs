@@ -5,6 +5,7 @@
 //! costs no more than two additions while there is plenty. Who finds no room waits until no write is under way, takes
 //! back all that is held in advance, and counts the holes it would fill.
 
+use crate::fence::{beside, is_enclosed};
 use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
 use crate::hurry;
@@ -124,7 +125,8 @@ impl Space {
         let counting = blocks.counting(block);
         match self.take(range, pool, blocks, counting) {
             Ok(taken) => {
-                if matches!(blocks, Blocks::Ahead | Blocks::Unknown) {
+                let enclosed = is_enclosed(&range.node.open.lock());
+                if matches!(blocks, Blocks::Ahead | Blocks::Unknown) && !enclosed {
                     self.allocate(pool, range.file, &range.bytes(), block);
                 }
                 let outcome = write(range.offset, range.length);
@@ -140,6 +142,7 @@ impl Space {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 drop(flow);
                 hurry::may_wait()?;
+                self.ask_back_own(range.node)?;
                 let _alone = self.headroom.flow.write();
                 self.fill_gap(range.node, range.reaches)?;
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
@@ -165,10 +168,12 @@ impl Space {
             let holes = Holes::of(range.file, at..most, counting.block)?;
             let room = self.room_of(&range.node.inode, pool)?;
             let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
+            let beside = if need > 0 { beside(&range.node.open.lock()) } else { 0 };
+            let need = need + beside;
             if let Err(error) = self.take_just(range.node, pool, need) {
                 return refused(at, error);
             }
-            if counting.map && need > 0 {
+            if counting.map && need > 0 && beside == 0 {
                 self.allocate(pool, range.file, &(at..upto), counting.block);
             }
             let outcome = write(at, upto - at);
@@ -197,11 +202,12 @@ impl Space {
         {
             return Ok(Taken::Nothing);
         }
-        let mut need = open.grant.need(&bytes, counting);
+        let beside = beside(&open);
+        let mut need = open.grant.need(&bytes, counting) + beside;
         if !open.grant.spend(need) {
             // What the writes so far did not take is let go of first.
             self.record_measure(node, &mut open)?;
-            need = open.grant.need(&bytes, counting);
+            need = open.grant.need(&bytes, counting) + beside;
             let more = ask(need, self.room_of(&node.inode, pool)?);
             self.take_more(node, &mut open, pool, need, more)?;
         }
@@ -234,6 +240,7 @@ impl Space {
         if held > 0 {
             self.headroom.holders.lock().insert(node.inode.id, node.clone());
         }
+        self.move_fence(open);
         assert!(open.grant.spend(need), "what was just held for a write is there");
         Ok(())
     }
@@ -401,6 +408,11 @@ impl Space {
         }
         self.catalog.set_limit(subject, limit)?;
         self.catalog.sync()?;
+        for node in &open {
+            if self.is_bounded(&node.inode).is_ok_and(|bounded| !bounded) {
+                self.lift_fence(&mut node.open.lock());
+            }
+        }
         let bound = |node: &&Arc<Node>| match subject {
             Subject::User(uid) => node.inode.lock().record.uid == uid,
             Subject::Directory(file) => self.catalog.get(file).is_ok_and(|directory| self.lies_below(node, &directory)),
@@ -409,6 +421,11 @@ impl Space {
         // Who asks whether he may write holds what is waited for here, and needs these.
         drop((modes, alone));
         self.brake_all(&unseen);
+        for node in &unseen {
+            if let Err(error) = self.hold_for_holes_anew(node) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+        }
         // Others are bound to the block as ever.
         Ok(unseen.iter().filter(|node| !node.open.lock().lends()).count() as u64)
     }

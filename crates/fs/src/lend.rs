@@ -7,13 +7,13 @@
 
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
-use crate::{Caller, Errno, Outcome, Space, sys};
+use crate::{Caller, Errno, Outcome, Space, sys, waiting};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use ullage_policy::headroom::{ASK_BACK, Counting, lend};
+use ullage_policy::headroom::{ASK_BACK, CALL, Counting, lend};
 use ullage_types::{FileId, PoolId};
 
 /// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
@@ -118,15 +118,18 @@ impl Space {
         Some((backing.pool, self.pools.blocks(backing.pool).counting(backing.baseline.block)))
     }
 
-    /// Whether a handle that only writes may do so unseen, since room is lent to it: to one of a file, so that nobody waits for
-    /// the file's lock in the kernel when it is asked back, except threads of one process ([`Space::passes_brake`]).
-    pub(crate) fn lends_to(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> bool {
+    /// Whether a handle may write unseen, since room is lent to it: to one of a file, so that nobody waits for the file's lock in
+    /// the kernel when it is asked back, except threads of one process ([`Space::passes_brake`]). What can be mapped needs a
+    /// fence for that, and so does what takes more than is written to it.
+    pub(crate) fn lends_to(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, maps: bool) -> bool {
+        let can_fence = self.can_fence(caller, open);
         let Some(backing) = &open.backing else { return false };
+        let mappable = maps || backing.mappable;
         // What a process does that we do not see is not known (it has no number here).
         if caller.pid == 0
             || backing.lends
             || backing.solid
-            || backing.mappable
+            || mappable && !can_fence
             || backing.unseen
             || self.lender.files.load(Relaxed) >= MOST
         {
@@ -138,7 +141,14 @@ impl Space {
             }
             return false;
         }
-        let lent = self.takes_what_it_needs(node, open) && self.lend_more(node, open).unwrap_or(false);
+        let fenced = mappable || !self.takes_what_it_needs(node, open);
+        if fenced && !can_fence || !self.lend_more(node, open).unwrap_or(false) {
+            return false;
+        }
+        let lent = !fenced || self.enclose(open);
+        if !lent {
+            open.grant.end_lending();
+        }
         if lent {
             self.brake.release(open);
             open.lent_to = caller.pid;
@@ -169,6 +179,7 @@ impl Space {
         if more > 0 {
             self.hold_for(node, pool, more)?;
             open.grant.lend(more);
+            self.move_fence(open);
         }
         Ok(true)
     }
@@ -180,7 +191,7 @@ impl Space {
         if let Some((_, counting)) =
             self.counting_of(open).filter(|(_, it)| grown > 0 && !it.needs_no_map(now.blocks * 512))
         {
-            open.grant.owe(counting.map_growth(grown.div_ceil(counting.block), u64::MAX));
+            open.grant.owe(grown, counting);
         }
         if open.backing.as_ref().is_some_and(|backing| backing.lent_is_gone) {
             self.end_lending(open, false);
@@ -203,6 +214,25 @@ impl Space {
         }
         self.brake.engage(&mut node.open.lock());
         self.ended_unseen(node)
+    }
+
+    /// Asks back what is lent to a file for a call to it that we are answering: the kernel lets nobody write to it until then, and who
+    /// comes next asks, but for those who wait already.
+    pub(crate) fn ask_back_own(&self, node: &Arc<Node>) -> Outcome<()> {
+        let owner = {
+            let mut open = node.open.lock();
+            if open.grant.lent() == 0 || open.writers > 1 {
+                return Ok(());
+            }
+            self.brake.engage(&mut open);
+            open.lent_to
+        };
+        if !self.refresh_behind(node) {
+            return Ok(());
+        }
+        let waiting = waiting::others(owner, 0).unwrap_or(CALL);
+        self.ended_unseen(node)?;
+        self.let_go_on(node, waiting)
     }
 
     /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. Not again

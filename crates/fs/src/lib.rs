@@ -9,6 +9,7 @@ mod brake;
 mod clock;
 mod cursor;
 mod errno;
+mod fence;
 mod filesystem;
 mod fuzz;
 mod grant;

@@ -6,7 +6,6 @@ use crate::Space;
 use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
-use crate::sys;
 use std::io;
 use ullage_policy::headroom::lend;
 
@@ -29,14 +28,14 @@ impl Space {
 
 fn one_block(backing: &mut OpenBacking, plenty: impl Fn() -> bool) -> io::Result<bool> {
     let block = backing.baseline.block;
-    if sys::extent_size(&backing.file)?.map(u64::from) == Some(block) {
+    if ullage_pool::extent_size(&backing.file)?.map(u64::from) == Some(block) {
         return Ok(true);
     }
     let now = Measure::of(&backing.file)?;
     if now.blocks > 0 || now.size > 0 || !plenty() {
         return Ok(false);
     }
-    sys::set_extent_size(&backing.file, block as u32)?;
+    ullage_pool::set_extent_size(&backing.file, block as u32)?;
     // That it changes the file's times is no news of its data.
     if now == backing.baseline {
         backing.baseline = Measure::of(&backing.file)?;

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use ullage_catalog::Record;
 use ullage_kv::Seq;
-use ullage_pool::Binding;
+use ullage_pool::{Binding, Fence};
 use ullage_types::{PoolId, Timestamp};
 
 /// The handles of a node and its backing file.
@@ -47,6 +47,11 @@ impl OpenFile {
         self.backing.as_ref().is_some_and(|backing| backing.lends)
     }
 
+    /// It is in a fence, and stores into mappings of it that are left may go on unseen.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.fence.is_some() && backing.mappable && backing.lends)
+    }
+
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();
@@ -79,6 +84,8 @@ pub(crate) struct OpenBacking {
     pub lends: bool,
     /// It is gone: the next measurement ends that.
     pub lent_is_gone: bool,
+    /// The kernel's own quota around it: it can be mapped, and stores unseen stop there (`fence.rs`).
+    pub fence: Option<Fence>,
     /// A limit bounds the file, and it may be mapped in the kernel: it has, and gets, no holes (`solid.rs`).
     pub solid: bool,
     /// The pool was told that the file is open for writing, and is to be told when that has ended.

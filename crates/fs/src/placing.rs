@@ -4,7 +4,7 @@
 use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
-use crate::{Errno, Outcome, Space};
+use crate::{Errno, Outcome, Space, sys};
 use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -16,9 +16,12 @@ impl Space {
     pub(crate) fn firm(&self, open: &mut OpenFile) {
         if let Some(range) = open.grant.firm()
             && let Some(backing) = &open.backing
-            && self.allocate(backing.pool, &backing.file, &range, backing.baseline.block)
         {
-            open.grant.place(range);
+            if self.allocate(backing.pool, &backing.file, &range, backing.baseline.block) {
+                open.grant.place(range);
+            } else if backing.fence.is_some() {
+                let _ = sys::write_out(&backing.file);
+            }
         }
     }
 
@@ -57,6 +60,12 @@ impl Space {
     fn pay(&self, open: &mut OpenFile) -> Outcome<()> {
         let Some(backing) = &open.backing else { return Ok(()) };
         let block = backing.baseline.block;
+        if backing.fence.is_some() {
+            // A quota counts what is asked for beside what is there already: a fence that fits lets nothing be asked for.
+            sys::write_out(&backing.file)?;
+            open.grant.pay();
+            return Ok(());
+        }
         let size = Measure::of(&backing.file)?.size;
         let runs = crate::holes::data_in(&backing.file, 0..size)?;
         if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
@@ -105,7 +114,7 @@ pub(crate) fn finds_placed(open: &mut OpenFile, file: &File, range: &Range<u64>)
     if !inside || open.grant.goes_on(range) || !open.grant.looks() {
         return false;
     }
-    if let Some(run) = crate::sys::written_run(file, range.start) {
+    if let Some(run) = sys::written_run(file, range.start) {
         open.grant.place(run);
         if open.grant.rely(range) {
             return true;

@@ -193,6 +193,11 @@ impl Space {
             return Ok(Some(suspect));
         }
         let file = pool.open(binding, Access::Read)?;
+        if let Ok(fences) = pool.fences()
+            && let Err(error) = fences.release(&file)
+        {
+            tracing::debug!(%error, "a file stays in the fence that it was left in");
+        }
         // Asked first: what was written before nobody wrote any more is measured.
         if !crate::settle::nobody_writes(&file) {
             busy.push(inode.clone());

@@ -173,7 +173,7 @@ impl Space {
             let measured = self.record_measured(node, &mut open, true);
             let settled = self.is_settled(&mut open);
             if settled {
-                open.is_mapped_by_nobody();
+                self.ends_unseen(&mut open);
             }
             let free = last || settled;
             let measured = measured.and_then(|()| self.record_measure(node, &mut open));
@@ -215,6 +215,14 @@ impl Space {
         nobody_writes(&backing.file)
     }
 
+    /// Nobody can write to a file any more, nor store into a mapping of it.
+    pub(crate) fn ends_unseen(&self, open: &mut OpenFile) {
+        open.is_mapped_by_nobody();
+        if open.is_fenced() {
+            self.end_lending(open, false);
+        }
+    }
+
     /// Ends the backing file's registration in the kernel, if it has one.
     pub(crate) fn unregister(&self, backing: &mut OpenBacking) {
         if let (Some(id), Some(kernel)) = (backing.registered.take(), self.kernel()) {
@@ -228,6 +236,9 @@ impl Space {
     pub(crate) fn close_backing(&self, open: &mut OpenFile, settled: bool) {
         if let Some(mut backing) = open.backing.take() {
             self.unregister(&mut backing);
+            if settled {
+                self.end_fence(&mut backing);
+            }
             if backing.claimed
                 && settled
                 && let Ok(pool) = self.pools.get(backing.pool)
@@ -249,7 +260,8 @@ impl Space {
         }
         let (written, now) = self.measure(open, last)?;
         self.owe(open, &now);
-        let release = open.grant.excess();
+        let excess = open.grant.excess();
+        let release = self.narrow_fence(open, &now, excess);
         let Some(backing) = &mut open.backing else { return Ok(()) };
         if (written, now) == (backing.baseline, backing.baseline) && release == 0 {
             if backing.recorded == Seq(0) {
@@ -269,6 +281,7 @@ impl Space {
         if outcome.is_ok() {
             self.measured(node.inode.id, open, release);
         }
+        self.move_fence(open);
         Ok(outcome?)
     }
 }

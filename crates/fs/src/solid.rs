@@ -6,6 +6,7 @@
 //! handle is given out, and what would make one later allocates instead (DESIGN, "Exact limits on a data path we don't
 //! see": holes of a file that mmap can fill are charged in advance).
 
+use crate::fence::{fill_holes, is_enclosed};
 use crate::headroom::Range;
 use crate::holes::Holes;
 use crate::hurry;
@@ -191,17 +192,16 @@ impl Space {
 fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, block: u64) -> Outcome<()> {
     let before = Measure::of(file)?;
     let holes = Holes::of(file, range.clone(), block)?;
+    let enclosed = is_enclosed(&node.open.lock());
     without_reserve(|| {
+        if enclosed && !holes.guessed {
+            return fill_holes(file, range.clone(), block, FallocateFlags::KEEP_SIZE);
+        }
         if holes.guessed {
             // To be told from holes the next time.
-            return zero_holes(file, &holes, range.end);
+            return Ok(zero_holes(file, &holes, range.end)?);
         }
-        Ok::<_, std::io::Error>(rustix::fs::fallocate(
-            file,
-            FallocateFlags::KEEP_SIZE,
-            range.start,
-            range.end - range.start,
-        )?)
+        Ok::<_, Errno>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start)?)
     })?;
     set_times(file, None, Some(before.mtime))?;
     if let Some(backing) = &mut node.open.lock().backing {

@@ -207,6 +207,7 @@ impl Space {
         let binding = match open.backing.take() {
             Some(mut backing) => {
                 self.unregister(&mut backing);
+                self.end_fence(&mut backing);
                 if backing.claimed {
                     return;
                 }

@@ -9,11 +9,6 @@ use std::path::Path;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-/// `_IOR('X', 31, struct fsxattr)` and `_IOW('X', 32, struct fsxattr)`.
-const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
-const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401c_5820;
-/// `FS_XFLAG_EXTSIZE`.
-const EXTENT_SIZE: u32 = 0x800;
 /// `FIEMAP_EXTENT_LAST`.
 const LAST: u32 = 1;
 /// `FIEMAP_EXTENT_MERGED`: made up of blocks, in a file without extents.
@@ -55,48 +50,20 @@ impl Fiemap {
     }
 }
 
-#[repr(C)]
-#[derive(Default)]
-struct Fsxattr {
-    flags: u32,
-    extent_size: u32,
-    extents: u32,
-    project: u32,
-    cow_extent_size: u32,
-    padding: [u8; 8],
-}
-
-/// The size in which a file asks for its extents, if it was told one. ENOTTY or EOPNOTSUPP where there is no such thing.
-pub(crate) fn extent_size(file: &File) -> io::Result<Option<u32>> {
-    let attributes = fsxattr(file)?;
-    Ok((attributes.flags & EXTENT_SIZE != 0).then_some(attributes.extent_size))
-}
-
-/// Tells a file without any extents the size to ask for them in.
-pub(crate) fn set_extent_size(file: &File, size: u32) -> io::Result<()> {
-    let mut attributes = fsxattr(file)?;
-    attributes.flags |= EXTENT_SIZE;
-    attributes.extent_size = size;
-    // SAFETY: the kernel reads one structure of this layout, which outlives the call.
-    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn fsxattr(file: &File) -> io::Result<Fsxattr> {
-    let mut attributes = Fsxattr::default();
-    // SAFETY: the kernel writes one structure of this layout, which outlives the call.
-    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSGETXATTR, &raw mut attributes) } {
-        0 => Ok(attributes),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Has the kernel begin to write a file's data, and does not wait for it.
 pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// The same, and waits: all that was written has its place afterwards, though the disk may not have it for good.
+pub(crate) fn write_out(file: &File) -> io::Result<()> {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, all)
+}
+
+fn sync_range(file: &File, how: libc::c_uint) -> io::Result<()> {
     // SAFETY: the call takes no memory of ours, and the borrow keeps the descriptor open.
-    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) } {
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, how) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

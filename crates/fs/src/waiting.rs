@@ -4,6 +4,7 @@ mod queues;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 use ullage_policy::headroom::CALL;
 
@@ -93,9 +94,24 @@ pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
     Some(sum)
 }
 
+/// The processes that have the file open which a thread is at; none where it is not known which.
+pub(crate) fn holders(at: u32) -> Option<Vec<u32>> {
+    let file = call_of(at).and_then(|call| file_of(at, &call))?;
+    let is_it = |descriptor: std::fs::DirEntry| inode_at(&descriptor.path()) == Some(file);
+    let holds = |process: &u32| {
+        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"));
+        descriptors.is_ok_and(|mut open| open.any(|descriptor| descriptor.is_ok_and(is_it)))
+    };
+    let processes = std::fs::read_dir("/proc").ok()?;
+    Some(processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(holds).collect())
+}
+
 /// The device and the number of the file that a call is about, as the kernel knows them without asking us.
 fn file_of(thread: u32, call: &Call) -> Option<(u32, u32, u64)> {
-    let path = format!("/proc/{thread}/fd/{}", call.descriptor()?);
+    inode_at(Path::new(&format!("/proc/{thread}/fd/{}", call.descriptor()?)))
+}
+
+fn inode_at(path: &Path) -> Option<(u32, u32, u64)> {
     let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
@@ -115,26 +131,34 @@ pub(crate) fn waits_in(process: i32, call: libc::c_long) -> bool {
     u32::try_from(process).ok().and_then(call_of).is_some_and(|it| it.number == call)
 }
 
-/// Where a thread that waits for us begins to write, if that is known: 0 where it appends.
-pub(crate) fn place(thread: u32) -> Option<u64> {
+/// Where a write begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    At(u64),
+    /// At the end of the file, wherever that is.
+    End,
+}
+
+/// Where a thread that waits for us begins to write, if that is known.
+pub(crate) fn place(thread: u32) -> Option<Place> {
     let Call { number, arguments } = call_of(thread)?;
     match number {
         libc::SYS_write | libc::SYS_writev | libc::SYS_sendfile => position(thread, *arguments.first()?),
         libc::SYS_splice if *arguments.get(3)? == 0 => position(thread, *arguments.get(2)?),
-        libc::SYS_pwrite64 | libc::SYS_pwritev => {
-            // With O_APPEND the kernel does not look at it.
-            position(thread, *arguments.first()?).map(|at| at.max(arguments.get(3).copied().unwrap_or(u64::MAX)))
-        }
+        libc::SYS_pwrite64 | libc::SYS_pwritev => Some(match position(thread, *arguments.first()?)? {
+            Place::At(_) => Place::At(*arguments.get(3)?),
+            Place::End => Place::End,
+        }),
         _ => None,
     }
 }
 
 /// Where a descriptor of a thread stands.
-fn position(thread: u32, descriptor: u64) -> Option<u64> {
+fn position(thread: u32, descriptor: u64) -> Option<Place> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let flags = i32::from_str_radix(field("flags:")?, 8).ok()?;
-    if flags & libc::O_APPEND != 0 { Some(0) } else { field("pos:")?.parse().ok() }
+    if flags & libc::O_APPEND != 0 { Some(Place::End) } else { Some(Place::At(field("pos:")?.parse().ok()?)) }
 }
 
 /// What `/proc/PID/syscall` says: the number of the call and its arguments. They are the kernel's own copy, which nobody changes.

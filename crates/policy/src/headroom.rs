@@ -82,6 +82,12 @@ pub fn ask(need: u64, room: Option<u64>) -> u64 {
     need.max(room.map_or(CHUNK, |room| CHUNK.min(room / SHARE)))
 }
 
+/// How much more the file system below may give a file that so much is held for, so that what its map grows by afterwards, which
+/// nobody refuses, is held too.
+pub fn fence(counting: Counting, held: u64) -> u64 {
+    counting.fitting(held / counting.block, u64::MAX, held) * counting.block
+}
+
 /// How much to lend to a file that is written unseen, when so much is left (none: no limit): what a call under way takes at
 /// most, and what is written before the next look. None where too little would be left.
 pub fn lend(counting: Counting, room: Option<u64>) -> Option<u64> {
@@ -125,6 +131,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_a_fence_lets_in_is_held_with_its_map(held in 0u64..1 << 40, map: bool) {
+            let counting = Counting { block: 4096, map };
+            let inside = fence(counting, held);
+            prop_assert!(inside + counting.map_growth(inside / 4096, u64::MAX) <= held);
+        }
+
+        #[test]
+        fn a_fence_lets_in_what_one_write_needs(length in 1u64..1 << 31, map: bool) {
+            let counting = Counting { block: 4096, map };
+            prop_assert!(fence(counting, counting.worst(4095, length)) >= counting.span(4095, length));
+        }
+
         #[test]
         fn what_fits_fits_and_one_more_does_not(blocks in 1u64..100_000, extents in 0u64..2000, room in 0u64..1 << 28, map: bool) {
             let counting = Counting { block: 4096, map };

@@ -5,14 +5,19 @@
 mod descriptors;
 mod dir;
 mod error;
+mod fence;
+mod fsxattr;
 mod fuzz;
 mod null;
 mod pool;
+mod quota;
 mod sys;
 mod tree;
 
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;
+pub use fence::{Fence, Fences};
+pub use fsxattr::{extent_size, set_extent_size};
 pub use fuzz::fuzz_decode;
 pub use null::NullPool;
 pub use pool::{

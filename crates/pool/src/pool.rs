@@ -1,6 +1,6 @@
 //! The trait that every pool kind implements.
 
-use crate::{Abilities, Annotation, Error};
+use crate::{Abilities, Annotation, Error, Fences};
 use rustix::fd::BorrowedFd;
 use serde::Serialize;
 use std::any::Any;
@@ -233,6 +233,14 @@ pub trait Pool: Send + Sync {
     /// The device (`st_dev`) that fsync(2) of a backing file flushes, where there is one.
     fn device(&self) -> Option<u64> {
         None
+    }
+
+    /// The kernel's own quota around single files.
+    ///
+    /// # Errors
+    /// Why there is none, for people.
+    fn fences(&self) -> Result<&Fences, &str> {
+        Err("this pool has no file system below it")
     }
 
     /// What was counted since the pool was opened, by name.

@@ -12,6 +12,8 @@ pub struct Map {
 
 // SAFETY: the mapping is memory like any other; it belongs to whoever has this value.
 unsafe impl Send for Map {}
+// SAFETY: whoever shares it only reads, or has the kernel store.
+unsafe impl Sync for Map {}
 
 impl Map {
     /// Maps the first `length` bytes of a file.
@@ -48,6 +50,14 @@ impl Map {
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         assert!(offset + data.len() <= self.length, "beyond the mapping");
         sys::copy(self.at, offset, data);
+    }
+
+    /// Stores bytes the way another process would, through `/proc/self/mem`: where the file system refuses that, an error and no
+    /// signal. Gives back how many were stored.
+    pub fn store_through(&self, memory: &File, offset: usize, data: &[u8]) -> std::io::Result<usize> {
+        use std::os::unix::fs::FileExt;
+        assert!(offset + data.len() <= self.length, "beyond the mapping");
+        memory.write_at(data, self.at as u64 + offset as u64)
     }
 
     /// Brings what was stored to the disk.

@@ -26,6 +26,18 @@ pub fn unmap(at: *mut u8, length: usize) {
     let _ = unsafe { rustix::mm::munmap(at.cast(), length) };
 }
 
+/// The project that a file belongs to (`FS_IOC_FSGETXATTR`).
+pub fn project(file: &File) -> std::io::Result<u32> {
+    const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
+    // Flags, size and number of extents, project, and 12 bytes of others.
+    let mut attributes = [0u32; 7];
+    // SAFETY: the kernel writes 28 bytes, which outlive the call.
+    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSGETXATTR, attributes.as_mut_ptr()) } {
+        0 => Ok(attributes[3]),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Stores a word; the caller has checked that it lies in the mapping and is aligned.
 #[expect(clippy::cast_ptr_alignment, reason = "the caller checked it")]
 pub fn store(at: *mut u8, offset: usize, value: u64) {

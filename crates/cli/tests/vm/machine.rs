@@ -1,10 +1,13 @@
-//! A machine under QEMU: Debian's kernel or another, this program, busybox, and scripts that say what they found.
+//! A machine under QEMU: Debian's kernel or another, this program, busybox, and scripts that say what they found. The tests of mounts
+//! use it too.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// From any package of the workspace.
+const SCRIPTS: &str = "../../crates/cli/tests/vm";
 /// Emulation is slow, and other tests run beside it.
 const LIMIT_S: &str = "400";
 
@@ -28,36 +31,45 @@ fn shell(script: &str, arguments: &[&Path]) {
     assert!(status.success(), "{script}");
 }
 
-/// The first file system: the program with its libraries, busybox, modules, scripts.
-fn pack(root: &Path, modules: &Path) -> PathBuf {
+/// What a machine has beside busybox.
+pub struct Parts<'a> {
+    /// Programs, each with its name in `/bin`; their libraries come with them.
+    pub programs: &'a [(&'a str, &'a Path)],
+    /// Kernel modules, in this order, as far as the kernel does not have them built in.
+    pub modules: &'a str,
+}
+
+/// The first file system: programs with their libraries, busybox, modules, scripts.
+fn pack(root: &Path, modules: &Path, parts: &Parts<'_>) -> PathBuf {
     for directory in ["bin", "proc", "sys", "dev", "tmp", "run", "lib/modules", "scripts"] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm");
-    let program = Path::new(env!("CARGO_BIN_EXE_ullage"));
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCRIPTS);
+    for (name, program) in parts.programs {
+        shell(r#"strip -o "$1" "$2" 2>/dev/null || cp -L "$2" "$1""#, &[&root.join("bin").join(name), program]);
+    }
+    fs::write(root.join("modules"), parts.modules).unwrap();
     shell(
         r#"
-        cp "$2/init" "$1/init"; chmod 755 "$1/init"; cp -r "$2/memory" "$2/mount" "$1/scripts/"
+        cp "$2/init" "$1/init"; chmod 755 "$1/init"; cp -r "$2"/*/ "$1/scripts/"
         cp "$(command -v busybox)" "$1/bin/busybox"
-        cp "$(command -v setpriv)" "$1/bin/setpriv.real"
-        strip -o "$1/bin/ullage" "$3" 2>/dev/null || cp "$3" "$1/bin/ullage"
         place=0
-        for module in zsmalloc zram fuse; do
+        for module in $(cat "$1/modules"); do
             place=$((place + 1))
-            found=$(find "$4" -name $module.ko -o -name $module.ko.xz)
+            found=$(find "$3" -name $module.ko -o -name $module.ko.xz)
             case "$found" in
                 '') ;; # Built into this kernel.
                 *.xz) xz -dc "$found" > "$1/lib/modules/$place-$module.ko" ;;
                 *) cp "$found" "$1/lib/modules/$place-$module.ko" ;;
             esac
         done
-        for library in $(ldd "$1/bin/ullage" "$1/bin/setpriv.real" | grep -oE '/[^ :]+' | sort -u); do
+        for library in $(ldd "$1"/bin/* 2>/dev/null | grep -oE '/[^ :]+' | sort -u); do
             case "$library" in "$1"/*) continue ;; esac
             mkdir -p "$1$(dirname "$library")"; cp -L "$library" "$1$library"
         done
         cd "$1"; find . | cpio -o -H newc --quiet | gzip -1 > "$1.gz"
         "#,
-        &[root, &scripts, program, modules],
+        &[root, &scripts, modules],
     );
     root.with_extension("gz")
 }
@@ -74,6 +86,7 @@ impl Told {
         self.said.get(name).unwrap_or_else(|| panic!("nothing was said of {name}:\n{}", self.console))
     }
 
+    #[allow(dead_code, reason = "not by all who use this")]
     #[track_caller]
     pub fn json(&self, name: &str) -> serde_json::Value {
         serde_json::from_str(self.said(name)).unwrap()
@@ -81,19 +94,19 @@ impl Told {
 }
 
 /// Boots a kernel and runs the scripts. `words` become variables of the first process. `None` where it cannot be done.
-pub fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
+pub fn boot(directory: &str, made_by: &str, words: &str, parts: &Parts<'_>) -> Option<Told> {
     let Some((image, modules)) = kernel(directory) else {
         eprintln!("skipped: there is no kernel below target/{directory} (`make {made_by}`)");
         return None;
     };
-    for program in ["qemu-system-x86_64", "busybox", "cpio", "setpriv", "xz"] {
+    for program in ["qemu-system-x86_64", "busybox", "cpio", "xz"] {
         if !has(program) {
             eprintln!("skipped: {program} is missing (`make tools` installs it)");
             return None;
         }
     }
     let dir = tempfile::tempdir().unwrap();
-    let initrd = pack(&dir.path().join("root"), &modules);
+    let initrd = pack(&dir.path().join("root"), &modules, parts);
     let machine = Command::new("timeout")
         .args([
             LIMIT_S,

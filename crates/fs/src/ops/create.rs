@@ -281,6 +281,7 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         unseen: false,
         lends: false,
         lent_is_gone: false,
+        fence: None,
         solid: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),

@@ -1,5 +1,6 @@
 //! FALLOCATE.
 
+use crate::fence::{fill_holes, is_enclosed};
 use crate::headroom::Range;
 use crate::holes::Holes;
 use crate::node::Node;
@@ -65,7 +66,12 @@ impl Space {
                 } else {
                     None
                 };
+                let enclosed = mode.difference(FallocateFlags::KEEP_SIZE).is_empty() && is_enclosed(&node.open.lock());
                 without_reserve(|| {
+                    if enclosed {
+                        let block = Measure::of(file)?.block;
+                        return fill_holes(file, offset..offset + length, block, mode).map(|()| length);
+                    }
                     rustix::fs::fallocate(file, mode, offset, length)?;
                     if let Some(holes) = holes.filter(|holes| holes.guessed) {
                         // Told apart from a hole, what was allocated can be written at the limit.

@@ -11,7 +11,9 @@ impl Space {
         assert!(open.handles > 0, "node {} is released more often than it was opened", node.id);
         open.handles -= 1;
         open.writers -= u32::from(writes(handle));
+        // What is in a fence may be mapped still: that is looked at.
         if is_lent(handle)
+            && !open.is_fenced()
             && let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends)
         {
             backing.lent_is_gone = true;

@@ -63,6 +63,9 @@ impl Space {
         bounded: bool,
     ) -> Opened {
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if !bounded {
+            self.lift_fence(open);
+        }
         let data = self.mode(caller, node, open, flags, bounded);
         let lent = writable && bounded && matches!(data, Data::Passthrough(_));
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
@@ -82,12 +85,11 @@ impl Space {
     /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
-        let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
-        let joins = open.handles > 0 || backing.solid;
-        if bounded && access == libc::O_RDWR && !joins {
-            self.unregister(backing);
-            return Data::Server;
+        let solid = open.backing.as_ref().expect("the mode of an open file is asked for").solid;
+        if bounded && access == libc::O_RDWR && open.handles == 0 && !solid {
+            return self.mode_alone(caller, node, open);
         }
+        let backing = open.backing.as_mut().expect("still open");
         let registered = match backing.registered {
             // Another kind of open while handles of the server's kind live would fail in the kernel.
             None if open.handles == 0 => self.register(backing),
@@ -98,11 +100,28 @@ impl Space {
             libc::O_RDONLY => false,
             libc::O_WRONLY => {
                 may_end_direct(flags)
-                    || bounded && !self.lender.is_tried_by(caller) && !self.lends_to(caller, node, open)
+                    || bounded && !self.lender.is_tried_by(caller) && !self.lends_to(caller, node, open, false)
             }
             _ => bounded,
         };
         if seen { Data::Exact(id) } else { Data::Passthrough(id) }
+    }
+
+    /// The same for a handle that reads and writes a limited file, and that nobody else has open or mapped.
+    fn mode_alone(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> Data {
+        self.ends_unseen(open);
+        if self.can_fence(caller, open) {
+            let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
+            let registered = backing.registered.or_else(|| self.register(backing));
+            if let Some(id) = registered
+                && self.lends_to(caller, node, open, true)
+            {
+                return Data::Passthrough(id);
+            }
+        }
+        let backing = open.backing.as_mut().expect("still open");
+        self.unregister(backing);
+        Data::Server
     }
 
     /// Registers a backing file with the kernel, where data can move there.
@@ -164,6 +183,7 @@ impl Space {
             unseen: false,
             lends: false,
             lent_is_gone: false,
+            fence: None,
             solid: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),

@@ -4,13 +4,13 @@ use super::flusher::Flusher;
 use super::leaf::{self, Leaf, Leaves};
 use super::marker::Claim;
 use super::notes::Notes;
-use super::probe::Abilities;
+use super::probe::{self, Abilities};
 use super::record::{self, Record};
 use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
-use crate::{Binding, Error, Fresh, Marks, Numbers, Prepare, Prepared};
+use crate::{Binding, Error, Fences, Fresh, Marks, Numbers, Prepare, Prepared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -38,6 +38,8 @@ pub struct Core {
     pub claim: Claim,
     pub config: PoolConfig,
     pub abilities: Abilities,
+    /// The kernel's quota around single files, or why there is none.
+    pub fences: Result<Fences, String>,
     pub descriptors: Descriptors,
     /// `st_dev` of the root.
     pub device: u64,
@@ -77,9 +79,11 @@ impl Core {
         let series = (0..config.sparse.series()).map(|_| Series::default()).collect();
         let descriptors = Descriptors::of_this_process();
         let marks = Notes::open(&claim.root, marks);
+        let fences = Fences::find(&claim.root, claim.pool, &probe::fs_type(&claim.root));
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
+            fences,
             descriptors,
             leaves: Leaves::new(config.sparse),
             series,

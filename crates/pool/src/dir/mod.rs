@@ -35,7 +35,9 @@ pub use stats::Stats;
 pub use survey::{Survey, Surveyed};
 
 use self::core::Core;
-use crate::{Access, Binding, Description, Error, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Suspect, Usage};
+use crate::{
+    Access, Binding, Description, Error, Fences, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Suspect, Usage,
+};
 use inbox::Inbox;
 use parking_lot::Mutex;
 use quarantine::Quarantine;
@@ -318,6 +320,10 @@ impl Pool for DirPool {
 
     fn device(&self) -> Option<u64> {
         Some(self.core.device)
+    }
+
+    fn fences(&self) -> Result<&Fences, &str> {
+        self.core.fences.as_ref().map_err(String::as_str)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -21,3 +21,4 @@ mod repair;
 mod semantics;
 mod supervised;
 mod terminal;
+mod vm;

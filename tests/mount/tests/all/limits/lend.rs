@@ -17,6 +17,7 @@ use ullage_mount_tests::run::{eventually, ullage};
 use ullage_mount_tests::space::Space;
 
 const GIB: u64 = 1 << 30;
+static PIECE: [u8; 65536] = [2; 65536];
 const SOON: Duration = Duration::from_secs(10);
 /// How much room is left at most when a call of 64 KiB or less is refused as a whole. In a ring nobody sees which: other tests have some too.
 pub fn call(how: &str) -> u64 {
@@ -315,6 +316,86 @@ fn a_file_that_is_lent_room_and_then_mapped_has_no_holes_to_be_filled() {
 }
 
 /// Each of them could be looked at too seldom.
+/// Whatever else might be waiting to write was unknown then, and calls were refused with 2 GiB left.
+#[test]
+fn a_file_that_was_opened_by_a_thread_that_is_gone_is_written_to_the_limit() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "limited", 8 * GIB);
+    let path = dir.join("file");
+    let file = std::thread::spawn(move || lent(&path)).join().unwrap();
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    leave(&dir, 8 * GIB, 4 << 20);
+    let others = dir.join("other").metadata().unwrap().blocks() * 512;
+    // Two who have it open, and then one.
+    let mut other = std::process::Command::new("sleep").arg("60").stdout(file.try_clone().unwrap()).spawn().unwrap();
+    for n in 0..16 {
+        file.write_all_at(&PIECE, (n + 1) * 65536).unwrap();
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    until_full(|n| file.write_all_at(&PIECE, (n + 20) * 65536));
+    until_full(|n| file.write_all_at(&[2; 4096], GIB + n * 4096));
+    assert_filled(&dir, others + (4 << 20) + 4096, Below::Ext4.slack() + 12288, "by another thread");
+    drop(file);
+    space.down_and_check();
+}
+
+/// At the limit it was refused whole, though it takes nothing.
+#[test]
+fn what_was_written_is_written_again_at_the_limit() {
+    for below in [Below::Ext4, Below::Xfs] {
+        let space = spacious(below);
+        let dir = lending(&space, "limited", 8 * GIB);
+        let path = dir.join("file");
+        let file = lent(&path);
+        file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
+        let appends = OpenOptions::new().append(true).create(true).open(dir.join("appended")).unwrap();
+        (&appends).write_all(&PIECE).unwrap();
+        leave(&dir, 8 * GIB, 2 << 20);
+        until_full(|n| file.write_all_at(&PIECE, (n + 16) * 65536));
+        until_full(|n| file.write_all_at(&[2; 4096], GIB + n * 4096));
+        file.sync_all().unwrap();
+        let all = counted(&dir).bytes;
+        for n in 0..16 {
+            file.write_all_at(&PIECE[..60_000], n * 65536 + 17).unwrap();
+        }
+        (&file).write_all(&PIECE).unwrap();
+        // A part of it is new.
+        let size = fs::metadata(&path).unwrap().len();
+        let past = file.write_at(&PIECE, size - 4096);
+        assert!(is_full(&past), "{below:?}: {past:?}");
+        // At the end there is nothing yet, though there is at the beginning.
+        let appended = (&appends).write(&PIECE[..60_000]);
+        assert!(is_full(&appended), "{below:?}: {appended:?}");
+        assert_eq!(counted(&dir).bytes, all, "{below:?}");
+        let read = fs::read(&path).unwrap();
+        assert!(read[..1 << 20].iter().all(|byte| [1, 2].contains(byte)) && read[..65536] == PIECE, "{below:?}");
+        drop((file, appends));
+        space.down_and_check();
+    }
+}
+
+/// It held for itself what it then lacked, and was refused after seconds.
+#[test]
+fn a_file_that_is_lent_room_gets_all_there_is_by_one_call() {
+    for below in [Below::Ext4, Below::Xfs, Below::Btrfs] {
+        let space = spacious(below);
+        let dir = lending(&space, "limited", 8 * GIB);
+        let file = lent(&dir.join("file"));
+        file.write_all_at(&[1; 4096], 0).unwrap();
+        let began = Instant::now();
+        fallocate(&file, FallocateFlags::empty(), 0, 7 * GIB).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(3), "{below:?}: {:?}", began.elapsed());
+        limit(&[&format!("{}B", file.metadata().unwrap().blocks() * 512 + (1 << 20) + 4096)], &dir);
+        let all = file.metadata().unwrap().blocks() * 512 + (1 << 20);
+        until_full(|n| file.write_all_at(&PIECE, 7 * GIB + n * 65536));
+        until_full(|n| file.write_all_at(&[2; 4096], 8 * GIB + n * 4096));
+        assert_filled(&dir, all, below.slack() + 8192, "after fallocate");
+        drop(file);
+        space.down_and_check();
+    }
+}
+
 #[test]
 fn no_more_files_are_lent_room_than_can_be_looked_at() {
     const FILES: u64 = 600;

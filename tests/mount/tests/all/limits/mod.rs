@@ -4,6 +4,7 @@ pub mod bed;
 mod beside;
 mod brake;
 mod commands;
+mod fence;
 mod growth;
 mod lasting;
 mod lend;
