@@ -52,6 +52,9 @@ impl Fences {
         let off = |error: io::Error| match error.raw_os_error() {
             Some(libc::EPERM) => "only root may set project quotas".to_owned(),
             Some(libc::ENOSYS | libc::EINVAL) => "this kernel has no project quotas here".to_owned(),
+            _ if error.kind() == ErrorKind::ResourceBusy => {
+                "the pool belongs to a project of somebody else's".to_owned()
+            }
             Some(libc::ESRCH) => "project quotas are not switched on below (mount it with prjquota)".to_owned(),
             _ => format!("project quotas cannot be used below ({error})"),
         };

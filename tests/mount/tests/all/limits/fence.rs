@@ -272,6 +272,44 @@ fn until_written(file: &File) {
     }
 }
 
+/// By a handle that reads too, 4 KiB at a time: without a limit, in a fence, and through the server, where little room is left.
+#[test]
+#[ignore = "measures, and proves nothing"]
+fn what_writing_costs_in_a_fence() {
+    let Some((space, _)) = fenced("xfs") else { return };
+    let dir = limited(&space);
+    drop(lent(&space, ROOT, &dir.join("first")));
+    let below = |name: &str, size: &str| {
+        let dir = space.path(name);
+        fs::create_dir(&dir).unwrap();
+        limit(&[size], &dir);
+        dir
+    };
+    let places = [space.mount.clone(), below("fenced", "8G"), below("near", "3G")];
+    let each = || {
+        places.each_ref().map(|dir| {
+            let file = both(&dir.join("file"));
+            file.set_len(0).unwrap();
+            let began = Instant::now();
+            for n in 0..2000 {
+                file.write_all_at(&PIECE[..4096], n * 4096).unwrap();
+            }
+            let took = began.elapsed().as_nanos() as u64 / 2000;
+            drop(file);
+            // What was lent comes back.
+            std::thread::sleep(Duration::from_secs(3));
+            took
+        })
+    };
+    let mut rounds: Vec<[u64; 3]> = (0..7).map(|_| each()).collect();
+    let medians = [0, 1, 2].map(|n| {
+        rounds.sort_by_key(|round| round[n]);
+        rounds[3][n]
+    });
+    println!("ns a write without a limit, in a fence, through the server: {medians:?} of {rounds:?}");
+    space.down_and_check();
+}
+
 #[test]
 fn several_handles_that_read_and_write_see_the_same_and_stop_at_the_limit() {
     let Some((space, _)) = fenced("xfs") else { return };
