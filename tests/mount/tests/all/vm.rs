@@ -24,6 +24,7 @@ fn limits_are_kept_by_the_kernels_own_quota_where_it_has_one() {
     let words = format!("SCRIPTS=fence/* {}", std::env::var("ULLAGE_VM_WORDS").unwrap_or_default());
     let Some(told) = boot("vm-new", "new-kernel", &words, &parts) else { return };
     let (said, console) = (told.said("fence"), &told.console);
+    println!("{console}");
     assert!(!console.contains("skipped: "), "{console}");
     assert!(said.starts_with("0 ") && !said.ends_with(" 0"), "{said}: {console}");
 }
