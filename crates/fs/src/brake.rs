@@ -6,6 +6,7 @@
 //! its limit every call is made to ask (`refresh.rs`), and refused where it may take more than is left. Stores into
 //! mappings ask nobody.
 
+use crate::fence::{beside, is_enclosed};
 use crate::grant::Taken;
 use crate::headroom::Blocks;
 use crate::lend::PATIENCE;
@@ -301,7 +302,7 @@ impl Space {
         };
         // Nobody tells where: at worst it begins with the last byte of a block.
         let worst = |length: u64| counting.worst(counting.block - 1, length.min(CALL));
-        let beside = crate::fence::beside(&node.open.lock());
+        let beside = beside(&node.open.lock());
         let need = match length {
             Some(length) if self.takes_nothing(caller, node, length) => 0,
             Some(length) => worst(length) + beside,
@@ -314,11 +315,12 @@ impl Space {
     }
 
     /// Whether a write unseen goes where everything was written before, and has its place for itself. Whoever could take that away waits
-    /// for the file's lock, which the writer has.
+    /// for the file's lock, which the writer has. Where it goes is what its descriptor says now, which other threads may have changed
+    /// since the call began (`O_APPEND`, dup2): so this is believed only where a fence stops what takes more after all.
     fn takes_nothing(&self, caller: Caller, node: &Node, length: u64) -> bool {
         let open = node.open.lock();
         let Some(backing) = &open.backing else { return false };
-        if !matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead) {
+        if !is_enclosed(&open) || !matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead) {
             return false;
         }
         let Some(Place::At(at)) = waiting::place(caller.pid) else { return false };
