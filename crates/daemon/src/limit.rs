@@ -93,6 +93,7 @@ pub(crate) fn df(space: &Space) -> Answer {
         free = free.saturating_add(usage.free.saturating_sub(member.reserve).0);
         reserve = reserve.saturating_add(member.reserve.0);
     }
+    space.measure_closed();
     let root = space.catalog().root().totals();
     let now = root.now();
     let limit = space.catalog().limit(Subject::Directory(ROOT)).unwrap_or(Limit::NONE);

@@ -112,6 +112,7 @@ pub(crate) fn du(space: &Space, ino: u64, peer: u32) -> Answer {
     if !inode.is_directory() {
         return refuse("not a directory");
     }
+    space.measure_closed();
     let totals = inode.totals().now();
     Answer::Du(DuReport { ino, used: space_use(&totals), linked_names: totals.linked })
 }

@@ -140,6 +140,7 @@ fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
 }
 
 fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant) -> Answer {
+    open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
     Answer::Status(Box::new(StatusReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),

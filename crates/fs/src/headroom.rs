@@ -407,6 +407,8 @@ impl Space {
             }
         }
         self.catalog.set_limit(subject, limit)?;
+        // What was closed meanwhile was not, and is no longer left for later.
+        self.measure_closed();
         self.catalog.sync()?;
         for node in &open {
             if self.is_bounded(&node.inode).is_ok_and(|bounded| !bounded) {

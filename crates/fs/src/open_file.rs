@@ -39,6 +39,8 @@ pub(crate) struct OpenFile {
     pub watched: bool,
     /// Waits for its turn to be settled.
     pub queued: bool,
+    /// Closed, and to be measured soon: the record may be behind until then.
+    pub unmeasured: bool,
 }
 
 impl OpenFile {

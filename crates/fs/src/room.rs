@@ -26,10 +26,11 @@ impl Space {
 
     /// A file lost its last name.
     pub(crate) fn expect_room(&self, file: &Inode) {
-        // The end of its last handle may be on its way still, and what was written through it is not recorded.
+        // The end of its last handle may be on its way still, and what was written through it is not recorded, or not yet.
         let measured = self.nodes.find(file.id).and_then(|node| {
             let open = node.open.lock();
-            let backing = open.backing.as_ref().filter(|backing| open.handles > 0 && backing.written)?;
+            let backing =
+                open.backing.as_ref().filter(|backing| (open.handles > 0 || open.unmeasured) && backing.written)?;
             Some(Measure::of(&backing.file).ok()?.blocks)
         });
         let (pool, recorded) = {

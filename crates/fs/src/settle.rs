@@ -1,5 +1,8 @@
 //! Settling: some time after its last handle, a backing file is measured once more and closed.
 //!
+//! Where nothing is limited, its first measurement after the last handle comes a moment later too, in the background or when somebody asks
+//! what is used: nobody waits for a RELEASE, but the caller's next request does, and what is removed at once need not be measured.
+//!
 //! A mapping outlives RELEASE and goes on writing, so a file counts as settled only when nobody can write to it any
 //! more: a read lease can be had only then.
 
@@ -22,6 +25,8 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Instant, Arc<Node>)>,
+    /// Those that were not measured when they were closed; all of them wait, too.
+    unmeasured: Vec<Arc<Node>>,
     stop: bool,
 }
 
@@ -33,6 +38,8 @@ pub(crate) struct Settler {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Held while files are closed to make room for others. No lock is waited for under it.
     closing: Mutex<()>,
+    /// Held while what was closed is measured. Never waited for by who holds a node's lock.
+    measuring: Mutex<()>,
 }
 
 impl Settler {
@@ -49,6 +56,14 @@ impl Settler {
     pub(crate) fn push(&self, node: &Arc<Node>, open: &mut OpenFile) {
         if !std::mem::replace(&mut open.queued, true) {
             self.queue.lock().waiting.push_back((Instant::now(), node.clone()));
+        }
+    }
+
+    /// The same, for one that was not measured yet.
+    fn push_unmeasured(&self, node: &Arc<Node>, open: &mut OpenFile) {
+        self.push(node, open);
+        if !std::mem::replace(&mut open.unmeasured, true) {
+            self.queue.lock().unmeasured.push(node.clone());
         }
     }
 
@@ -70,6 +85,11 @@ fn run(weak: &Weak<Space>) {
             space.settler.bell.wait_for(&mut queue, TICK);
         }
         let stop = queue.stop;
+        if !stop && !queue.unmeasured.is_empty() {
+            drop(queue);
+            space.measure_closed();
+            queue = space.settler.queue.lock();
+        }
         let due = |queue: &mut Queue| {
             let full = queue.waiting.len() > space.options.linger_max;
             let (since, _) = queue.waiting.front()?;
@@ -105,6 +125,35 @@ impl Space {
                 open()
             }
             outcome => outcome,
+        }
+    }
+
+    /// The last handle of a file with a name has gone: what is known by now is written down, and the backing file stays open until
+    /// it is settled. The pages may still be on their way through a mapping.
+    pub(crate) fn closed(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
+        // A limit must know at once what is free below it.
+        if self.catalog.has_limits() || open.grant.held > 0 || open.lends() {
+            self.record_measure(node, open)?;
+            self.settler.push(node, open);
+        } else {
+            self.settler.push_unmeasured(node, open);
+        }
+        Ok(())
+    }
+
+    /// Measures what was closed and not measured then: from here on the totals are right. The caller holds no node's lock.
+    pub fn measure_closed(&self) {
+        let _turn = self.settler.measuring.lock();
+        let nodes = std::mem::take(&mut self.settler.queue.lock().unmeasured);
+        for node in nodes {
+            let mut open = node.open.lock();
+            open.unmeasured = false;
+            if node.inode.lock().record.nlink == 0 {
+                continue;
+            }
+            if let Err(error) = self.record_measure(&node, &mut open) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
         }
     }
 

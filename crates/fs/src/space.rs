@@ -5,7 +5,7 @@ use crate::grant::Grant;
 use crate::headroom::Headroom;
 use crate::lend::Lender;
 use crate::node::{Node, Nodes};
-use crate::open_file::OpenFile;
+use crate::open_file::{Measure, OpenFile};
 use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::prepared::Preparer;
@@ -184,8 +184,8 @@ impl Space {
             self.measured(node.inode.id, &mut open, held);
             self.end_lending(&mut open, false);
             open.grant = Grant::default();
+            let bytes = Self::bytes_of(node, &open);
             self.doom(node, &mut open);
-            let bytes = node.inode.lock().record.blocks * 512;
             match self.catalog.remove(&node.inode) {
                 Ok(Some((seq, Some(backing)))) => self.reaper.push(node.inode.id, seq, backing, bytes),
                 Ok(_) => {}
@@ -199,6 +199,17 @@ impl Space {
         drop(open);
         self.nodes
             .discard(node, || node.open.try_lock().is_some_and(|open| open.handles == 0 && open.backing.is_none()));
+    }
+
+    /// What a file takes, also where the record does not know yet.
+    fn bytes_of(node: &Node, open: &OpenFile) -> u64 {
+        let blocks = match &open.backing {
+            Some(backing) if open.unmeasured && backing.written && !backing.discards => {
+                Measure::of(&backing.file).ok().map(|now| now.blocks)
+            }
+            _ => None,
+        };
+        512 * blocks.unwrap_or_else(|| node.inode.lock().record.blocks)
     }
 
     /// Closes the backing file of a file about to be removed, and has it marked durably before: no crash

@@ -24,11 +24,9 @@ impl Space {
         if open.handles > 0 {
             return Ok(());
         }
-        // The pages may still be on their way through a mapping; what is known by now is written down, and the
-        // backing file stays open until it is settled.
-        if node.inode.lock().record.nlink > 0 {
-            self.record_measure(&node, &mut open)?;
-            self.settler.push(&node, &mut open);
+        let named = node.inode.lock().record.nlink > 0;
+        if named {
+            self.closed(&node, &mut open)?;
         }
         drop(open);
         if !node.is_known() {

@@ -128,6 +128,9 @@ impl Space {
 
     /// `user.ullage.*`: what the space knows of a file, for whoever has no tool but getfattr.
     fn own_xattr(&self, inode: &std::sync::Arc<ullage_catalog::Inode>, question: &[u8]) -> Outcome<Vec<u8>> {
+        if matches!(question, b"charge" | b"used") {
+            self.measure_closed();
+        }
         let record = inode.record();
         let answer = match question {
             b"class" => record.class.to_string(),

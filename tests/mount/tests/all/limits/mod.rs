@@ -3,6 +3,7 @@
 pub mod bed;
 mod beside;
 mod brake;
+mod closed;
 mod commands;
 mod fence;
 mod growth;
