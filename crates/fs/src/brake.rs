@@ -28,8 +28,12 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 /// Between two looks at the files that are watched: the shortest, and the longest while nobody writes.
 const TICK: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(160);
-/// How long a look waits for who works on the file, so that one whose disk is slow does not keep the others waiting.
+/// How long a look among many waits for who works on the file, so that one whose disk is slow does not keep the others waiting.
 const BUSY: Duration = Duration::from_millis(1);
+/// And one that somebody waits for.
+const LONG: Duration = Duration::from_secs(2);
+/// How long is waited for the calls under way that a new limit does not bind: on a starved machine the server gets its turn late.
+const ENDS_BY: Duration = Duration::from_secs(10);
 /// How long the thread waits for something to watch before it looks whether it is still needed.
 const ASLEEP: Duration = Duration::from_millis(500);
 /// Of the time that looks take, so much more is paused after them.
@@ -85,14 +89,15 @@ impl Brake {
 
     /// What is written to a file is to ask.
     pub(crate) fn engage(&self, open: &mut OpenFile) {
-        if !std::mem::replace(&mut open.braked, true) {
+        if open.braked.is_none() {
+            open.braked = Some(Instant::now());
             self.engaged.fetch_add(1, Relaxed);
         }
     }
 
     /// It need not any more.
     pub(crate) fn release(&self, open: &mut OpenFile) {
-        if std::mem::replace(&mut open.braked, false) {
+        if open.braked.take().is_some() {
             self.engaged.fetch_sub(1, Relaxed);
         }
     }
@@ -119,7 +124,7 @@ impl Look {
     /// Of a file that grew by so much, and that is from now on to ask or not.
     fn of(engages: bool, open: &OpenFile, grew: u64) -> Self {
         match () {
-            () if engages || open.let_go.is_some() || open.braked && grew > 0 => Self::Refresh,
+            () if engages || open.let_go.is_some() || open.braked.is_some() && grew > 0 => Self::Refresh,
             () if grew > 0 => Self::Grew,
             () => Self::Idle,
         }
@@ -130,16 +135,17 @@ impl Space {
     /// Watches files that are written unseen, and bound by a limit now. Those near it ask from now on, but for calls under way that last.
     pub(crate) fn brake_all(&self, nodes: &[Arc<Node>]) {
         self.watch_unseen(nodes);
-        let near: Vec<_> = nodes.iter().filter(|node| self.look_or_say(node, TICK) == Look::Refresh).collect();
+        let near: Vec<_> = nodes.iter().filter(|node| self.look_or_say(node, TICK, LONG) == Look::Refresh).collect();
         let refreshers: Vec<_> = near.into_iter().map(|node| self.refresh(node)).collect();
+        let until = Instant::now() + ENDS_BY;
         for refresher in refreshers {
-            refresher.wait();
+            refresher.wait(until);
         }
     }
 
     /// The same for one whose attributes the kernel is about to be told, while it lets nobody write.
     pub(crate) fn brake(&self, node: &Arc<Node>) {
-        self.look_or_say(node, TICK);
+        self.look_or_say(node, TICK, LONG);
         self.watch_unseen(std::slice::from_ref(node));
     }
 
@@ -173,15 +179,15 @@ impl Space {
     }
 
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
-    fn look(&self, node: &Arc<Node>, pause: Duration) -> Outcome<Look> {
+    fn look(&self, node: &Arc<Node>, pause: Duration, busy: Duration) -> Outcome<Look> {
         let unseen = |open: &OpenFile| {
             (open.writers > 0 || open.is_fenced()) && open.backing.as_ref().is_some_and(|backing| backing.unseen)
         };
-        let Some(open) = node.open.try_lock_for(BUSY) else { return Ok(Look::Grew) };
+        let Some(open) = node.open.try_lock_for(busy) else { return Ok(Look::Grew) };
         let waits = unseen(&open);
         drop(open);
         let bounded = waits && self.is_bounded(&node.inode)?;
-        let Some(mut open) = node.open.try_lock_for(BUSY) else { return Ok(Look::Grew) };
+        let Some(mut open) = node.open.try_lock_for(busy) else { return Ok(Look::Grew) };
         if !bounded || !unseen(&open) {
             self.brake.release(&mut open);
             self.end_lending(&mut open, true);
@@ -205,7 +211,7 @@ impl Space {
         let least = NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
         let near = self.room_of(&node.inode, pool)?.is_some_and(|room| room < near);
-        let engages = near && !open.braked;
+        let engages = near && open.braked.is_none();
         self.brake.set(&mut open, near);
         Ok(Look::of(engages, &open, grew))
     }
@@ -215,9 +221,9 @@ impl Space {
         let fenced = open.is_fenced();
         let mappable = open.backing.as_ref().is_some_and(|backing| backing.solid || backing.mappable && !fenced);
         // What is asked back is lent again only when it has come back.
-        let waits = open.braked && open.grant.lent() > 0;
+        let waits = open.braked.is_some() && open.grant.lent() > 0;
         let lent = !mappable && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
-        let engages = !lent && (!open.braked || waits);
+        let engages = !lent && (open.braked.is_none() || waits);
         self.brake.set(open, !lent);
         if fenced && !lent && !engages {
             self.hold_for_holes(node, open)?;
@@ -225,8 +231,8 @@ impl Space {
         Ok(Look::of(engages, open, grew))
     }
 
-    fn look_or_say(&self, node: &Arc<Node>, pause: Duration) -> Look {
-        self.look(node, pause).unwrap_or_else(|error| {
+    fn look_or_say(&self, node: &Arc<Node>, pause: Duration, busy: Duration) -> Look {
+        self.look(node, pause, busy).unwrap_or_else(|error| {
             tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             let mut open = node.open.lock();
             if open.lends() {
@@ -241,7 +247,7 @@ impl Space {
 
     /// Whether the kernel is to be told that a file has capabilities, so that it asks to remove them.
     pub(crate) fn asks_first(&self, node: &Node, name: &[u8], size: u32) -> bool {
-        size == 0 && name == CAPABILITY && self.brake.engaged.load(Relaxed) > 0 && node.open.lock().braked
+        size == 0 && name == CAPABILITY && self.brake.engaged.load(Relaxed) > 0 && node.open.lock().braked.is_some()
     }
 
     /// Whether it is a write that has a file's capabilities removed, and not somebody who wants to see them gone.
@@ -254,7 +260,7 @@ impl Space {
     /// # Errors
     /// EDQUOT or ENOSPC when it is a write that may take more than there is room for.
     pub(crate) fn passes_brake(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
-        if self.brake.engaged.load(Relaxed) == 0 || !node.open.lock().braked {
+        if self.brake.engaged.load(Relaxed) == 0 || node.open.lock().braked.is_none() {
             return Ok(());
         }
         if self.lender.is_tried_by(caller) {
@@ -279,7 +285,7 @@ impl Space {
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 let _alone = self.headroom.flow.write();
-                self.return_held(length.unwrap_or(CALL), PATIENCE);
+                self.return_held(Some(node), length.unwrap_or(CALL), PATIENCE);
                 self.let_write(caller, node, length)?;
             }
             outcome => outcome?,
@@ -397,7 +403,7 @@ impl Space {
     }
 
     fn ended_unseen_of(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
-        if open.braked {
+        if open.braked.is_some() {
             // The next one asks.
             if open.is_fenced() {
                 self.lend_to_holes(open);
@@ -454,7 +460,7 @@ fn run(weak: &Weak<Space>) {
         let (began, mut idle, mut lends) = (Instant::now(), true, false);
         nodes.retain(|node| {
             // The next pause may be twice as long.
-            let look = space.look_or_say(node, pause * 2);
+            let look = space.look_or_say(node, pause * 2, BUSY);
             if look == Look::Refresh {
                 space.refresh(node);
             }

@@ -146,7 +146,7 @@ impl Space {
                 let _alone = self.headroom.flow.write();
                 self.fill_gap(range.node, range.reaches)?;
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
-                self.return_held(counting.worst(range.offset, range.length), patience);
+                self.return_held(Some(range.node), counting.worst(range.offset, range.length), patience);
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),
@@ -317,11 +317,11 @@ impl Space {
         Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
     }
 
-    /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes. What is
-    /// lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
-    pub(crate) fn return_held(&self, wanted: u64, patience: Duration) {
+    /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes, by a call to
+    /// his `own` file. What is lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
+    pub(crate) fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
         let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
-        self.ask_back_for(&holders, wanted, patience);
+        self.ask_back_for(&holders, own, wanted, patience);
         for node in holders {
             let mut open = node.open.lock();
             let pays = open.grant.owes();
@@ -342,7 +342,7 @@ impl Space {
             Err(Errno::EDQUOT | Errno::ENOSPC) if !self.headroom.holders.lock().is_empty() => {
                 hurry::may_wait()?;
                 let _alone = self.headroom.flow.write();
-                self.return_held(wanted, PATIENCE);
+                self.return_held(None, wanted, PATIENCE);
                 work()
             }
             outcome => outcome,
@@ -428,8 +428,9 @@ impl Space {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
-        // Others are bound to the block as ever.
-        Ok(unseen.iter().filter(|node| !node.open.lock().lends()).count() as u64)
+        // Others are bound to the block as ever, but where a call that began before does not end.
+        let bound = |open: &OpenFile| open.lends() && (open.grant.lent() == 0 || open.braked.is_none());
+        Ok(unseen.iter().filter(|node| !bound(&node.open.lock())).count() as u64)
     }
 }
 

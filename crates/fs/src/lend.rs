@@ -18,7 +18,7 @@ use ullage_types::{FileId, PoolId};
 
 /// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
-pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(5);
 /// Nothing is lent for so long after it was asked back: who needed it may need more.
 const AFTERWARDS: Duration = Duration::from_millis(200);
 /// More files are not lent room: one thread looks at all of them within [`ullage_policy::headroom::BETWEEN_LOOKS`].
@@ -235,20 +235,29 @@ impl Space {
         self.let_go_on(node, waiting)
     }
 
-    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. Not again
-    /// what was asked back before: a call under way may take its time.
-    pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], wanted: u64, patience: Duration) {
+    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. What was asked
+    /// back long before is not waited for again: a call under way may take its time. Nor is the file that he is at: it comes back when he was
+    /// answered.
+    pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
         let enough = wanted.saturating_add(ASK_BACK);
         let keeps = |node: &Arc<Node>| {
             let open = node.open.lock();
-            let Some(backing) = open.backing.as_ref().filter(|_| open.grant.lent() > 0 && !open.braked) else {
+            let in_vain = open.braked.is_some_and(|since| since.elapsed() > patience);
+            let Some(backing) = open.backing.as_ref().filter(|_| open.grant.lent() > 0 && !in_vain) else {
                 return false;
             };
             let pool = backing.pool;
             drop(open);
             self.room_of(&node.inode, pool).is_ok_and(|room| room.is_some_and(|room| room < enough))
         };
-        let lent: Vec<Arc<Node>> = holders.iter().filter(|node| keeps(node)).cloned().collect();
+        let (own, lent): (Vec<_>, Vec<_>) = holders
+            .iter()
+            .filter(|node| keeps(node))
+            .cloned()
+            .partition(|node| own.is_some_and(|own| Arc::ptr_eq(own, node)));
+        if !own.is_empty() {
+            self.ask_back(&own, Duration::ZERO);
+        }
         if !lent.is_empty() {
             self.ask_back(&lent, patience);
         }
@@ -304,11 +313,9 @@ mod tests {
         }
     }
 
-    /// That took longer than [`AFTERWARDS`] on a busy machine: what had been asked back was lent again, and who had asked was refused.
-    #[test]
-    fn nothing_is_lent_anew_while_somebody_gathers_all_there_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(Store::open(dir.path(), EngineKind::Memory, Options::default()).unwrap());
+    /// A space with a limit, and a file that may be lent room.
+    fn lending(dir: &std::path::Path) -> (Arc<Space>, Arc<Node>) {
+        let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
         let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
         let pool = Arc::new(NullPool::new(Arc::new(NumbersOf(catalog.numbers()))).unwrap());
         let member = crate::PoolMember { id: PoolId(0), name: "null".into(), pool, reserve: Bytes(0), tree: None };
@@ -319,6 +326,14 @@ mod tests {
         let caller = Caller { uid: 0, gid: 0, pid: 1 };
         let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
         let node = space.node(entry.node).unwrap();
+        (space, node)
+    }
+
+    /// That took longer than [`AFTERWARDS`] on a busy machine: what had been asked back was lent again, and who had asked was refused.
+    #[test]
+    fn nothing_is_lent_anew_while_somebody_gathers_all_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
         let lends = || space.lend_more(&node, &mut node.open.lock()).unwrap();
 
         let alone = space.headroom.flow.write();
@@ -328,5 +343,42 @@ mod tests {
         // More of what is lent already he asks back.
         let _alone = space.headroom.flow.write();
         assert!(lends());
+    }
+
+    /// He was refused at once, where a moment later there was room.
+    #[test]
+    fn who_finds_no_room_waits_for_what_is_being_asked_back_already() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        assert!(space.lend_more(&node, &mut node.open.lock()).unwrap());
+        let holders = std::slice::from_ref(&node);
+        space.brake.engage(&mut node.open.lock());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                node.open.lock().grant.end_lending();
+            });
+            space.ask_back_for(holders, None, 8 << 30, Duration::from_secs(60));
+            assert_eq!(node.open.lock().grant.lent(), 0);
+        });
+        std::thread::sleep(AFTERWARDS * 2);
+        // One who does not end is waited for once.
+        assert!(space.lend_more(&node, &mut node.open.lock()).unwrap());
+        space.ask_back_for(holders, None, 8 << 30, Duration::from_millis(150));
+        let began = Instant::now();
+        space.ask_back_for(holders, None, 8 << 30, Duration::from_millis(150));
+        assert!(began.elapsed() < Duration::from_millis(50));
+    }
+
+    /// The kernel keeps the file's lock until he was answered: he waited until he gave up, and longer than who had set the limit.
+    #[test]
+    fn nobody_waits_for_what_is_lent_to_the_file_that_he_is_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        assert!(space.lend_more(&node, &mut node.open.lock()).unwrap());
+        let began = Instant::now();
+        space.ask_back_for(std::slice::from_ref(&node), Some(&node), 8 << 30, Duration::from_secs(60));
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(node.open.lock().braked.is_some(), "who comes next asks");
     }
 }

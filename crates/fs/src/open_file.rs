@@ -27,8 +27,8 @@ pub(crate) struct OpenFile {
     pub grant: Grant,
     /// Data may have moved in the kernel since pages of it were cached: they are not to be believed.
     pub stale_pages: bool,
-    /// Little is left of its limit, and what is written to it unseen is to ask first (`brake.rs`).
-    pub braked: bool,
+    /// Little is left of its limit, and what is written to it unseen is to ask first (`brake.rs`), since then.
+    pub braked: Option<std::time::Instant>,
     /// Somebody asked, and goes on without asking again: what was set aside for that.
     pub let_go: Option<u64>,
     /// Who has the kernel ask before the next write, or did last.

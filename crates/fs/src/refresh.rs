@@ -54,9 +54,8 @@ pub(crate) struct Refresher(AtomicI32);
 const DONE: i32 = -1;
 
 impl Refresher {
-    /// Waits until it is done. Gives up after a while: a call under way may take as long as it likes.
-    pub(crate) fn wait(&self) {
-        let until = Instant::now() + PATIENCE;
+    /// Waits until it is done, or gives up then: a call under way may take as long as it likes.
+    pub(crate) fn wait(&self, until: Instant) {
         while self.0.load(Relaxed) != DONE && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }

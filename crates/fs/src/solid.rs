@@ -170,7 +170,7 @@ impl Space {
         if bare == 0 {
             return Ok(());
         }
-        self.return_held(counting.worst(range.start, range.end - range.start), LONG_PATIENCE);
+        self.return_held(Some(node), counting.worst(range.start, range.end - range.start), LONG_PATIENCE);
         let (offset, length) = (range.start, range.end - range.start);
         let all = Range { node, file: &file, offset, length, whole: true, reaches: 0 };
         self.write_alone(&all, pool, counting, |at, length| {

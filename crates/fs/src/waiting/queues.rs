@@ -52,23 +52,35 @@ pub(super) fn longest_submitted(thread: u32, at: u64, count: u64) -> Option<u64>
     Some(longest)
 }
 
+/// Other threads may take rings of theirs away while we look: so often it is looked again.
+const LOOKS: usize = 64;
+
 /// The longest write in the rings of a thread's process. None when it has no ring that we can see.
 pub(super) fn longest_in_rings(thread: u32) -> Option<u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
-    let mut longest = None;
-    for (start, length) in maps.lines().filter_map(ring) {
-        let requests = memory(thread, start, usize::try_from(length).ok()?)?;
-        for request in requests.chunks_exact(sqe::SIZE) {
-            let length = u64::from(u32::from_ne_bytes(request[sqe::LENGTH..sqe::LENGTH + 4].try_into().ok()?));
-            let length = match request[0] {
-                sqe::WRITE | sqe::WRITE_FIXED | sqe::SPLICE => length,
-                sqe::WRITEV => lengths(thread, number(request, sqe::ADDRESS)?, length)?,
-                _ => 0,
-            };
-            longest = longest.max(Some(length));
+    for _ in 0..LOOKS {
+        let maps = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
+        let rings = maps.lines().filter_map(ring);
+        let lengths: Option<Vec<u64>> = rings.map(|(start, length)| longest_in(thread, start, length)).collect();
+        if let Some(lengths) = lengths {
+            return lengths.into_iter().max();
         }
     }
-    longest
+    None
+}
+
+/// The longest write in one of them. None when it is not to be read.
+fn longest_in(thread: u32, start: u64, length: u64) -> Option<u64> {
+    let requests = memory(thread, start, usize::try_from(length).ok()?)?;
+    let mut longest = 0;
+    for request in requests.chunks_exact(sqe::SIZE) {
+        let length = u64::from(u32::from_ne_bytes(request[sqe::LENGTH..sqe::LENGTH + 4].try_into().ok()?));
+        longest = longest.max(match request[0] {
+            sqe::WRITE | sqe::WRITE_FIXED | sqe::SPLICE => length,
+            sqe::WRITEV => lengths(thread, number(request, sqe::ADDRESS)?, length)?,
+            _ => 0,
+        });
+    }
+    Some(longest)
 }
 
 /// Of a line of `/proc/PID/maps`: where the requests of a ring are, if it is that.
@@ -86,6 +98,10 @@ fn ring(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use io_uring::{IoUring, opcode::Write, types::Fd};
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn the_requests_of_a_ring_are_told_from_other_mappings() {
@@ -113,5 +129,34 @@ mod tests {
         assert_eq!(longest_submitted(own, at, 3), Some(7000));
         assert_eq!(longest_submitted(own, at, 2), Some(5000));
         assert_eq!((longest_submitted(own, at, 1 << 40), longest_submitted(own, 8, 1)), (None, None));
+    }
+
+    /// A write was refused with room left: a ring of another thread's was gone when it was to be read.
+    #[test]
+    fn rings_that_come_and_go_hide_no_other() {
+        let Ok(mut kept) = IoUring::new(2) else { return };
+        let file = tempfile::tempfile().unwrap();
+        let data = [0; 5000];
+        let write = Write::new(Fd(file.as_raw_fd()), data.as_ptr(), 5000).build();
+        // SAFETY: it is never submitted.
+        unsafe { kept.submission().push(&write) }.unwrap();
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    drop(IoUring::new(2));
+                }
+            });
+            let until = Instant::now() + Duration::from_millis(500);
+            while Instant::now() < until {
+                let longest = longest_in_rings(own);
+                if longest.is_none_or(|longest| longest < 5000) {
+                    stop.store(true, Relaxed);
+                    panic!("{longest:?}");
+                }
+            }
+            stop.store(true, Relaxed);
+        });
     }
 }

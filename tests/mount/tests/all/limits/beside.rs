@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::map::Map;
@@ -282,11 +283,16 @@ fn many_handles_of_one_file_stop_at_the_limit() {
         let path = dir.join("file");
         let start = File::create(&path).unwrap();
         let reader = File::open(&path).unwrap();
+        // Who comes when the others have left little room gets none for the holes between theirs.
+        let all_are_there = Barrier::new(8);
         std::thread::scope(|scope| {
             for n in 0..8u64 {
-                let path = &path;
+                let (path, all_are_there) = (&path, &all_are_there);
                 scope.spawn(move || {
-                    let file = if n % 2 == 0 { both(path) } else { OpenOptions::new().write(true).open(path) }.unwrap();
+                    let file = if n % 2 == 0 { both(path) } else { OpenOptions::new().write(true).open(path) };
+                    // Also who is refused, so that the others go on.
+                    all_are_there.wait();
+                    let file = file.unwrap();
                     super::bed::until_full(|m| file.write_all_at(&[n as u8; 4096], (m * 8 + n) * 4096));
                 });
             }

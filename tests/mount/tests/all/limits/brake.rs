@@ -2,7 +2,7 @@
 
 use super::bed::{Below, is_full, limit, set, until_full};
 use super::growth::{WAYS, source};
-use super::lend::call;
+use super::lend::CALL;
 use super::writers::Spinners;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -70,7 +70,7 @@ fn stopped(below: Below) {
         let mode = path.metadata().unwrap().mode() & 0o7777;
         way(&file, &source);
         let full = used(&path);
-        let fits = below == Below::Xfs || full + below.slack() + call(how) >= ROOM;
+        let fits = below == Below::Xfs || full + below.slack() + CALL >= ROOM;
         assert!(fits, "{how}: refused with {} bytes left", ROOM - full);
         assert!(full <= ROOM + overshoot(below), "{how}: {} bytes past the limit", full - ROOM);
         // Less fits still, and then nothing.
@@ -206,7 +206,7 @@ fn a_starved_machine_stops_who_writes_since_before_a_limit() {
     assert!(is_full::<()>(&Err(refused)));
     let full = used(&path);
     assert!(full <= room, "{} bytes past the limit", full - room);
-    assert!(full + call("write") + Below::Ext4.slack() >= room, "refused with {} bytes left", room - full);
+    assert!(full + CALL + Below::Ext4.slack() >= room, "refused with {} bytes left", room - full);
 }
 
 /// cp -a, tar and install give a file away while they have it open. They could not, to users with a limit.

@@ -67,7 +67,7 @@ fn bounded_while_files_are_closed(below: Below) {
     let mut space = below.space();
     space.limit(Duration::from_secs(120));
     for round in 0..8 {
-        let dir = space.path(&format!("dir{round}"));
+        let dir = space.path(format!("dir{round}"));
         fs::create_dir(&dir).unwrap();
         let limit = std::thread::scope(|scope| {
             for writer in 0..4 {
