@@ -284,8 +284,9 @@ impl Space {
         };
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
-                let _alone = self.headroom.flow.write();
-                self.return_held(Some(node), length.unwrap_or(CALL), PATIENCE);
+                let wanted = length.unwrap_or(CALL);
+                let _alone = self.alone_with_room(Some(node), wanted, PATIENCE);
+                self.return_held(Some(node), wanted, PATIENCE);
                 self.let_write(caller, node, length)?;
             }
             outcome => outcome?,

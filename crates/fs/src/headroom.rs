@@ -13,10 +13,11 @@ use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::{Errno, Outcome, Space};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use ullage_catalog::{Error, Inode, Limit, Subject};
 use ullage_policy::headroom::{Counting, ask};
@@ -143,10 +144,11 @@ impl Space {
                 drop(flow);
                 hurry::may_wait()?;
                 self.ask_back_own(range.node)?;
-                let _alone = self.headroom.flow.write();
-                self.fill_gap(range.node, range.reaches)?;
+                let wanted = counting.worst(range.offset, range.length);
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
-                self.return_held(Some(range.node), counting.worst(range.offset, range.length), patience);
+                let _alone = self.alone_with_room(Some(range.node), wanted, patience);
+                self.fill_gap(range.node, range.reaches)?;
+                self.return_held(Some(range.node), wanted, PATIENCE);
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),
@@ -317,10 +319,29 @@ impl Space {
         Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
     }
 
+    /// Waits until no write is under way. Before that, while others go on, for what is lent: who is at a file that it is lent to may wait
+    /// for the same.
+    pub(crate) fn alone_with_room(
+        &self,
+        own: Option<&Arc<Node>>,
+        wanted: u64,
+        patience: Duration,
+    ) -> RwLockWriteGuard<'_, ()> {
+        self.lender.gathering.fetch_add(1, Relaxed);
+        self.ask_back_for(&self.holders(), own, wanted, patience);
+        let alone = self.headroom.flow.write();
+        self.lender.gathering.fetch_sub(1, Relaxed);
+        alone
+    }
+
+    fn holders(&self) -> Vec<Arc<Node>> {
+        self.headroom.holders.lock().values().cloned().collect()
+    }
+
     /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes, by a call to
     /// his `own` file. What is lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
     pub(crate) fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
-        let holders: Vec<Arc<Node>> = self.headroom.holders.lock().values().cloned().collect();
+        let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         for node in holders {
             let mut open = node.open.lock();
@@ -341,7 +362,7 @@ impl Space {
         match work() {
             Err(Errno::EDQUOT | Errno::ENOSPC) if !self.headroom.holders.lock().is_empty() => {
                 hurry::may_wait()?;
-                let _alone = self.headroom.flow.write();
+                let _alone = self.alone_with_room(None, wanted, PATIENCE);
                 self.return_held(None, wanted, PATIENCE);
                 work()
             }

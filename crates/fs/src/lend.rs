@@ -34,6 +34,8 @@ pub(crate) struct Lender {
     /// The process that tries it.
     trying: AtomicU32,
     asked_back: Mutex<Option<Instant>>,
+    /// How many wait for what is lent.
+    pub gathering: AtomicUsize,
 }
 
 const UNKNOWN: u8 = 0;
@@ -169,7 +171,7 @@ impl Space {
         let lent = open.grant.lent();
         // Whoever is alone gathers what there is: from him on, until he has what he needs.
         let flow = self.headroom.flow.try_read();
-        let taken = || flow.is_none() || self.lender.has_just_asked_back();
+        let taken = || flow.is_none() || self.lender.gathering.load(Relaxed) > 0 || self.lender.has_just_asked_back();
         let room = self.room_of(&node.inode, pool)?;
         if room.is_some_and(|room| room < ASK_BACK) || lent == 0 && taken() {
             return Ok(false);
@@ -368,6 +370,25 @@ mod tests {
         let began = Instant::now();
         space.ask_back_for(holders, None, 8 << 30, Duration::from_millis(150));
         assert!(began.elapsed() < Duration::from_millis(50));
+    }
+
+    /// All writes waited with him for one file, and those to that file too, for which it could not come back.
+    #[test]
+    fn others_go_on_while_somebody_waits_for_what_is_lent() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        assert!(space.lend_more(&node, &mut node.open.lock()).unwrap());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(space.alone_with_room(None, 8 << 30, Duration::from_secs(60))));
+            while node.open.lock().braked.is_none() {
+                std::thread::sleep(PAUSE);
+            }
+            std::thread::sleep(PAUSE * 100);
+            assert!(space.headroom.flow.try_read().is_some() && !waiting.is_finished());
+            node.open.lock().grant.end_lending();
+            waiting.join().unwrap();
+        });
+        assert!(space.headroom.flow.try_read().is_some());
     }
 
     /// The kernel keeps the file's lock until he was answered: he waited until he gave up, and longer than who had set the limit.
