@@ -534,10 +534,13 @@ fn side_by_side(below: Below) {
             let until = Instant::now() + Duration::from_millis(700);
             while Instant::now() < until {
                 let mut used = in_pool(&space);
-                if used > most {
-                    // What xfs gives its place is counted twice for a moment, by whoever looks just then.
-                    std::thread::sleep(Duration::from_millis(2));
-                    used = used.min(in_pool(&space));
+                // What xfs and ext4 give its place is counted twice for a moment, by whoever looks just then: a long one where the thread
+                // that does it waits for its turn. What is past the limit stays so.
+                for _ in 0..20 {
+                    if used > most {
+                        std::thread::sleep(Duration::from_millis(20));
+                        used = in_pool(&space);
+                    }
                 }
                 assert!(used <= most, "{} bytes past the limit in round {round}, {over} when it was set", used - most);
             }
