@@ -284,9 +284,7 @@ impl Space {
         };
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
-                let wanted = length.unwrap_or(CALL);
-                let _alone = self.alone_with_room(Some(node), wanted, PATIENCE);
-                self.return_held(Some(node), wanted, PATIENCE);
+                let _alone = self.alone_with_room(Some(node), length.unwrap_or(CALL), PATIENCE);
                 self.let_write(caller, node, length)?;
             }
             outcome => outcome?,

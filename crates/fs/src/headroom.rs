@@ -148,7 +148,6 @@ impl Space {
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
                 let _alone = self.alone_with_room(Some(range.node), wanted, patience);
                 self.fill_gap(range.node, range.reaches)?;
-                self.return_held(Some(range.node), wanted, PATIENCE);
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),
@@ -319,8 +318,8 @@ impl Space {
         Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
     }
 
-    /// Waits until no write is under way. Before that, while others go on, for what is lent: who is at a file that it is lent to may wait
-    /// for the same.
+    /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`
+    /// file. Before that, while others go on, what is lent is waited for: who is at a file that it is lent to may wait for the same.
     pub(crate) fn alone_with_room(
         &self,
         own: Option<&Arc<Node>>,
@@ -331,6 +330,7 @@ impl Space {
         self.ask_back_for(&self.holders(), own, wanted, patience);
         let alone = self.headroom.flow.write();
         self.lender.gathering.fetch_sub(1, Relaxed);
+        self.return_held(own, wanted, PATIENCE);
         alone
     }
 
@@ -363,7 +363,6 @@ impl Space {
             Err(Errno::EDQUOT | Errno::ENOSPC) if !self.headroom.holders.lock().is_empty() => {
                 hurry::may_wait()?;
                 let _alone = self.alone_with_room(None, wanted, PATIENCE);
-                self.return_held(None, wanted, PATIENCE);
                 work()
             }
             outcome => outcome,
@@ -449,9 +448,9 @@ impl Space {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
-        // Others are bound to the block as ever, but where a call that began before does not end.
-        let bound = |open: &OpenFile| open.lends() && (open.grant.lent() == 0 || open.braked.is_none());
-        Ok(unseen.iter().filter(|node| !bound(&node.open.lock())).count() as u64)
+        // What is lent room is bound to the block as ever, but where a call that began before does not end.
+        let exact = |open: &OpenFile| open.lends() && (open.grant.lent() == 0 || open.braked.is_none());
+        Ok(unseen.iter().filter(|node| !exact(&node.open.lock())).count() as u64)
     }
 }
 

@@ -54,6 +54,13 @@ impl OpenFile {
         self.backing.as_ref().is_some_and(|backing| backing.fence.is_some() && backing.mappable && backing.lends)
     }
 
+    /// The blocks that its file has, where its record may not know: something may have been written since it was measured.
+    pub(crate) fn unrecorded(&self) -> Option<u64> {
+        let may_be_behind = self.handles > 0 || self.unmeasured;
+        let backing = self.backing.as_ref().filter(|backing| may_be_behind && backing.written)?;
+        Some(Measure::of(&backing.file).ok()?.blocks)
+    }
+
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();

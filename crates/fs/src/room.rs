@@ -1,7 +1,6 @@
 //! Room that is on its way: a removed file has its blocks until its removal is durable (`reaper.rs`), and who removes it to make room
 //! expects that room at once.
 
-use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space, hurry};
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
@@ -27,12 +26,7 @@ impl Space {
     /// A file lost its last name.
     pub(crate) fn expect_room(&self, file: &Inode) {
         // The end of its last handle may be on its way still, and what was written through it is not recorded, or not yet.
-        let measured = self.nodes.find(file.id).and_then(|node| {
-            let open = node.open.lock();
-            let backing =
-                open.backing.as_ref().filter(|backing| (open.handles > 0 || open.unmeasured) && backing.written)?;
-            Some(Measure::of(&backing.file).ok()?.blocks)
-        });
+        let measured = self.nodes.find(file.id).and_then(|node| node.open.lock().unrecorded());
         let (pool, recorded) = {
             let state = file.lock();
             (state.record.backing.as_ref().map(|place| place.pool), state.record.blocks)

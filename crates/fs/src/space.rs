@@ -5,7 +5,7 @@ use crate::grant::Grant;
 use crate::headroom::Headroom;
 use crate::lend::Lender;
 use crate::node::{Node, Nodes};
-use crate::open_file::{Measure, OpenFile};
+use crate::open_file::OpenFile;
 use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::prepared::Preparer;
@@ -203,12 +203,8 @@ impl Space {
 
     /// What a file takes, also where the record does not know yet.
     fn bytes_of(node: &Node, open: &OpenFile) -> u64 {
-        let blocks = match &open.backing {
-            Some(backing) if open.unmeasured && backing.written && !backing.discards => {
-                Measure::of(&backing.file).ok().map(|now| now.blocks)
-            }
-            _ => None,
-        };
+        let keeps = open.backing.as_ref().is_some_and(|backing| !backing.discards);
+        let blocks = if keeps { open.unrecorded() } else { None };
         512 * blocks.unwrap_or_else(|| node.inode.lock().record.blocks)
     }
 

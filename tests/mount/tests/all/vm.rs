@@ -20,7 +20,7 @@ fn limits_are_kept_by_the_kernels_own_quota_where_it_has_one() {
         ("mkfs.ext4", Path::new("/usr/sbin/mkfs.ext4")),
     ];
     let parts = Parts { programs, modules: "fuse loop xfs quota_tree quota_v2" };
-    // For looking closer: TESTS=… and LOG=… say which of them, and how much the daemon tells.
+    // For looking closer: TESTS=… and LOG=… say which of them, and how much the daemon tells; MORE=--ignored runs what only measures.
     let words = format!("SCRIPTS=fence/* {}", std::env::var("ULLAGE_VM_WORDS").unwrap_or_default());
     let Some(told) = boot("vm-new", "new-kernel", &words, &parts) else { return };
     let (said, console) = (told.said("fence"), &told.console);

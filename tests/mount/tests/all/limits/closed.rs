@@ -1,6 +1,6 @@
 //! What is closed where nothing is limited is measured a moment later, or by who asks.
 
-use super::bed::{Below, is_full, set};
+use super::bed::{Below, is_full, limit};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn bounded_while_files_are_closed(below: Below) {
     for round in 0..8 {
         let dir = space.path(format!("dir{round}"));
         fs::create_dir(&dir).unwrap();
-        let limit = std::thread::scope(|scope| {
+        let most = std::thread::scope(|scope| {
             for writer in 0..4 {
                 let dir = &dir;
                 scope.spawn(move || {
@@ -85,15 +85,15 @@ fn bounded_while_files_are_closed(below: Below) {
                 });
             }
             std::thread::sleep(Duration::from_millis(100 + 37 * round));
-            let limit = told(&dir).bytes + (16 << 20);
-            set(&[&format!("{limit}B")], &dir).ok();
-            limit
+            let most = told(&dir).bytes + (16 << 20);
+            limit(&[&format!("{most}B")], &dir);
+            most
         });
         let now = counted(&dir).bytes;
-        assert!(now <= limit, "{} bytes past the limit in round {round}", now - limit);
-        assert!(now + 65536 + below.slack() >= limit, "refused with {} bytes left in round {round}", limit - now);
+        assert!(now <= most, "{} bytes past the limit in round {round}", now - most);
+        assert!(now + 65536 + below.slack() >= most, "refused with {} bytes left in round {round}", most - now);
         space.compare_du(&dir);
-        set(&["none"], &dir).ok();
+        limit(&["none"], &dir);
         fs::remove_dir_all(&dir).unwrap();
     }
     space.down_and_check();
