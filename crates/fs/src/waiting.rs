@@ -70,7 +70,7 @@ pub(crate) fn is_of(thread: u32, process: u32) -> bool {
 /// How much the threads of a process, given by any of them, may be waiting to write to the file that another thread is at, at most, but
 /// for that one. None when the thread that is given is gone.
 pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
-    let file = call_of(at).and_then(|call| file_of(at, &call));
+    let files = call_of(at).and_then(|call| call.files(at));
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let others = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(|it| *it != at);
     let mut sum = 0u64;
@@ -87,7 +87,7 @@ pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
             // That call is over, and its descriptor closed.
             continue;
         }
-        if file.is_none() || other_file.is_none() || file == other_file {
+        if files.as_ref().is_none_or(|files| other_file.is_none_or(|other| files.contains(&other))) {
             sum = sum.saturating_add(length.unwrap_or(CALL));
         }
     }
@@ -106,12 +106,20 @@ pub(crate) fn holders(at: u32) -> Option<Vec<u32>> {
     Some(processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(holds).collect())
 }
 
-/// The device and the number of the file that a call is about, as the kernel knows them without asking us.
-fn file_of(thread: u32, call: &Call) -> Option<(u32, u32, u64)> {
-    inode_at(Path::new(&format!("/proc/{thread}/fd/{}", call.descriptor()?)))
+/// The device and the number of a file, as the kernel knows them without asking us.
+type File = (u32, u32, u64);
+
+/// The file that a call is about.
+fn file_of(thread: u32, call: &Call) -> Option<File> {
+    file_at(thread, call.descriptor()?)
 }
 
-fn inode_at(path: &Path) -> Option<(u32, u32, u64)> {
+/// The file that a descriptor of a thread's stands for.
+fn file_at(thread: u32, descriptor: u64) -> Option<File> {
+    inode_at(Path::new(&format!("/proc/{thread}/fd/{descriptor}")))
+}
+
+fn inode_at(path: &Path) -> Option<File> {
     let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
@@ -193,6 +201,14 @@ impl Call {
             // A worker of a ring is in no call of its own.
             libc::SYS_io_uring_enter | -1 => Doing::Writing(queues::longest_in_rings(thread)),
             _ => Doing::Writing(None),
+        }
+    }
+
+    /// The files that it may write to, if that is known: in a ring, all that its process's requests name.
+    fn files(&self, thread: u32) -> Option<Vec<File>> {
+        match self.number {
+            libc::SYS_io_uring_enter | -1 => queues::files_in_rings(thread),
+            _ => Some(vec![file_of(thread, self)?]),
         }
     }
 
