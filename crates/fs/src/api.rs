@@ -191,7 +191,7 @@ pub trait Envoy: Send {
     fn refresh(&mut self, node: NodeId) -> io::Result<()>;
     /// Opens a file without a name in the root of the mount; gives back its inode.
     fn unnamed(&mut self) -> io::Result<u64>;
-    /// Writes a byte to that file and closes it. Gives back what the write was told.
+    /// Tries twice to write to that file, which takes no room by it, and closes it. Gives back what the second write was told.
     fn write(&mut self) -> io::Result<()>;
 }
 
@@ -209,6 +209,8 @@ pub trait Kernel: Send + Sync {
     fn envoy(&self) -> io::Result<Box<dyn Envoy>>;
     /// Whether passthrough was negotiated.
     fn passthrough(&self) -> bool;
+    /// The numbers of the mount's device, major and minor, by which stat(2) knows its files. None where they could not be found out.
+    fn device(&self) -> Option<(u32, u32)>;
 }
 
 /// The file system, as a transport sees it. See the module's page for threads; names are raw bytes.

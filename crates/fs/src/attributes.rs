@@ -21,25 +21,37 @@ const WHILE_MAPPED: Duration = Duration::from_millis(10);
 /// the file system below has found their places.
 const WHILE_WRITTEN: Duration = Duration::from_secs(1);
 
+/// The same for one whose writes are to ask us: what is shown is not kept (`mark.rs`).
+pub(crate) const WHILE_ASKED: Duration = Duration::ZERO;
+
 impl Space {
-    /// A node's attributes now.
-    #[allow(clippy::unused_self, reason = "views will look into the space")]
+    /// A node's attributes now, for whoever asks.
     pub(crate) fn attributes(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
-        if node.inode.kind != Kind::Regular {
-            return Ok(forever(node.inode.id, &node.inode.lock().record));
+        let now = attributes_now(node)?;
+        if now.lifetime == WHILE_ASKED {
+            self.show_only(node);
         }
-        let open = node.open.lock();
-        let record = node.inode.record();
-        let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
-        let record = measured(record, backing)?;
-        let attributes = shown(node.inode.id, &record);
-        let lifetime = match (backing.mappable, backing.written) {
-            (true, _) => WHILE_MAPPED,
-            (false, true) => WHILE_WRITTEN,
-            (false, false) => FOREVER,
-        };
-        Ok(AttributesFor { attributes, lifetime })
+        Ok(now)
     }
+}
+
+/// A node's attributes now.
+pub(crate) fn attributes_now(node: &Arc<Node>) -> Outcome<AttributesFor> {
+    if node.inode.kind != Kind::Regular {
+        return Ok(forever(node.inode.id, &node.inode.lock().record));
+    }
+    let open = node.open.lock();
+    let record = node.inode.record();
+    let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
+    let record = measured(record, backing)?;
+    let attributes = shown(node.inode.id, &record);
+    let lifetime = match (backing.mappable, backing.written) {
+        _ if open.braked.is_some() => WHILE_ASKED,
+        (true, _) => WHILE_MAPPED,
+        (false, true) => WHILE_WRITTEN,
+        (false, false) => FOREVER,
+    };
+    Ok(AttributesFor { attributes, lifetime })
 }
 
 /// The record as it would be if the backing file were measured now.

@@ -1,11 +1,12 @@
 //! The brake: what stops those who opened a file for writing before a limit bounded it.
 //!
 //! Such a file goes on being written in the kernel, where nobody asks us. But before the first write after any refresh of
-//! its attributes the kernel asks whether it has file capabilities, which a write has to take away, and what we answer to
-//! their removal is what write(2), splice(2) and sendfile(2) give back. So the file is measured many times a second; near
-//! its limit every call is made to ask (`refresh.rs`), and refused where it may take more than is left. Stores into
-//! mappings ask nobody.
+//! its attributes (`refresh.rs`), and before every one to a file that is marked (`mark.rs`), the kernel asks whether it has file
+//! capabilities, which a write has to take away, and what we answer to their removal is what write(2), splice(2) and
+//! sendfile(2) give back. So the file is measured many times a second; near its limit every call asks, in its turn, and is refused where it
+//! may take more than is left. Stores into mappings ask nobody.
 
+use crate::attributes::attributes_now;
 use crate::fence::{beside, is_enclosed};
 use crate::grant::Taken;
 use crate::headroom::Blocks;
@@ -13,8 +14,8 @@ use crate::lend::PATIENCE;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::refresh::Refreshers;
-use crate::waiting::{self, Doing, Place};
-use crate::{Caller, Errno, Outcome, Space, sys};
+use crate::waiting::{self, Doing, File, Place};
+use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -258,46 +259,36 @@ impl Space {
     /// Lets what makes the kernel remove capabilities go on.
     ///
     /// # Errors
-    /// EDQUOT or ENOSPC when it is a write that may take more than there is room for.
+    /// EDQUOT or ENOSPC when it is a write that may take more than there is room for, [`Errno::LATER`] when that needs waiting.
     pub(crate) fn passes_brake(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
         if self.brake.engaged.load(Relaxed) == 0 || node.open.lock().braked.is_none() {
             return Ok(());
         }
         if self.lender.is_tried_by(caller) {
-            return Err(Errno::EDQUOT);
+            return if self.lender.asks_again() { Err(Errno::EDQUOT) } else { Ok(()) };
         }
-        let length = match waiting::doing(caller.pid) {
-            Doing::Nothing => return Ok(()),
-            Doing::Seen => {
-                // The kernel takes it for the answer to the next write too.
-                self.refresh_behind(node);
-                return self.let_others_write(caller, node);
-            }
-            Doing::Writing(length) => length,
-        };
+        let Doing::Writing(length) = waiting::doing(caller.pid)? else { return Ok(()) };
         // Whoever waits for it needs not wait for us.
         self.ended_unseen(node)?;
         self.leave_no_gap(caller, node)?;
+        let between = self.next_asks(caller, node)?;
         let outcome = {
-            let _flow = self.headroom.flow.read();
-            self.let_write(caller, node, length)
+            let _flow = hurry::shared(&self.headroom.flow)?;
+            self.let_write(caller, node, length, between)
         };
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
+                hurry::may_wait()?;
                 let _alone = self.alone_with_room(Some(node), length.unwrap_or(CALL), PATIENCE);
-                self.let_write(caller, node, length)?;
+                self.let_write(caller, node, length, between)
             }
-            outcome => outcome?,
+            outcome => outcome,
         }
-        if !self.refresh_behind(node) && node.open.lock().lends() {
-            // Nobody would stop it after this call.
-            return Err(Errno::ENOSPC);
-        }
-        self.let_others_write(caller, node)
     }
 
-    /// Sets aside what a write unseen may take, a block where its length is not known, until it is known to be over.
-    fn let_write(&self, caller: Caller, node: &Arc<Node>, length: Option<u64>) -> Outcome<()> {
+    /// Sets aside what a write unseen may take, a block where its length is not known, and what may be written `between` it and the
+    /// next that asks, until they are known to be over.
+    fn let_write(&self, caller: Caller, node: &Arc<Node>, length: Option<u64>, between: u64) -> Outcome<()> {
         self.ended_unseen(node)?;
         let (pool, counting, lends) = {
             let open = node.open.lock();
@@ -314,6 +305,7 @@ impl Space {
             None if lends => worst(CALL),
             None => counting.block,
         };
+        let need = need + if between > 0 { worst(between) } else { 0 };
         self.take_just(node, pool, need)?;
         node.open.lock().let_go = Some(need);
         Ok(())
@@ -333,43 +325,9 @@ impl Space {
         sys::written_bytes(&backing.file, at..end).is_ok_and(|written| written == length)
     }
 
-    /// Sets aside more for writes that wait for the file's lock already, before who makes the next one ask: they follow the one
-    /// that asks, and do not ask themselves. Who comes from here on waits behind; but while others with handles of their own wait
-    /// too, whoever is quick may come once more before the lock is handed on.
-    fn let_others_write(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
-        let (lends, owner, writers) = {
-            let open = node.open.lock();
-            (open.lends(), open.lent_to, open.writers)
-        };
-        let mut bytes = waiting::others(caller.pid, caller.pid).unwrap_or(0);
-        if lends && !waiting::is_of(caller.pid, owner) {
-            let others = waiting::others(owner, caller.pid).or_else(|| others_of_the_gone(caller, node));
-            bytes = bytes.saturating_add(others.unwrap_or(CALL));
-        }
-        if lends && writers > 1 {
-            bytes = bytes.saturating_add(CALL);
-        }
-        self.let_go_on(node, bytes)
-    }
-
-    /// Sets aside so many bytes for writes that ask no more.
-    pub(crate) fn let_go_on(&self, node: &Arc<Node>, bytes: u64) -> Outcome<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        let Some((pool, counting)) = self.counting_of(&node.open.lock()) else { return Ok(()) };
-        let need = counting.worst(counting.block - 1, bytes);
-        self.take_just(node, pool, need)?;
-        let mut open = node.open.lock();
-        match &mut open.let_go {
-            // One with what is let go already.
-            Some(before) => {
-                *before += need;
-                open.grant.join();
-            }
-            none => *none = Some(need),
-        }
-        Ok(())
+    /// A file as the processes that have it open know it.
+    pub(crate) fn file_of(&self, node: &Node) -> Option<File> {
+        self.kernel()?.device().map(|(major, minor)| (major, minor, node.id.0))
     }
 
     /// A write unseen to a file that may be mapped leaves no hole behind it: what would be one gets its blocks first.
@@ -378,6 +336,7 @@ impl Space {
         if !solid {
             return Ok(());
         }
+        hurry::may_wait()?;
         // Where it is not known the write might begin anywhere.
         match waiting::place(caller.pid).ok_or(Errno::ENOSPC)? {
             Place::End => Ok(()),
@@ -394,11 +353,14 @@ impl Space {
     }
 
     /// The same, and the kernel is about to be told what makes the next write ask.
-    pub(crate) fn refreshed(&self, node: &Arc<Node>) -> Outcome<()> {
-        let mut open = node.open.lock();
-        // Whoever wants it done from here on wants it done once more.
-        open.refresher = None;
-        self.ended_unseen_of(node, &mut open)
+    pub(crate) fn refreshed(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
+        {
+            let mut open = node.open.lock();
+            // Whoever wants it done from here on wants it done once more.
+            open.refresher = None;
+            self.ended_unseen_of(node, &mut open)?;
+        }
+        attributes_now(node)
     }
 
     fn ended_unseen_of(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
@@ -414,20 +376,6 @@ impl Space {
         }
         self.record_measure(node, open)
     }
-}
-
-/// The thread that room was lent to is gone: what those may be waiting to write who have its file open. Where that is one process,
-/// it was lent to that one.
-fn others_of_the_gone(caller: Caller, node: &Node) -> Option<u64> {
-    let holders = waiting::holders(caller.pid)?;
-    if let [only] = holders[..]
-        && waiting::is_of(caller.pid, only)
-    {
-        node.open.lock().lent_to = only;
-        return Some(0);
-    }
-    let others = holders.iter().filter(|holder| !waiting::is_of(caller.pid, **holder));
-    Some(others.map(|holder| waiting::others(*holder, caller.pid).unwrap_or(0)).fold(0, u64::saturating_add))
 }
 
 fn run(weak: &Weak<Space>) {
@@ -460,7 +408,7 @@ fn run(weak: &Weak<Space>) {
         nodes.retain(|node| {
             // The next pause may be twice as long.
             let look = space.look_or_say(node, pause * 2, BUSY);
-            if look == Look::Refresh {
+            if look == Look::Refresh || node.open.lock().asks_in_vain() {
                 space.refresh(node);
             }
             idle &= matches!(look, Look::Idle | Look::Over);

@@ -225,11 +225,6 @@ impl Grant {
         self.writes > 0
     }
 
-    /// Two writes under way count as one from here on.
-    pub(crate) fn join(&mut self) {
-        self.writes -= 1;
-    }
-
     /// A write is over.
     pub(crate) fn ended(&mut self, taken: Taken) {
         self.writes -= 1;

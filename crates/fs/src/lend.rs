@@ -11,9 +11,9 @@ use crate::{Caller, Errno, Outcome, Space, sys, waiting};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use ullage_policy::headroom::{ASK_BACK, CALL, Counting, lend};
+use ullage_policy::headroom::{ASK_BACK, Counting, lend};
 use ullage_types::{FileId, PoolId};
 
 /// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
@@ -31,8 +31,9 @@ pub(crate) struct Lender {
     ability: AtomicU8,
     /// How many files are lent room.
     files: AtomicUsize,
-    /// The process that tries it.
+    /// The process that tries it, and whether it has asked.
     trying: AtomicU32,
+    tried: AtomicBool,
     asked_back: Mutex<Option<Instant>>,
     /// How many wait for what is lent.
     pub gathering: AtomicUsize,
@@ -61,6 +62,11 @@ impl Lender {
     /// Whether this is who tries whether it is refused.
     pub(crate) fn is_tried_by(&self, caller: Caller) -> bool {
         caller.pid != 0 && caller.pid == self.trying.load(Relaxed)
+    }
+
+    /// Who tries it asks before a write. Gives back whether he did before.
+    pub(crate) fn asks_again(&self) -> bool {
+        self.tried.swap(true, Relaxed)
     }
 
     fn asks_back(&self) {
@@ -96,7 +102,7 @@ impl Space {
         tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
     }
 
-    /// Whether a write in the kernel asks once its file was refreshed, and can be refused: tried with a file without a name.
+    /// Whether every write in the kernel asks once its file was refreshed, and can be refused: tried with a file without a name.
     fn can_refuse(&self) -> io::Result<bool> {
         let mut envoy = self.take_envoy()?;
         self.lender.trying.store(envoy.process() as u32, Relaxed);
@@ -219,7 +225,7 @@ impl Space {
     }
 
     /// Asks back what is lent to a file for a call to it that we are answering: the kernel lets nobody write to it until then, and who
-    /// comes next asks, but for those who wait already.
+    /// comes next asks. Not where others wait for their turn already: they, and who comes between them, do not.
     pub(crate) fn ask_back_own(&self, node: &Arc<Node>) -> Outcome<()> {
         let owner = {
             let mut open = node.open.lock();
@@ -229,12 +235,10 @@ impl Space {
             self.brake.engage(&mut open);
             open.lent_to
         };
-        if !self.refresh_behind(node) {
-            return Ok(());
+        if self.refresh_behind(node) && !waiting::is_waited_for(self.file_of(node), owner) {
+            self.ended_unseen(node)?;
         }
-        let waiting = waiting::others(owner, 0).unwrap_or(CALL);
-        self.ended_unseen(node)?;
-        self.let_go_on(node, waiting)
+        Ok(())
     }
 
     /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. What was asked

@@ -17,6 +17,7 @@ mod headroom;
 mod holes;
 mod hurry;
 mod lend;
+mod mark;
 mod node;
 mod one_block;
 mod open_file;

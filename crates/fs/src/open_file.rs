@@ -29,6 +29,8 @@ pub(crate) struct OpenFile {
     pub stale_pages: bool,
     /// Little is left of its limit, and what is written to it unseen is to ask first (`brake.rs`), since then.
     pub braked: Option<std::time::Instant>,
+    /// The kernel asks before every write to it (`mark.rs`).
+    pub marked: bool,
     /// Somebody asked, and goes on without asking again: what was set aside for that.
     pub let_go: Option<u64>,
     /// Who has the kernel ask before the next write, or did last.
@@ -47,6 +49,11 @@ impl OpenFile {
     /// Room is lent to it, or its writes ask: a limit bounds what is written to it unseen.
     pub(crate) fn lends(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.lends)
+    }
+
+    /// Whether the kernel asks before every write to it, and need not any more: said once.
+    pub(crate) fn asks_in_vain(&mut self) -> bool {
+        self.braked.is_none() && self.writers > 0 && std::mem::take(&mut self.marked)
     }
 
     /// It is in a fence, and stores into mappings of it that are left may go on unseen.

@@ -85,6 +85,10 @@ mod tests {
         fn passthrough(&self) -> bool {
             true
         }
+
+        fn device(&self) -> Option<(u32, u32)> {
+            None
+        }
     }
 
     #[test]

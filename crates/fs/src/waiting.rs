@@ -2,14 +2,13 @@
 
 mod queues;
 
+use crate::{Outcome, hurry};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::Duration;
-use ullage_policy::headroom::CALL;
+use std::time::{Duration, Instant};
 
-/// How often to look again at one that has not gone to sleep yet, and after which pause.
-const LOOKS: u32 = 20;
+/// How long to look again and again at one that has not gone to sleep yet: on a busy machine it gets its turn late. And the first pause.
+const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// System calls that take away capabilities and write no data in the kernel.
@@ -51,81 +50,69 @@ pub(crate) enum Doing {
 }
 
 /// What a thread that waits for us is about to do: the worst, where it is not known.
-pub(crate) fn doing(thread: u32) -> Doing {
-    for _ in 0..LOOKS {
+///
+/// # Errors
+/// LATER when it has not gone to sleep yet, and who asks may not wait.
+pub(crate) fn doing(thread: u32) -> Outcome<Doing> {
+    let (began, mut pause) = (Instant::now(), PAUSE);
+    while began.elapsed() < PATIENCE {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{thread}/syscall")) else { break };
         if text.trim_end() != "running" {
-            return Call::parse(&text).map_or(Doing::Writing(None), |call| call.doing(thread));
+            return Ok(Call::of(thread, &text).map_or(Doing::Writing(None), |call| call.doing(thread)));
         }
-        std::thread::sleep(PAUSE);
+        hurry::may_wait()?;
+        std::thread::sleep(pause);
+        pause *= 2;
     }
-    Doing::Writing(None)
+    Ok(Doing::Writing(None))
 }
 
-/// Whether a thread belongs to a process, given by any of its threads.
-pub(crate) fn is_of(thread: u32, process: u32) -> bool {
-    thread == process || std::fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(false)
+/// Whether a thread of a process, given by any of them, may be waiting for its turn to write to a file.
+pub(crate) fn is_waited_for(file: Option<File>, process: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    let mut threads = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    threads.any(|thread| waits_to_write(thread, file))
 }
 
-/// How much the threads of a process, given by any of them, may be waiting to write to the file that another thread is at, at most, but
-/// for that one. None when the thread that is given is gone.
-pub(crate) fn others(process: u32, at: u32) -> Option<u64> {
-    let files = call_of(at).and_then(|call| call.files(at));
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
-    let others = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(|it| *it != at);
-    let mut sum = 0u64;
-    for other in others {
-        let Some(call) = call_of(other) else { continue };
-        let Doing::Writing(length) = call.doing(other) else { continue };
-        let calls = [libc::SYS_io_submit, libc::SYS_pwritev2];
-        if !calls.contains(&call.number) && call.descriptor().is_none() {
-            // What it does writes nothing to files.
-            continue;
-        }
-        let other_file = file_of(other, &call);
-        if other_file.is_none() && call_of(other).is_none_or(|now| now.arguments != call.arguments) {
-            // That call is over, and its descriptor closed.
-            continue;
-        }
-        if files.as_ref().is_none_or(|files| other_file.is_none_or(|other| files.contains(&other))) {
-            sum = sum.saturating_add(length.unwrap_or(CALL));
-        }
+fn waits_to_write(thread: u32, file: Option<File>) -> bool {
+    // Whoever waits for a lock is in the state that is called so.
+    if state_of(thread).is_none_or(|(state, _)| state != 'D') {
+        return false;
     }
-    Some(sum)
-}
-
-/// The processes that have the file open which a thread is at; none where it is not known which.
-pub(crate) fn holders(at: u32) -> Option<Vec<u32>> {
-    let file = call_of(at).and_then(|call| file_of(at, &call))?;
-    let is_it = |descriptor: std::fs::DirEntry| inode_at(&descriptor.path()) == Some(file);
-    let holds = |process: &u32| {
-        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"));
-        descriptors.is_ok_and(|mut open| open.any(|descriptor| descriptor.is_ok_and(is_it)))
-    };
-    let processes = std::fs::read_dir("/proc").ok()?;
-    Some(processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter(holds).collect())
+    let Some(call) = call_of(thread) else { return false };
+    match call.descriptor() {
+        Some(descriptor) => {
+            let is_it = || file.zip(file_at(thread, descriptor)).is_none_or(|(file, its)| file == its);
+            matches!(call.doing(thread), Doing::Writing(_)) && is_it()
+        }
+        None => matches!(call.number, libc::SYS_io_submit | libc::SYS_io_uring_enter),
+    }
 }
 
 /// The device and the number of a file, as the kernel knows them without asking us.
-type File = (u32, u32, u64);
-
-/// The file that a call is about.
-fn file_of(thread: u32, call: &Call) -> Option<File> {
-    file_at(thread, call.descriptor()?)
-}
+pub(crate) type File = (u32, u32, u64);
 
 /// The file that a descriptor of a thread's stands for.
 fn file_at(thread: u32, descriptor: u64) -> Option<File> {
-    inode_at(Path::new(&format!("/proc/{thread}/fd/{descriptor}")))
-}
-
-fn inode_at(path: &Path) -> Option<File> {
+    let path = format!("/proc/{thread}/fd/{descriptor}");
     let stat = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
 
 fn call_of(thread: u32) -> Option<Call> {
-    Call::parse(&std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?)
+    Call::of(thread, &std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?)
+}
+
+/// The state of a thread as the kernel writes it, and whether it is a worker of a ring.
+fn state_of(thread: u32) -> Option<(char, bool)> {
+    /// The flag of a task that the kernel gives to such (`PF_IO_WORKER`), and the place of its flags behind the state.
+    const WORKER: u32 = 0x10;
+    const FLAGS: usize = 6;
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    // Its name may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let flags: u32 = rest.split(' ').nth(FLAGS)?.parse().ok()?;
+    Some((rest.chars().next()?, flags & WORKER != 0))
 }
 
 /// Whether a thread that waits for us removes an extended attribute.
@@ -176,6 +163,13 @@ struct Call {
 }
 
 impl Call {
+    /// That of a thread. A worker of a ring is in none of its own: what is written there is what its process did when it came to be.
+    fn of(thread: u32, text: &str) -> Option<Self> {
+        let call = Self::parse(text)?;
+        let works = state_of(thread).is_some_and(|(_, works)| works);
+        Some(if works { Self { number: libc::SYS_io_uring_enter, arguments: Vec::new() } } else { call })
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let number = words.next()?.parse().ok()?;
@@ -198,17 +192,8 @@ impl Call {
             libc::SYS_io_submit => Doing::Writing(
                 argument(1).zip(argument(2)).and_then(|(count, at)| queues::longest_submitted(thread, at, count)),
             ),
-            // A worker of a ring is in no call of its own.
-            libc::SYS_io_uring_enter | -1 => Doing::Writing(queues::longest_in_rings(thread)),
+            libc::SYS_io_uring_enter => Doing::Writing(queues::longest_in_rings(thread)),
             _ => Doing::Writing(None),
-        }
-    }
-
-    /// The files that it may write to, if that is known: in a ring, all that its process's requests name.
-    fn files(&self, thread: u32) -> Option<Vec<File>> {
-        match self.number {
-            libc::SYS_io_uring_enter | -1 => queues::files_in_rings(thread),
-            _ => Some(vec![file_of(thread, self)?]),
         }
     }
 
@@ -259,7 +244,7 @@ mod tests {
         });
         let tid = receiver.recv().unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        let says = doing(tid);
+        let says = doing(tid).unwrap();
         wake();
         thread.join().unwrap();
         says
@@ -297,7 +282,7 @@ mod tests {
 
     #[test]
     fn of_who_is_not_there_the_worst_is_thought() {
-        assert_eq!(doing(0), Doing::Writing(None));
+        assert_eq!(doing(0), Ok(Doing::Writing(None)));
         for worst in ["-1 0x7f 0x0", "20 0x3 0x7f 0x2", "1 0x3"] {
             assert_eq!(Call::parse(worst).unwrap().doing(0), Doing::Writing(None), "{worst}");
         }

@@ -20,8 +20,8 @@ use ullage_types::NodeId;
 pub(crate) struct Connection {
     device: OwnedFd,
     mountpoint: PathBuf,
-    /// Number of the connection under `/sys/fs/fuse/connections`.
-    number: Option<u32>,
+    /// Major and minor number.
+    mounted: Option<(u32, u32)>,
     passthrough: AtomicBool,
     counters: Arc<Counters>,
     gone: AtomicBool,
@@ -32,19 +32,10 @@ pub(crate) struct Connection {
 impl Connection {
     /// The connection of `device`, mounted at `mountpoint` just now.
     pub fn new(device: OwnedFd, mountpoint: &Path, counters: Arc<Counters>) -> Self {
-        // DONT_SYNC: no request may be sent, nobody answers yet.
-        let number = rustix::fs::statx(
-            rustix::fs::CWD,
-            mountpoint,
-            AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT,
-            StatxFlags::empty(),
-        )
-        .ok()
-        .map(|it| (it.stx_dev_minor & 0xff) | (it.stx_dev_major << 8) | ((it.stx_dev_minor & !0xff) << 12));
         Self {
             device,
             mountpoint: mountpoint.to_owned(),
-            number,
+            mounted: mounted_at(mountpoint),
             passthrough: AtomicBool::new(false),
             counters,
             gone: AtomicBool::new(false),
@@ -100,7 +91,9 @@ impl Connection {
     /// Aborts through the FUSE control file system, on a mount of it that nobody else sees: it need not be mounted
     /// anywhere, and no path of the connection's own is walked.
     fn abort_by_number(&self) -> io::Result<()> {
-        let number = self.number.ok_or(io::ErrorKind::NotFound)?;
+        let (major, minor) = self.mounted.ok_or(io::ErrorKind::NotFound)?;
+        // As the kernel writes it, whose own numbers of devices have 20 bits for the minor one.
+        let number = major << 20 | minor;
         let control = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(control.as_fd())?;
         let root = fsmount(control.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
@@ -166,6 +159,18 @@ impl Kernel for Connection {
     fn passthrough(&self) -> bool {
         self.passthrough.load(Ordering::Relaxed)
     }
+
+    fn device(&self) -> Option<(u32, u32)> {
+        self.mounted
+    }
+}
+
+/// The numbers of the device that was mounted there just now.
+pub(crate) fn mounted_at(mountpoint: &Path) -> Option<(u32, u32)> {
+    // DONT_SYNC: no request may be sent, nobody answers yet.
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let root = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty()).ok()?;
+    Some((root.stx_dev_major, root.stx_dev_minor))
 }
 
 /// What the kernel does not know it has not cached.

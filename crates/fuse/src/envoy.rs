@@ -5,6 +5,7 @@
 
 use crate::servers::Servers;
 use crate::{refresh, sys};
+use rustix::process::{Resource, Rlimit};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -116,7 +117,11 @@ pub fn is_envoy(name: Option<&OsStr>) -> bool {
 pub fn be_envoy() -> ExitCode {
     let Some(mountpoint) = std::env::args_os().nth(1) else { return ExitCode::FAILURE };
     // Whoever ends the program that it belongs to ends it too, and not before.
-    sys::ignore_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
+    sys::ignore_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGXFSZ]);
+    let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+    if rustix::process::setrlimit(Resource::Fsize, nothing).is_err() {
+        return ExitCode::FAILURE;
+    }
     let _ = rustix::thread::set_name(COMMAND);
     let done = serve(Path::new(&mountpoint), io::stdin().lock(), io::stdout().as_fd());
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -137,7 +142,7 @@ fn serve(mountpoint: &Path, mut questions: impl Read, answers: impl AsFd) -> io:
         let outcome = match question[0] {
             REFRESH => refresh::refresh(mountpoint, NodeId(node)).map(|()| node),
             UNNAMED => refresh::unnamed(mountpoint).and_then(|unnamed| Ok(file.insert(unnamed).metadata()?.ino())),
-            WRITE => file.take().ok_or(io::ErrorKind::NotFound.into()).and_then(|mut it| it.write(b"?")).map(|_| 0),
+            WRITE => file.take().ok_or(io::ErrorKind::NotFound.into()).and_then(write).map(|()| 0),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
         let (errno, node) = match outcome {
@@ -148,6 +153,16 @@ fn serve(mountpoint: &Path, mut questions: impl Read, answers: impl AsFd) -> io:
         answer[..size_of::<i32>()].copy_from_slice(&errno.to_ne_bytes());
         answer[size_of::<i32>()..].copy_from_slice(&node.to_ne_bytes());
         answers.write_all(&answer)?;
+    }
+}
+
+/// Writes to a file twice, and says what became of the second time. The file system below refuses what gets there: files of this process
+/// are to take no room.
+fn write(mut file: File) -> io::Result<()> {
+    match file.write_all(b"!") {
+        Err(error) if error.raw_os_error() == Some(libc::EFBIG) => file.write_all(b"?"),
+        Err(error) => Err(io::Error::other(error)),
+        Ok(()) => Err(io::ErrorKind::FileTooLarge.into()),
     }
 }
 
@@ -181,6 +196,6 @@ mod tests {
         let errnos: Vec<i32> =
             answers.chunks(ANSWER).map(|answer| i32::from_ne_bytes(*answer.first_chunk().unwrap())).collect();
         // A file is written to once, and there has to be one.
-        assert_eq!(errnos, [libc::EIO, 0, 0, libc::EIO, libc::EINVAL]);
+        assert_eq!(errnos, [libc::EIO, 0, libc::EIO, libc::EIO, libc::EINVAL]);
     }
 }

@@ -182,8 +182,6 @@ impl Request<'_> {
             }
             // What takes away little is done at once (`ullage_fs::Errno::LATER`).
             Self::Setattr(change) => blocking_io && change.size.is_some(),
-            // A write that is made to ask: what lets it go on needs requests of its own.
-            Self::Removexattr { name } => *name == b"security.capability",
             Self::Read { .. } | Self::Write { .. } => blocking_io,
             _ => false,
         }

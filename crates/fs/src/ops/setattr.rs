@@ -1,6 +1,7 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
 use crate::acl::{ACCESS, Acl};
+use crate::attributes::attributes_now;
 use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
@@ -14,15 +15,18 @@ use ullage_types::{Kind, NodeId, Timestamp};
 impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
-        if self.is_refresh(caller) {
-            self.refreshed(&node)?;
-            return self.attributes(&node);
-        }
+        let mut answer =
+            if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) }?;
+        self.mark(&node, &mut answer);
+        Ok(answer)
+    }
+
+    fn set_attributes(&self, caller: Caller, node: &Arc<Node>, change: SetAttributes) -> Outcome<AttributesFor> {
         let inode = &node.inode;
         if change
             == (SetAttributes { handle: change.handle, kill_privileges: change.kill_privileges, ..Default::default() })
         {
-            if !change.kill_privileges && !Self::may_void(caller, &node) {
+            if !change.kill_privileges && !Self::may_void(caller, node) {
                 return Err(Errno::EPERM);
             }
             self.kill_privileges(inode, caller)?;
@@ -30,22 +34,22 @@ impl Space {
                 record.ctime = ullage_catalog::after(record.ctime, crate::now());
                 Ok(())
             })?;
-            return self.attributes(&node);
+            return attributes_now(node);
         }
         if let Some(size) = change.size {
             if inode.kind != Kind::Regular {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
-            let _flow = Self::grows(&node, size)?.then(|| self.flow_without_gap(&node, size)).transpose()?;
-            let mut open = Self::lock_to_cut(&node);
-            self.back(&node, &mut open, true)?;
+            let _flow = Self::grows(node, size)?.then(|| self.flow_without_gap(node, size)).transpose()?;
+            let mut open = Self::lock_to_cut(node);
+            self.back(node, &mut open, true)?;
             if open.backing.as_ref().is_some_and(|backing| takes_long(backing, size)) {
                 hurry::may_wait()?;
             }
             let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);
-            let outcome = self.truncate_locked(&node, &mut open, size, kill);
+            let outcome = self.truncate_locked(node, &mut open, size, kill);
             if open.handles == 0 {
-                self.settler.push(&node, &mut open);
+                self.settler.push(node, &mut open);
             }
             outcome?;
         }
@@ -57,17 +61,17 @@ impl Space {
         if change.atime.is_some() || change.mtime.is_some() {
             // What is measured from here on is compared with what the backing file says now.
             let mut open = node.open.lock();
-            self.record_measure(&node, &mut open)?;
+            self.record_measure(node, &mut open)?;
         }
         let limited = change.uid.is_some() && self.catalog.has_limits();
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
         if change.uid.is_some() && inode.kind == Kind::Regular {
-            self.ask_back_here(&node)?;
+            self.ask_back_here(node)?;
         }
         if comes_under {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
-            self.record_measure(&node, &mut node.open.lock())?;
+            self.record_measure(node, &mut node.open.lock())?;
         }
         let change_record = |record: &mut Record| {
             if let Some(mode) = change.mode {
@@ -94,17 +98,17 @@ impl Space {
             Ok(())
         };
         self.asked(ANY, || self.catalog.update(inode, change_record))?;
-        if comes_under && inode.kind == Kind::Regular && self.is_unseen(&node) {
-            self.brake(&node);
+        if comes_under && inode.kind == Kind::Regular && self.is_unseen(node) {
+            self.brake(node);
         }
         if change.atime.is_some() || change.mtime.is_some() {
-            Self::times_below(&node, change.mtime.is_some())?;
+            Self::times_below(node, change.mtime.is_some())?;
         }
         if change.mode.is_some() {
             self.follow_mode(inode)?;
         }
-        self.show_in_trees(&node, &change)?;
-        self.attributes(&node)
+        self.show_in_trees(node, &change)?;
+        attributes_now(node)
     }
 
     /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, else

@@ -3,7 +3,7 @@
 //! What stands there is the process's own memory. It may have changed it since the kernel took it, and a ring still holds what was
 //! taken from it before: the longest write of all is what is thought of.
 
-use super::{File, file_at, lengths, memory};
+use super::{lengths, memory};
 
 /// Requests that one io_submit(2) may bring.
 const MOST_SUBMITTED: usize = 4096;
@@ -21,18 +21,12 @@ mod iocb {
 /// `struct io_uring_sqe`: where it holds what.
 mod sqe {
     pub const SIZE: usize = 64;
-    pub const FLAGS: usize = 1;
-    pub const DESCRIPTOR: usize = 4;
     pub const ADDRESS: usize = 16;
     pub const LENGTH: usize = 24;
     pub const WRITEV: u8 = 2;
     pub const WRITE_FIXED: u8 = 5;
     pub const WRITE: u8 = 23;
     pub const SPLICE: u8 = 30;
-    pub const FALLOCATE: u8 = 17;
-    pub const FTRUNCATE: u8 = 55;
-    /// The descriptor is one that was registered with the ring.
-    pub const FIXED_FILE: u8 = 1;
     /// Where in the ring's file its requests are mapped from (`IORING_OFF_SQES`).
     pub const MAPPED_AT: u64 = 0x1000_0000;
     /// The largest ring, of the larger kind of requests.
@@ -66,14 +60,6 @@ pub(super) fn longest_in_rings(thread: u32) -> Option<u64> {
     in_rings(thread, |requests| longest_in(thread, requests))?.into_iter().max()
 }
 
-/// The files that requests in the rings of a thread's process change. None when it has no ring that we can see, or one of them does not
-/// say which.
-pub(super) fn files_in_rings(thread: u32) -> Option<Vec<File>> {
-    let files = in_rings(thread, |requests| Some(files_of(thread, requests)))?;
-    let files = files.into_iter().collect::<Option<Vec<_>>>()?.concat();
-    (!files.is_empty()).then_some(files)
-}
-
 /// What is found in each ring. None when one of them is not to be read.
 fn in_rings<T>(thread: u32, find: impl Fn(&[u8]) -> Option<T>) -> Option<Vec<T>> {
     (0..LOOKS).find_map(|_| {
@@ -81,19 +67,6 @@ fn in_rings<T>(thread: u32, find: impl Fn(&[u8]) -> Option<T>) -> Option<Vec<T>>
         let rings = maps.lines().filter_map(ring);
         rings.map(|(start, length)| find(&memory(thread, start, usize::try_from(length).ok()?)?)).collect()
     })
-}
-
-/// The files that requests change.
-fn files_of(thread: u32, requests: &[u8]) -> Option<Vec<File>> {
-    let changes = [sqe::WRITE, sqe::WRITE_FIXED, sqe::WRITEV, sqe::SPLICE, sqe::FALLOCATE, sqe::FTRUNCATE];
-    let changes = requests.chunks_exact(sqe::SIZE).filter(|request| changes.contains(&request[0]));
-    changes
-        .map(|request| {
-            let descriptor = u32::from_ne_bytes(request[sqe::DESCRIPTOR..sqe::DESCRIPTOR + 4].try_into().ok()?);
-            let fixed = request[sqe::FLAGS] & sqe::FIXED_FILE != 0;
-            if fixed { None } else { file_at(thread, descriptor.into()) }
-        })
-        .collect()
 }
 
 /// The longest write among requests.
@@ -183,11 +156,7 @@ mod tests {
                     panic!("{longest:?}");
                 }
             }
-            let named = files_in_rings(own);
             stop.store(true, Relaxed);
-            assert_eq!(named, Some(vec![file_at(own, file.as_raw_fd() as u64).unwrap()]));
         });
-        drop(file);
-        assert_eq!(files_in_rings(own), None, "nobody knows any more which");
     }
 }

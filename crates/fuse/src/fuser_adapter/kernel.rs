@@ -1,5 +1,6 @@
 //! The kernel's side of a connection: replies that `fuser` cannot express, notifications, backing files.
 
+use crate::connection::mounted_at;
 use crate::fuser_adapter::{dispatch::Adapter, sys};
 use crate::servers::Servers;
 use fuser::{BackingId, INodeNo, Notifier, Request, Session};
@@ -19,6 +20,7 @@ pub(super) struct Connection {
     channel: OnceLock<(OwnedFd, Notifier)>,
     passthrough: AtomicBool,
     mountpoint: PathBuf,
+    mounted: OnceLock<Option<(u32, u32)>>,
     /// The thread that answers.
     pub(super) servers: Servers,
 }
@@ -29,12 +31,14 @@ impl Connection {
             channel: OnceLock::new(),
             passthrough: AtomicBool::new(false),
             mountpoint: mountpoint.to_owned(),
+            mounted: OnceLock::new(),
             servers: Servers::default(),
         }
     }
 
     /// Takes a descriptor of the session's own queue: a reply must come by the queue that gave the request.
     pub(super) fn open(&self, session: &Session<Adapter>) -> io::Result<()> {
+        self.mounted.get_or_init(|| mounted_at(&self.mountpoint));
         let device = session.as_fd().try_clone_to_owned()?;
         self.channel.set((device, session.notifier())).map_err(|_| io::Error::other("the connection is open already"))
     }
@@ -87,5 +91,9 @@ impl Kernel for Connection {
 
     fn passthrough(&self) -> bool {
         self.passthrough.load(Ordering::Relaxed)
+    }
+
+    fn device(&self) -> Option<(u32, u32)> {
+        *self.mounted.get()?
     }
 }

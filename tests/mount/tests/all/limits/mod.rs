@@ -9,5 +9,7 @@ mod fence;
 mod growth;
 mod lasting;
 mod lend;
+mod mark;
 mod overwrites;
+mod side_by_side;
 mod writers;

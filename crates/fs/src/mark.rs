@@ -1,0 +1,68 @@
+//! The mark: how the kernel is brought to ask before every write to a file.
+//!
+//! Before the first write after any refresh of a file's attributes the kernel asks whether it has capabilities, and notes that it needs not
+//! ask again; but for one that would run with its owner's rights, which every write takes away from such: so it asks each time. A file
+//! whose writes are to ask is therefore given that bit of its mode in what SETATTR is answered, which the kernel takes in the turn of
+//! the writer that asked, before he goes on. Nobody sees it: it is in no other answer, and the kernel takes no other as long as writes
+//! are to ask. Nor does anybody run such a file: only what nobody may execute is marked.
+
+use crate::attributes::WHILE_ASKED;
+use crate::node::Node;
+use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, waiting};
+use std::sync::Arc;
+use ullage_policy::headroom::CALL;
+use ullage_types::Kind;
+
+const MARK: u32 = libc::S_ISUID;
+const EXECUTABLE: u32 = 0o111;
+
+impl Space {
+    /// What the kernel is told of a file that it lets nobody write to meanwhile: with the mark, where writes are to ask.
+    pub(crate) fn mark(&self, node: &Arc<Node>, answer: &mut AttributesFor) {
+        if !self.brake.is_used() || node.inode.kind != Kind::Regular {
+            return;
+        }
+        let mut open = node.open.lock();
+        open.marked = open.braked.is_some() && can_be_marked(answer.attributes.mode);
+        if open.marked {
+            answer.attributes.mode |= MARK;
+            answer.lifetime = WHILE_ASKED;
+        }
+    }
+
+    /// What the kernel is told next of a file is shown to whoever asked, and not kept: it would take the mark away.
+    pub(crate) fn show_only(&self, node: &Node) {
+        // It keeps nothing that was asked for before it dropped what it had.
+        if let Some(kernel) = self.kernel()
+            && let Err(error) = kernel.invalidate_node(node.id, -1, 0)
+        {
+            tracing::debug!(inode = %node.inode.id, %error, "the kernel keeps the attributes of a file");
+        }
+    }
+
+    /// Sees to it that the write after the one that asks does so too. Gives back how much may be written in between.
+    pub(crate) fn next_asks(&self, caller: Caller, node: &Arc<Node>) -> Outcome<u64> {
+        if can_be_marked(node.inode.record().mode) {
+            return Ok(0);
+        }
+        hurry::may_wait()?;
+        let behind = self.refresh_behind(node);
+        let (lends, owner, writers) = {
+            let open = node.open.lock();
+            (open.lends(), open.lent_to, open.writers)
+        };
+        if !behind && lends {
+            // Nobody would stop it after this call.
+            return Err(Errno::ENOSPC);
+        }
+        // Who waits for his turn already does not ask, nor does who comes between him and the next.
+        let file = self.file_of(node);
+        let waits = |process| waiting::is_waited_for(file, process);
+        let others = waits(caller.pid) || lends && (writers > 1 || waits(owner));
+        Ok(if others { CALL } else { 0 })
+    }
+}
+
+fn can_be_marked(mode: u32) -> bool {
+    mode & EXECUTABLE == 0
+}
