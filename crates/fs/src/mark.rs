@@ -40,6 +40,14 @@ impl Space {
         }
     }
 
+    /// What is allowed with a file was changed, and the kernel is to know that of one that is marked, too.
+    pub(crate) fn mark_again(&self, node: &Arc<Node>) {
+        let marked = node.open.lock().marked;
+        if marked {
+            self.refresh(node);
+        }
+    }
+
     /// Sees to it that the write after the one that asks does so too. Gives back how much may be written in between.
     pub(crate) fn next_asks(&self, caller: Caller, node: &Arc<Node>) -> Outcome<u64> {
         if can_be_marked(node.inode.record().mode) {

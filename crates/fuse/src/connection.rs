@@ -91,9 +91,7 @@ impl Connection {
     /// Aborts through the FUSE control file system, on a mount of it that nobody else sees: it need not be mounted
     /// anywhere, and no path of the connection's own is walked.
     fn abort_by_number(&self) -> io::Result<()> {
-        let (major, minor) = self.mounted.ok_or(io::ErrorKind::NotFound)?;
-        // As the kernel writes it, whose own numbers of devices have 20 bits for the minor one.
-        let number = major << 20 | minor;
+        let number = number_of(self.mounted.ok_or(io::ErrorKind::NotFound)?);
         let control = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(control.as_fd())?;
         let root = fsmount(control.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
@@ -173,6 +171,11 @@ pub(crate) fn mounted_at(mountpoint: &Path) -> Option<(u32, u32)> {
     Some((root.stx_dev_major, root.stx_dev_minor))
 }
 
+/// The number of a device's connection under `/sys/fs/fuse/connections`: the kernel's own for the device, which has 20 bits for the minor one.
+fn number_of((major, minor): (u32, u32)) -> u32 {
+    major << 20 | minor
+}
+
 /// What the kernel does not know it has not cached.
 fn unknown_is_fine(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
@@ -202,5 +205,16 @@ pub(crate) fn write_reply(device: BorrowedFd<'_>, unique: u64, errno: i32, body:
         rustix::io::write(device, &bytes).map(drop)
     } else {
         rustix::io::writev(device, &[IoSlice::new(&bytes), IoSlice::new(body)]).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The 257th mount of a machine, and every later one, could not be broken off by its number: stat(2) splits it otherwise.
+    #[test]
+    fn a_connection_has_the_number_that_the_kernel_gives_it() {
+        assert_eq!([number_of((0, 39)), number_of((0, 321)), number_of((0, 70_000))], [39, 321, 70_000]);
     }
 }

@@ -27,7 +27,8 @@ impl Space {
         kill_setgid: bool,
     ) -> Outcome<()> {
         check_name(name)?;
-        let inode = self.inode(node)?;
+        let node = self.node(node)?;
+        let inode = node.inode.clone();
         if value.len() > VALUE_MAX {
             return Err(Errno::E2BIG);
         }
@@ -64,11 +65,11 @@ impl Space {
                     })?,
                     done => done?,
                 }
-                self.trees.attributes(inode.id);
-                return Ok(());
+            } else {
+                self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
             }
-            self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
             self.trees.attributes(inode.id);
+            self.mark_again(&node);
             return Ok(());
         }
         if name == DEFAULT {

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use ullage_mount_tests::run::run;
+use ullage_mount_tests::run::{eventually, run};
 
 const USER: u32 = 1234;
 
@@ -37,7 +37,8 @@ fn what_makes_the_kernel_ask_is_seen_by_nobody() {
     let (path, file) = refused(&space, 4 << 20);
     let other = path.with_file_name("name");
     let listed = || {
-        let out = run(Command::new("find").arg(path.parent().unwrap()).args(["-name", "file", "-printf", "%m %M %u %g"]));
+        let out =
+            run(Command::new("find").arg(path.parent().unwrap()).args(["-name", "file", "-printf", "%m %M %u %g"]));
         out.out.trim().to_owned()
     };
     for round in 0..3 {
@@ -69,6 +70,25 @@ fn what_makes_the_kernel_ask_is_seen_by_nobody() {
     assert_eq!(run_it(), [false; 3]);
     assert_eq!(mode(&path), 0o640);
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// The kernel took no attributes of such a file that it was not told of in a SETATTR.
+#[test]
+fn what_an_acl_allows_counts_also_while_the_kernel_asks() {
+    let space = spacious(Below::Ext4);
+    let (path, file) = refused(&space, 4 << 20);
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let other = USER + 7;
+    let reads = || Command::new("head").arg("-c1").arg(&path).uid(other).gid(other).stderr(Stdio::null()).output();
+    assert!(!reads().unwrap().status.success());
+    run(Command::new("setfacl").arg("-m").arg(format!("u:{other}:rx")).arg(&path)).ok();
+    eventually("the user may read it", Duration::from_secs(5), || reads().unwrap().status.success());
+    assert!(is_full(&file.write_at(&[3; 65536], 2 << 30)));
+    assert_eq!(mode(&path), 0o650);
+    run(Command::new("setfacl").arg("-b").arg(&path)).ok();
+    eventually("the user may not any more", Duration::from_secs(5), || !reads().unwrap().status.success());
+    drop(file);
     space.down_and_check();
 }
 
