@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ullage_mount_tests::run::{eventually, run};
 
 const USER: u32 = 1234;
+static PIECE: [u8; 65536] = [2; 65536];
 
 fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().mode() & 0o7777
@@ -26,7 +27,7 @@ fn refused(space: &ullage_mount_tests::space::Space, left: u64) -> (std::path::P
     fchown(&file, Some(USER), Some(USER)).unwrap();
     file.write_all(&[1; 4096]).unwrap();
     leave(&dir, 8 * GIB, left);
-    let refused = (0..10_000).find_map(|_| file.write_all(&[2; 65536]).err());
+    let refused = (0..10_000).find_map(|_| file.write_all(&PIECE).err());
     assert!(is_full::<()>(&Err(refused.unwrap())));
     (path, file)
 }
@@ -57,7 +58,7 @@ fn what_makes_the_kernel_ask_is_seen_by_nobody() {
         fs::rename(&path, &other).unwrap();
         fs::rename(&other, &path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        assert!(is_full(&file.write_at(&[3; 65536], 2 << 30)), "round {round}");
+        assert!(is_full(&file.write_at(&PIECE, 2 << 30)), "round {round}");
         let copy = space.path("copy");
         run(Command::new("cp").arg("-p").args([&path, &copy])).ok();
         assert_eq!(mode(&copy), 0o640);
@@ -84,7 +85,7 @@ fn what_an_acl_allows_counts_also_while_the_kernel_asks() {
     assert!(!reads().unwrap().status.success());
     run(Command::new("setfacl").arg("-m").arg(format!("u:{other}:rx")).arg(&path)).ok();
     eventually("the user may read it", Duration::from_secs(5), || reads().unwrap().status.success());
-    assert!(is_full(&file.write_at(&[3; 65536], 2 << 30)));
+    assert!(is_full(&file.write_at(&PIECE, 2 << 30)));
     assert_eq!(mode(&path), 0o650);
     run(Command::new("setfacl").arg("-b").arg(&path)).ok();
     eventually("the user may not any more", Duration::from_secs(5), || !reads().unwrap().status.success());
