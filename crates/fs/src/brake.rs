@@ -271,7 +271,7 @@ impl Space {
         // Whoever waits for it needs not wait for us.
         self.ended_unseen(node)?;
         self.leave_no_gap(caller, node)?;
-        let between = self.next_asks(caller, node)?;
+        let between = self.next_asks(node)?;
         let outcome = {
             let _flow = hurry::shared(&self.headroom.flow)?;
             self.let_write(caller, node, length, between)

@@ -5,6 +5,7 @@
 //! given out, and stays held beside what the file is measured to take. When little is left it is asked back: the writes that
 //! follow ask one by one (`brake.rs`), and nothing is held but for them.
 
+use crate::mark::can_be_marked;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Caller, Errno, Outcome, Space, sys, waiting};
@@ -126,15 +127,16 @@ impl Space {
         Some((backing.pool, self.pools.blocks(backing.pool).counting(backing.baseline.block)))
     }
 
-    /// Whether a handle may write unseen, since room is lent to it: to one of a file, so that nobody waits for the file's lock in
-    /// the kernel when it is asked back, except threads of one process ([`Space::passes_brake`]). What can be mapped needs a
-    /// fence for that, and so does what takes more than is written to it.
+    /// Whether a handle may write unseen, since room is lent to it: to one of a file, and to none that somebody may execute, so that few wait
+    /// for the file's lock in the kernel when it is asked back. What can be mapped needs a fence for that, and so does what takes more than
+    /// is written to it.
     pub(crate) fn lends_to(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, maps: bool) -> bool {
         let can_fence = self.can_fence(caller, open);
         let Some(backing) = &open.backing else { return false };
         let mappable = maps || backing.mappable;
         // What a process does that we do not see is not known (it has no number here).
         if caller.pid == 0
+            || !can_be_marked(node.inode.record().mode)
             || backing.lends
             || backing.solid
             || mappable && !can_fence
@@ -159,7 +161,6 @@ impl Space {
         }
         if lent {
             self.brake.release(open);
-            open.lent_to = caller.pid;
             if let Some(backing) = &mut open.backing {
                 backing.lends = true;
                 self.lender.files.fetch_add(1, Relaxed);
@@ -227,15 +228,14 @@ impl Space {
     /// Asks back what is lent to a file for a call to it that we are answering: the kernel lets nobody write to it until then, and who
     /// comes next asks. Not where others wait for their turn already: they, and who comes between them, do not.
     pub(crate) fn ask_back_own(&self, node: &Arc<Node>) -> Outcome<()> {
-        let owner = {
+        {
             let mut open = node.open.lock();
-            if open.grant.lent() == 0 || open.writers > 1 {
+            if open.grant.lent() == 0 {
                 return Ok(());
             }
             self.brake.engage(&mut open);
-            open.lent_to
-        };
-        if self.refresh_behind(node) && !waiting::is_waited_for(self.file_of(node), owner) {
+        }
+        if self.refresh_behind(node) && !waiting::is_waited_for(self.file_of(node)) {
             self.ended_unseen(node)?;
         }
         Ok(())

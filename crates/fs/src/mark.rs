@@ -8,7 +8,7 @@
 
 use crate::attributes::WHILE_ASKED;
 use crate::node::Node;
-use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, waiting};
+use crate::{AttributesFor, Errno, Outcome, Space, hurry, waiting};
 use std::sync::Arc;
 use ullage_policy::headroom::CALL;
 use ullage_types::Kind;
@@ -49,28 +49,21 @@ impl Space {
     }
 
     /// Sees to it that the write after the one that asks does so too. Gives back how much may be written in between.
-    pub(crate) fn next_asks(&self, caller: Caller, node: &Arc<Node>) -> Outcome<u64> {
+    pub(crate) fn next_asks(&self, node: &Arc<Node>) -> Outcome<u64> {
         if can_be_marked(node.inode.record().mode) {
             return Ok(0);
         }
         hurry::may_wait()?;
-        let behind = self.refresh_behind(node);
-        let (lends, owner, writers) = {
-            let open = node.open.lock();
-            (open.lends(), open.lent_to, open.writers)
-        };
-        if !behind && lends {
+        if !self.refresh_behind(node) && node.open.lock().lends() {
             // Nobody would stop it after this call.
             return Err(Errno::ENOSPC);
         }
         // Who waits for his turn already does not ask, nor does who comes between him and the next.
-        let file = self.file_of(node);
-        let waits = |process| waiting::is_waited_for(file, process);
-        let others = waits(caller.pid) || lends && (writers > 1 || waits(owner));
-        Ok(if others { CALL } else { 0 })
+        Ok(if waiting::is_waited_for(self.file_of(node)) { CALL } else { 0 })
     }
 }
 
-fn can_be_marked(mode: u32) -> bool {
+/// Whether nobody may execute a file of this mode.
+pub(crate) fn can_be_marked(mode: u32) -> bool {
     mode & EXECUTABLE == 0
 }

@@ -35,8 +35,6 @@ pub(crate) struct OpenFile {
     pub let_go: Option<u64>,
     /// Who has the kernel ask before the next write, or did last.
     pub refresher: Option<Arc<Refresher>>,
-    /// The process that room was lent to last.
-    pub lent_to: u32,
     /// Is on the list of those that are looked at again and again.
     pub watched: bool,
     /// Waits for its turn to be settled.

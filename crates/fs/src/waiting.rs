@@ -5,6 +5,7 @@ mod queues;
 use crate::{Outcome, hurry};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long to look again and again at one that has not gone to sleep yet: on a busy machine it gets its turn late. And the first pause.
@@ -67,11 +68,16 @@ pub(crate) fn doing(thread: u32) -> Outcome<Doing> {
     Ok(Doing::Writing(None))
 }
 
-/// Whether a thread of a process, given by any of them, may be waiting for its turn to write to a file.
-pub(crate) fn is_waited_for(file: Option<File>, process: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
-    let mut threads = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    threads.any(|thread| waits_to_write(thread, file))
+/// Whether any thread may be waiting for its turn to write to a file.
+pub(crate) fn is_waited_for(file: Option<File>) -> bool {
+    let threads = |process| numbers(format!("/proc/{process}/task"));
+    numbers("/proc").flat_map(threads).any(|thread| waits_to_write(thread, file))
+}
+
+/// The numbers of processes or threads that a directory lists.
+fn numbers(directory: impl AsRef<Path>) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 fn waits_to_write(thread: u32, file: Option<File>) -> bool {
