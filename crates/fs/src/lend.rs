@@ -136,7 +136,7 @@ impl Space {
         let mappable = maps || backing.mappable;
         // What a process does that we do not see is not known (it has no number here).
         if caller.pid == 0
-            || !can_be_marked(node.inode.record().mode)
+            || !can_be_marked(node.inode.lock().record.mode)
             || backing.lends
             || backing.solid
             || mappable && !can_fence

@@ -50,7 +50,7 @@ impl Space {
 
     /// Sees to it that the write after the one that asks does so too. Gives back how much may be written in between.
     pub(crate) fn next_asks(&self, node: &Arc<Node>) -> Outcome<u64> {
-        if can_be_marked(node.inode.record().mode) {
+        if can_be_marked(node.inode.lock().record.mode) {
             return Ok(0);
         }
         hurry::may_wait()?;
