@@ -4,7 +4,7 @@ use crate::rows::Rows;
 use crate::wire::{FindingView, HistoryEntry};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use ullage_voucher::message::BankToClient;
-use ullage_voucher::{Epoch, User, Write};
+use ullage_voucher::{Epoch, RowBytes, User, Write};
 
 /// Epochs kept of each user.
 const EPOCHS_MAX: usize = 1000;
@@ -16,8 +16,8 @@ pub(crate) fn is_own(key: &[u8]) -> bool {
     key.first() == Some(&b'~')
 }
 
-fn key(tag: u8, numbers: &[u64]) -> Vec<u8> {
-    let mut key = vec![b'~', tag];
+fn key(tag: u8, numbers: &[u64]) -> RowBytes {
+    let mut key = RowBytes::from_slice(&[b'~', tag]);
     for number in numbers {
         key.extend_from_slice(&number.to_be_bytes());
     }
@@ -70,7 +70,7 @@ impl Memory {
 
     pub(crate) fn set_name(&mut self, user: User, name: &str, writes: &mut Vec<Write>) {
         if self.names.insert(user, name.to_owned()).as_deref() != Some(name) {
-            writes.push(Write { key: key(b'N', &[user.0]), value: Some(name.as_bytes().to_vec()) });
+            writes.push(Write { key: key(b'N', &[user.0]), value: Some(name.as_bytes().into()) });
         }
     }
 
@@ -110,7 +110,7 @@ impl Memory {
         }
         let number = self.next_finding;
         self.next_finding += 1;
-        writes.push(Write { key: key(b'F', &[number]), value: serde_json::to_vec(&finding).ok() });
+        writes.push(Write { key: key(b'F', &[number]), value: serde_json::to_vec(&finding).ok().map(RowBytes::from) });
         self.findings.insert(number, finding);
         if self.findings.len() > FINDINGS_MAX
             && let Some((oldest, _)) = self.findings.pop_first()
@@ -131,7 +131,10 @@ impl Memory {
         }
         if let Some(entry) = past.back_mut() {
             change(entry);
-            writes.push(Write { key: key(b'H', &[user.0, now.0]), value: serde_json::to_vec(entry).ok() });
+            writes.push(Write {
+                key: key(b'H', &[user.0, now.0]),
+                value: serde_json::to_vec(entry).ok().map(RowBytes::from),
+            });
         }
     }
 }

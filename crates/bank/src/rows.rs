@@ -33,8 +33,8 @@ pub fn decode_writes(bytes: &[u8]) -> Result<Vec<Write>, DecodeError> {
     let mut writes = Vec::new();
     while !from.is_empty() {
         let has_value = from.u8()? == 1;
-        let key = from.bytes()?.to_vec();
-        let value = if has_value { Some(from.bytes()?.to_vec()) } else { None };
+        let key = from.bytes()?.into();
+        let value = if has_value { Some(from.bytes()?.into()) } else { None };
         writes.push(Write { key, value });
     }
     Ok(writes)
@@ -44,8 +44,8 @@ pub fn decode_writes(bytes: &[u8]) -> Result<Vec<Write>, DecodeError> {
 pub fn apply(rows: &mut Rows, writes: &[Write]) {
     for write in writes {
         match &write.value {
-            Some(value) => rows.insert(write.key.clone(), value.clone()),
-            None => rows.remove(&write.key),
+            Some(value) => rows.insert(write.key.to_vec(), value.to_vec()),
+            None => rows.remove(&*write.key),
         };
     }
 }
@@ -77,7 +77,8 @@ mod tests {
     proptest! {
         #[test]
         fn writes_come_back(pairs in prop::collection::vec((any::<Vec<u8>>(), any::<Option<Vec<u8>>>()), 0..20)) {
-            let writes: Vec<Write> = pairs.into_iter().map(|(key, value)| Write { key, value }).collect();
+            let write = |(key, value): (Vec<u8>, Option<Vec<u8>>)| Write { key: key.into(), value: value.map(Into::into) };
+            let writes: Vec<Write> = pairs.into_iter().map(write).collect();
             prop_assert_eq!(decode_writes(&encode_writes(&writes)).unwrap(), writes);
         }
 

@@ -50,7 +50,7 @@ fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSetti
 }
 
 fn row(key: u32, value: u32) -> Write {
-    Write { key: key.to_be_bytes().to_vec(), value: Some(value.to_be_bytes().to_vec()) }
+    Write { key: key.to_be_bytes()[..].into(), value: Some(value.to_be_bytes()[..].into()) }
 }
 
 async fn put(engine: &dyn Engine, writes: &[Write]) -> Result<(), EngineError> {

@@ -72,6 +72,13 @@ fn derive(secret: &[u8; 32], label: &[u8], number: u64) -> [u8; 32] {
     out
 }
 
+/// Compares signatures in constant time, by words: byte by byte takes four times as long.
+pub(crate) fn equal(ours: &[u8; 32], theirs: &[u8; 32]) -> bool {
+    let (ours, theirs) = (ours.as_chunks::<8>().0, theirs.as_chunks::<8>().0);
+    let words = ours.iter().zip(theirs).map(|(a, b)| (u64::from_ne_bytes(*a), u64::from_ne_bytes(*b)));
+    words.fold(Choice::from(1), |all, (a, b)| all & a.ct_eq(&b)).into()
+}
+
 impl Keyring {
     /// No keys: nothing can be signed or checked.
     pub fn new() -> Self {
@@ -165,12 +172,8 @@ impl Keyring {
         let terms = &voucher.terms;
         let mut mac = self.hmac(voucher.key, terms.audience, terms.epoch).ok_or(VerifyError::UnknownKey)?;
         mac.update(&signed_bytes(voucher.key, terms));
-        let expected: [u8; 32] = mac.finalize().into_bytes().into();
-        // By words: byte by byte takes four times as long.
-        let (ours, theirs) = (expected.as_chunks::<8>().0, voucher.mac.as_chunks::<8>().0);
-        let words = ours.iter().zip(theirs).map(|(a, b)| (u64::from_ne_bytes(*a), u64::from_ne_bytes(*b)));
-        let equal = words.fold(Choice::from(1), |all, (a, b)| all & a.ct_eq(&b));
-        if equal.into() { Ok(()) } else { Err(VerifyError::BadSignature) }
+        let expected = mac.finalize().into_bytes().into();
+        if equal(&expected, &voucher.mac) { Ok(()) } else { Err(VerifyError::BadSignature) }
     }
 
     /// The audience to put on vouchers made with these keys: the limit if there is one, else anyone.

@@ -32,6 +32,6 @@ pub use flaw::Flaw;
 pub use ids::{Client, Epoch, Incarnation, Issuer, Micros, Node, Op, User, VoucherId};
 pub use keys::{KeyId, Keyring, VerifyError};
 pub use params::{ChargeBy, Params, ParamsError};
-pub use rows::{LoadError, Write};
+pub use rows::{LoadError, RowBytes, Write};
 pub use text::{HeaderError, MAX_PIECES, decode_header, encode_header};
-pub use token::{ANYONE, DecodeError, MAX_VALUE, PIECE_LEN, Piece, Terms, Voucher};
+pub use token::{ANYONE, DecodeError, MAX_VALUE, PIECE_LEN, Piece, Pieces, Terms, Voucher};

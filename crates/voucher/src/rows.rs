@@ -2,16 +2,24 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
 
 /// One change of the durable state. All writes of one step belong into one transaction, which must be durable
 /// before any action of that step leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The row.
-    pub key: Vec<u8>,
+    pub key: RowBytes,
     /// Its new value, or nothing to remove it.
-    pub value: Option<Vec<u8>>,
+    pub value: Option<RowBytes>,
 }
+
+/// A key or a value. Most fit in here: a payment changes three rows, and six pieces of memory taken and given back are a tenth of
+/// what it costs.
+pub type RowBytes = SmallVec<[u8; INLINE]>;
+
+/// Longer than every key of a core and most values.
+const INLINE: usize = 40;
 
 /// Why a state cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,40 +32,48 @@ pub enum LoadError {
     NoHead,
 }
 
-/// As long as the longest key.
-const KEY_BYTES: usize = 33;
-
-/// As long as most values: what grows while it is written is moved again and again.
-const VALUE_BYTES: usize = 40;
-
 /// Builds a key: big-endian fields sort as their numbers do.
-#[derive(Clone, Debug)]
-pub(crate) struct Key(Vec<u8>);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    bytes: [u8; INLINE],
+    length: usize,
+}
 
 impl Key {
     pub(crate) fn new(tag: u8) -> Self {
-        let mut key = Vec::with_capacity(KEY_BYTES);
-        key.push(tag);
-        Self(key)
+        Self { bytes: [0; INLINE], length: 0 }.field([tag])
     }
 
-    pub(crate) fn u64(mut self, field: u64) -> Self {
-        self.0.extend_from_slice(&field.to_be_bytes());
+    pub(crate) fn u64(self, field: u64) -> Self {
+        self.field(field.to_be_bytes())
+    }
+
+    pub(crate) fn u32(self, field: u32) -> Self {
+        self.field(field.to_be_bytes())
+    }
+
+    fn field<const N: usize>(mut self, field: [u8; N]) -> Self {
+        self.bytes[self.length..self.length + N].copy_from_slice(&field);
+        self.length += N;
         self
     }
 
-    pub(crate) fn u32(mut self, field: u32) -> Self {
-        self.0.extend_from_slice(&field.to_be_bytes());
-        self
+    fn finish(self) -> RowBytes {
+        RowBytes::from_buf_and_len(self.bytes, self.length)
     }
 
     pub(crate) fn put<T: Serialize>(self, value: &T) -> Write {
-        let value = postcard::to_extend(value, Vec::with_capacity(VALUE_BYTES)).expect("plain values always encode");
-        Write { key: self.0, value: Some(value) }
+        let mut inline = [0; INLINE];
+        let short = postcard::to_slice(value, &mut inline).map(|short| short.len());
+        let value = match short {
+            Ok(length) => RowBytes::from_buf_and_len(inline, length),
+            Err(_) => postcard::to_allocvec(value).expect("plain values always encode").into(),
+        };
+        Write { key: self.finish(), value: Some(value) }
     }
 
     pub(crate) fn remove(self) -> Write {
-        Write { key: self.0, value: None }
+        Write { key: self.finish(), value: None }
     }
 }
 

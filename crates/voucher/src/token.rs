@@ -2,6 +2,7 @@
 
 use crate::{Epoch, Incarnation, Issuer, KeyId, Node, User, VoucherId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::SmallVec;
 
 /// Length of the signed part: algorithm, key id and terms.
 pub(crate) const SIGNED_LEN: usize = 54;
@@ -56,6 +57,9 @@ pub struct Piece {
     /// How much of it, at most its value, in bytes.
     pub amount: u64,
 }
+
+/// The pieces that pay for one request: mostly one.
+pub type Pieces = SmallVec<[Piece; 1]>;
 
 /// Why bytes are no voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -194,7 +198,7 @@ impl<'de> Deserialize<'de> for Piece {
         use serde::de::Error;
         if deserializer.is_human_readable() {
             let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-            crate::text::from_text(&text).map_err(D::Error::custom)
+            crate::text::from_text(text.as_bytes()).map_err(D::Error::custom)
         } else {
             struct Bytes;
             impl serde::de::Visitor<'_> for Bytes {

@@ -95,7 +95,7 @@ mod tests {
 
     fn put(engine: &Embedded, key: &[u8], value: Option<&[u8]>) {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let write = Write { key: key.to_vec(), value: value.map(<[u8]>::to_vec) };
+        let write = Write { key: key.into(), value: value.map(Into::into) };
         engine.append(&[write], Box::new(move |result| sender.send(result).unwrap()));
         receiver.recv().unwrap().unwrap();
     }

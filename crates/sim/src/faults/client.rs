@@ -156,6 +156,7 @@ impl World {
                 WalletAction::Pay { op, store, pieces } => {
                     let Some(host) = self.clients.get_mut(&client) else { return };
                     let Some((_, need)) = host.wanted.remove(&op) else { continue };
+                    let pieces = pieces.into_vec();
                     let doing = Doing::Write { pieces: pieces.clone(), need };
                     host.pending.insert(op, Pending { store, doing, attempts: 1, again_at: self.now + 3_000_000 });
                     let settled = host.settled();

@@ -255,7 +255,7 @@ impl Vouchers {
         }
         let _ = user;
         for (op, pieces) in pays {
-            self.paid.insert(op.0, pieces);
+            self.paid.insert(op.0, pieces.into_vec());
             if let Some((io, began)) = self.waiting.remove(&op.0) {
                 if began == time {
                     engine.metadata(io, time, 0.0);

@@ -28,17 +28,19 @@ pub struct Row {
     pub bank_requests_per_1000: f64,
 }
 
-/// New chunks for `seconds`; large ones are removed again outside the measurement.
-async fn round(chunks: &Chunks, node: Node, user: &str, data: &Bytes, seconds: f64, next: &Arc<AtomicU64>) -> f64 {
-    let began = Instant::now();
-    let until = began + Duration::from_secs_f64(seconds);
-    let first = next.load(Ordering::Relaxed);
+/// New chunks by several writers, as long as there is a number for the next.
+async fn write(
+    chunks: &Chunks,
+    node: Node,
+    user: &str,
+    data: &Bytes,
+    number: impl Fn() -> Option<u64> + Clone + Send + 'static,
+) {
     let mut writers = JoinSet::new();
     for _ in 0..WRITERS {
-        let (chunks, data, next, user) = (chunks.clone(), data.clone(), Arc::clone(next), user.to_owned());
+        let (chunks, data, user, number) = (chunks.clone(), data.clone(), user.to_owned(), number.clone());
         writers.spawn(async move {
-            while Instant::now() < until {
-                let number = next.fetch_add(1, Ordering::Relaxed);
+            while let Some(number) = number() {
                 chunks.put(node, &format!("{user}/d/{number}"), data.clone(), false).await.unwrap();
             }
         });
@@ -46,6 +48,16 @@ async fn round(chunks: &Chunks, node: Node, user: &str, data: &Bytes, seconds: f
     while let Some(writer) = writers.join_next().await {
         writer.unwrap();
     }
+}
+
+/// New chunks for `seconds`; large ones are removed again outside the measurement.
+async fn round(chunks: &Chunks, node: Node, user: &str, data: &Bytes, seconds: f64, next: &Arc<AtomicU64>) -> f64 {
+    let began = Instant::now();
+    let until = began + Duration::from_secs_f64(seconds);
+    let first = next.load(Ordering::Relaxed);
+    let numbers = Arc::clone(next);
+    let number = move || (Instant::now() < until).then(|| numbers.fetch_add(1, Ordering::Relaxed));
+    write(chunks, node, user, data, number).await;
     let last = next.load(Ordering::Relaxed);
     let rate = (last - first) as f64 / began.elapsed().as_secs_f64();
     // Large ones make room. Small ones stay: a file system that looks for an inode not lately freed (ext4) slows
@@ -56,6 +68,18 @@ async fn round(chunks: &Chunks, node: Node, user: &str, data: &Bytes, seconds: f
         }
     }
     rate
+}
+
+/// Small chunks, not flushed, on one side alone: a run of many less one of few is what each write takes.
+pub async fn count(directory: &Path, writes: u64, checks_off: bool) {
+    let site = Site::start(directory, Durability::Process).await;
+    let chunks = site.chunks("user0", &site.bank, RequestPolicy::Fixed { amount: 1 << 30 });
+    let (chunks, node) = if checks_off { (chunks.without_paying(), Node(2)) } else { (chunks, Node(1)) };
+    let next = Arc::new(AtomicU64::new(0));
+    let number = move || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < writes);
+    let began = Instant::now();
+    write(&chunks, node, "user0", &Bytes::from(vec![0x5a; 4096]), number).await;
+    println!("{:.0} writes a second", writes as f64 / began.elapsed().as_secs_f64());
 }
 
 pub async fn run(directory: &Path, pairs: usize, seconds: f64) -> Vec<Row> {

@@ -25,8 +25,8 @@ struct Arguments {
     /// Where bank and stores keep their data; on tmpfs only the processor's work counts.
     #[arg(long, default_value = "/var/tmp")]
     dir: PathBuf,
-    /// One part alone.
-    #[arg(long, value_parser = ["verify", "checks", "central", "withdrawals"])]
+    /// One part alone; `count` writes chunks of 4 KiB on one side, for a count of its instructions.
+    #[arg(long, value_parser = ["verify", "checks", "central", "withdrawals", "count"])]
     only: Option<String>,
     /// Interleaved pairs of rounds with and without checks.
     #[arg(long, default_value_t = 15)]
@@ -34,11 +34,20 @@ struct Arguments {
     /// How long a round takes.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// With `--only count`: how many chunks are written.
+    #[arg(long, default_value_t = 1000)]
+    writes: u64,
+    /// With `--only count`: to the store with checks off.
+    #[arg(long)]
+    checks_off: bool,
 }
 
 #[tokio::main]
 async fn main() {
-    let Arguments { out, dir, only, pairs, seconds } = Arguments::parse();
+    let Arguments { out, dir, only, pairs, seconds, writes, checks_off } = Arguments::parse();
+    if only.as_deref() == Some("count") {
+        return checks::count(&dir, writes, checks_off).await;
+    }
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     std::fs::create_dir_all(&out).unwrap();
     let mut text = String::from(

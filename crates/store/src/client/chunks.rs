@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_net::client::{CallError, Client, Reply};
 use ullage_voucher::message::{Refusal, StoreToClient};
-use ullage_voucher::{Epoch, Node, Op, Piece, encode_header};
+use ullage_voucher::{Epoch, Node, Op, Piece, Pieces, encode_header};
 
 /// A storage server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,13 +205,13 @@ impl Chunks {
             let request = self.purse.begin();
             let op = request.op();
             let paid =
-                if self.pays { self.purse.pay(op, attempt.store.node, attempt.need).await } else { Ok(Vec::new()) };
+                if self.pays { self.purse.pay(op, attempt.store.node, attempt.need).await } else { Ok(Pieces::new()) };
             let pieces = match paid {
                 Ok(pieces) => pieces,
                 Err(error) if attempt.may_be_free && ChunkError::from(error.clone()).is_over_quota() => {
                     attempt.may_be_free = false;
                     attempt.need = 0;
-                    Vec::new()
+                    Pieces::new()
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -272,12 +272,11 @@ impl Chunks {
         pieces: &[Piece],
         until: Instant,
     ) -> Result<WriteAnswer, ChunkError> {
-        let mut headers = vec![
-            (&CAPABILITY_HEADER, self.capability().await?),
-            (&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
-            (&OP_HEADER, request.op().to_string()),
-            (&CHECKSUM_HEADER, checksum(&attempt.body)),
-        ];
+        let mut headers = Vec::with_capacity(6);
+        headers.push((&CAPABILITY_HEADER, self.capability().await?));
+        headers.push((&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)));
+        headers.push((&OP_HEADER, request.op().to_string()));
+        headers.push((&CHECKSUM_HEADER, checksum(&attempt.body)));
         if !pieces.is_empty() {
             headers.push((&VOUCHER_HEADER, encode_header(pieces)));
         }

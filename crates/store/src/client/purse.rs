@@ -14,7 +14,7 @@ use ullage_net::client::CallError;
 use ullage_net::{clock, keyfile};
 use ullage_voucher::message::{ClientToBank, StoreToClient};
 use ullage_voucher::wallet::{RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
-use ullage_voucher::{Client, Micros, Node, Op, Piece};
+use ullage_voucher::{Client, Micros, Node, Op, Piece, Pieces};
 
 /// A capability is asked for again this long before it ends.
 const RENEW_BEFORE_SECS: u64 = 60;
@@ -59,7 +59,7 @@ fn describe(unpaid: &Unpaid) -> String {
     }
 }
 
-type Paid = Result<Vec<Piece>, Unpaid>;
+type Paid = Result<Pieces, Unpaid>;
 
 struct Inner {
     wallet: Wallet,
@@ -207,9 +207,9 @@ impl Purse {
     ///
     /// # Errors
     /// When the bank gives none, or does not answer in time.
-    pub async fn pay(&self, op: Op, store: Node, need: u64) -> Result<Vec<Piece>, Unpayable> {
+    pub async fn pay(&self, op: Op, store: Node, need: u64) -> Result<Pieces, Unpayable> {
         if need == 0 {
-            return Ok(Vec::new());
+            return Ok(Pieces::new());
         }
         let receiver = {
             let mut inner = self.inner.lock();

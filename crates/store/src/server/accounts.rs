@@ -1,8 +1,9 @@
 //! The voucher cores, one per shard of users, as the chunk store's ledger.
 
 use super::config::StoreSettings;
-use super::note::{CREDIT, Note};
+use super::note::{CREDIT, Note, row};
 use crate::chunk::{Ledger, Posting};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use ullage_bank::rows::{Rows, apply, decode_rows, decode_writes, encode_rows};
 use ullage_net::keyfile;
 use ullage_voucher::message::{BankToStore, Refusal, StoreToBank, StoreToClient};
 use ullage_voucher::store::{StoreAction, StoreConfig, StoreCore, StoreEvent, StoreOutput};
-use ullage_voucher::{Client, Epoch, Incarnation, Keyring, Micros, Op, Params, Piece, User};
+use ullage_voucher::{Client, Epoch, Incarnation, Keyring, Micros, Op, Params, Piece, Pieces, User};
 
 /// Operations of clients are numbered below this; one operation can free space of several users, each a step of its own.
 pub const OP_MAX: u64 = 1 << 56;
@@ -28,7 +29,7 @@ pub struct Payment {
     /// Who is charged for growth.
     pub payer: Arc<str>,
     /// The vouchers.
-    pub pieces: Vec<Piece>,
+    pub pieces: Pieces,
     /// The wallet's first request that is not settled, where it says so.
     pub settled: Option<u64>,
 }
@@ -128,7 +129,7 @@ impl Accounts {
         let sums: Vec<_> = self.rows.keys().filter(|key| user_of_sum(key).is_some()).cloned().collect();
         for key in &sums {
             self.rows.remove(key);
-            note.remove(0, key[4..].to_vec());
+            note.remove(0, key[4..].into());
         }
         for shard in 0..self.plan.shards {
             let rows: Vec<_> = self.shard_rows(shard);
@@ -300,7 +301,7 @@ impl Accounts {
         let settled: Vec<User> = self.credits.keys().copied().filter(|user| self.shard_of(*user) == shard).collect();
         for user in settled {
             self.credits.remove(&user);
-            note.remove(CREDIT, user.0.to_be_bytes().to_vec());
+            note.remove(CREDIT, row(user.0));
         }
         let mut out = StoreOutput::default();
         let (config, keys) = (self.plan.config.clone(), Arc::clone(&self.plan.keys));
@@ -344,7 +345,7 @@ impl Accounts {
                 continue;
             }
             note.add_all(shard, out.writes);
-            note.remove(CREDIT, user.0.to_be_bytes().to_vec());
+            note.remove(CREDIT, row(user.0));
             self.credits.remove(&user);
         }
     }
@@ -357,7 +358,7 @@ impl Accounts {
             add_to(self.unchecked.get_or_insert_default(), posting, &mut note);
         }
         let answer =
-            StoreToClient::Spent { op: Op(payment.op), used, balance: payment.pieces.clone(), epoch: Epoch(0) };
+            StoreToClient::Spent { op: Op(payment.op), used, balance: payment.pieces.to_vec(), epoch: Epoch(0) };
         (note.finish().unwrap_or_default(), vec![answer])
     }
 }
@@ -413,7 +414,7 @@ impl Ledger for Accounts {
         if let Some(earlier) = self.earlier(payment.client, payment.op) {
             return Err(Unpaid::Earlier(earlier));
         }
-        let mut steps: Vec<(User, i64)> =
+        let mut steps: SmallVec<[(User, i64); 1]> =
             postings.iter().map(|posting| (identity::user(&posting.user), posting.delta_bytes)).collect();
         if steps.is_empty() {
             steps.push((identity::user(&payment.payer), 0));
@@ -589,7 +590,7 @@ mod tests {
             let mut unchecked = started(false, before);
             let posting = Posting { user: "alice".into(), delta_bytes: 8192 };
             let payment =
-                Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new(), settled: None };
+                Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Pieces::new(), settled: None };
             unchecked.book(&[posting], &payment).unwrap();
             let state = unchecked.save();
             let mut accounts = start_from(true, Some(&state), &BTreeMap::from([("alice".into(), 4096)]));
@@ -605,7 +606,7 @@ mod tests {
     fn without_checks_sums_come_back_and_a_recount_lowers_them() {
         let mut accounts = started(false, None);
         let posting = |delta_bytes| Posting { user: "alice".into(), delta_bytes };
-        let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Vec::new(), settled: None };
+        let payment = Payment { client: Client(1), op: 1, payer: "alice".into(), pieces: Pieces::new(), settled: None };
         accounts.book(&[posting(8192)], &payment).unwrap();
         accounts.correct(&[posting(-4096)]);
         assert_eq!(accounts.used("alice"), 4096);

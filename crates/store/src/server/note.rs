@@ -2,7 +2,7 @@
 
 use ullage_bank::rows::encode_write;
 use ullage_journal::codec::Encoder;
-use ullage_voucher::Write;
+use ullage_voucher::{RowBytes, Write};
 
 /// The place of the shards' numbers that holds what is to be credited.
 pub(super) const CREDIT: u32 = u32::MAX;
@@ -10,6 +10,11 @@ pub(super) const CREDIT: u32 = u32::MAX;
 /// Changes of rows, encoded as they are added: most are never looked at again.
 #[derive(Debug)]
 pub(super) struct Note(Encoder);
+
+/// A number, as it stands in a row.
+pub(super) fn row(number: u64) -> RowBytes {
+    RowBytes::from_slice(&number.to_be_bytes())
+}
 
 /// What most notes stay below: one that grows while it is written is moved again and again.
 const BYTES: usize = 256;
@@ -32,11 +37,11 @@ impl Note {
     }
 
     pub(super) fn put(&mut self, shard: u32, key: u64, value: u64) {
-        let write = Write { key: key.to_be_bytes().to_vec(), value: Some(value.to_be_bytes().to_vec()) };
+        let write = Write { key: row(key), value: Some(row(value)) };
         self.add(shard, &write);
     }
 
-    pub(super) fn remove(&mut self, shard: u32, key: Vec<u8>) {
+    pub(super) fn remove(&mut self, shard: u32, key: RowBytes) {
         self.add(shard, &Write { key, value: None });
     }
 

@@ -7,13 +7,13 @@ use crate::headers::{
 };
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::HeaderName;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use std::sync::Arc;
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
 use ullage_net::{Peer, Problem, clock, keyfile};
-use ullage_voucher::{ChargeBy, Client, Piece, decode_header};
+use ullage_voucher::{ChargeBy, Client, Pieces, decode_header};
 
 pub(crate) fn problem(status: StatusCode, code: &str, message: impl ToString) -> Problem {
     Problem::new(status, code, message)
@@ -85,8 +85,8 @@ pub(crate) fn client_and_op(head: &Parts, peer: &Peer) -> Result<(Client, u64), 
     Ok((client, op.ok_or_else(|| bad("bad_op", format!("the op is a number below {OP_MAX}")))?))
 }
 
-pub(crate) fn pieces(head: &Parts) -> Result<Vec<Piece>, Problem> {
-    let text = header(head, &VOUCHER_HEADER).unwrap_or_default();
+pub(crate) fn pieces(head: &Parts) -> Result<Pieces, Problem> {
+    let text = head.headers.get(&VOUCHER_HEADER).map(HeaderValue::as_bytes).unwrap_or_default();
     decode_header(text).map_err(|error| bad("bad_voucher", error))
 }
 

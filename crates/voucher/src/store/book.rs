@@ -1,7 +1,7 @@
 //! One epoch's account at one store.
 
 use crate::message::{RefundLine, SpentLine};
-use crate::{Client, Epoch, User, VoucherId};
+use crate::{Client, Epoch, User, Voucher, VoucherId, keys};
 use std::collections::BTreeMap;
 
 /// What has been seen of one voucher.
@@ -12,11 +12,20 @@ pub(super) struct Seen {
     /// Held by requests that are being carried out.
     pub(super) held: u64,
     pub(super) by_client: BTreeMap<Client, u64>,
+    /// The voucher, once this process has found its signature right.
+    pub(super) genuine: Option<Voucher>,
 }
 
 impl Seen {
     pub(super) fn new(user: User, value: u64) -> Self {
-        Self { user, value, held: 0, by_client: BTreeMap::new() }
+        Self { user, value, held: 0, by_client: BTreeMap::new(), genuine: None }
+    }
+
+    /// Whether this is the voucher whose signature was found right before: most are spent a part at a time.
+    pub(super) fn is_genuine(&self, voucher: &Voucher) -> bool {
+        self.genuine.is_some_and(|known| {
+            known.key == voucher.key && known.terms == voucher.terms && keys::equal(&known.mac, &voucher.mac)
+        })
     }
 
     pub(super) fn spent(&self) -> u64 {

@@ -262,9 +262,12 @@ impl StoreCore {
         self.next_renewal.min(report)
     }
 
-    /// Replaces the keys (rotation).
+    /// Replaces the keys (rotation): what was signed with one that is gone is believed no more.
     pub fn set_keys(&mut self, keys: Arc<Keyring>) {
         self.keys = keys;
+        for seen in self.books.values_mut().flat_map(|book| book.seen.values_mut()) {
+            seen.genuine = None;
+        }
     }
 
     fn tick(&mut self, now: Micros, out: &mut StoreOutput) {

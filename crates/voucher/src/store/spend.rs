@@ -103,8 +103,8 @@ impl StoreCore {
         Ok(())
     }
 
-    /// Everything about a piece except how much of its voucher is left. The epoch is looked at before the
-    /// signature: it bounds which keys a stranger can make us derive.
+    /// Everything about a piece except its signature and how much of its voucher is left. The signature is looked at
+    /// afterwards: the epoch bounds which keys a stranger can make us derive.
     fn check(&self, user: User, piece: &Piece) -> Result<(), Refusal> {
         let terms = &piece.voucher.terms;
         let params = &self.config.params;
@@ -128,16 +128,23 @@ impl StoreCore {
         let sound = piece.amount <= terms.value
             && terms.value <= MAX_VALUE
             && terms.expiry == terms.epoch.plus(params.expiry());
-        if !sound {
-            return Err(Refusal::Malformed);
-        }
-        self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)
+        if sound { Ok(()) } else { Err(Refusal::Malformed) }
     }
 
     fn hold_piece(&mut self, piece: &Piece) -> Result<(), Refusal> {
         let terms = &piece.voucher.terms;
-        let book = self.books.entry(terms.epoch).or_default();
-        let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+        let book = self.books.get_mut(&terms.epoch);
+        let known = book.and_then(|book| book.seen.get_mut(&piece.id())).filter(|seen| seen.is_genuine(&piece.voucher));
+        let seen = match known {
+            Some(seen) => seen,
+            None => {
+                self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)?;
+                let book = self.books.entry(terms.epoch).or_default();
+                let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+                seen.genuine = Some(piece.voucher);
+                seen
+            }
+        };
         let left = if self.config.flaws.has(Flaw::SplitNotCounted) { seen.value } else { seen.left() };
         if piece.amount > left {
             return Err(Refusal::Overspent);
@@ -212,13 +219,12 @@ impl StoreCore {
         assert!(used <= covered, "a store charges no more than was held");
         let mut due = used;
         let mut balance = Vec::new();
-        for mut piece in pieces.iter().copied() {
+        for piece in pieces {
             let part = due.min(piece.amount);
             due -= part;
-            self.charge(client, &piece, part, out);
-            piece.amount -= part;
-            if piece.amount > 0 {
-                balance.push(piece);
+            self.charge(client, piece, part, out);
+            if piece.amount > part {
+                balance.push(Piece { amount: piece.amount - part, ..*piece });
             }
         }
         *self.total.entry(user).or_default() += used as i64;

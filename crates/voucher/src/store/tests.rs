@@ -5,6 +5,7 @@ use crate::store::{StoreConfig, StoreEvent};
 use crate::testing::{Cluster, store_node};
 use crate::{Client, Incarnation, Issuer, KeyId, Keyring, Micros, Node, Op, Params, Piece, Terms, User, Voucher};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(super) const U: User = User(1);
 pub(super) const C: Client = Client(1);
@@ -70,6 +71,35 @@ fn refused_forged_foreign_short_and_future() {
     assert_eq!(c.spend(at, C, U, &[lasting], 1), Err(Refusal::Malformed));
     assert_eq!(c.spend(at, C, U, &[elsewhere], 1), Err(Refusal::ForeignAudience));
     c.spend(at, C, U, &[skewed], 1).unwrap();
+}
+
+/// A signature is computed once for each voucher at each store: nothing that differs in a bit may pass for it afterwards.
+#[test]
+fn what_is_like_a_voucher_that_was_spent_here_is_refused_as_before() {
+    let mut c = cluster();
+    let good = Piece { amount: 10, ..c.withdraw(C, U, 1000)[0] };
+    let at = store_node(1);
+    c.spend(at, C, U, &[good], 1).unwrap();
+    for bit in 0..86 * 8 {
+        let mut bytes = good.encode();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(bad) = Piece::decode(&bytes) {
+            let refused = c.spend(at, C, bad.voucher.terms.user, &[bad], 1).unwrap_err();
+            assert_ne!(refused, Refusal::Overspent, "bit {bit}");
+        }
+    }
+    c.spend(at, C, U, &[good], 1).unwrap();
+    c.reload_store(at);
+    c.tick();
+    let mac = [0; 32];
+    let forged = Piece { voucher: Voucher { mac, ..good.voucher }, ..good };
+    assert_eq!(c.spend(at, C, U, &[forged], 1), Err(Refusal::BadSignature));
+    c.spend(at, C, U, &[good], 1).unwrap();
+    // Its key is retired.
+    let others = Arc::new(Keyring::with_root(KeyId(2), [8; 32]));
+    c.stores.get_mut(&at).unwrap().set_keys(others);
+    assert_eq!(c.spend(at, C, U, &[good], 1), Err(Refusal::BadSignature));
+    assert_eq!(c.used(U), 3);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What goes into a wallet and what comes out of it.
 
 use crate::message::{BankToClient, ClientToBank, Denial, Refusal, StoreToClient};
-use crate::{Node, Op, Piece};
+use crate::{Node, Op, Piece, Pieces};
 
 /// What happens to a wallet.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub enum WalletAction {
         /// Where.
         store: Node,
         /// What to pay with: amounts add up to the need.
-        pieces: Vec<Piece>,
+        pieces: Pieces,
     },
     /// The request cannot be paid, or was refused: it has not been carried out.
     CannotPay {

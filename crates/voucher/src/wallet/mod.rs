@@ -12,7 +12,7 @@ mod tests;
 pub use event::{Unpaid, WalletAction, WalletEvent, WalletOutput};
 pub use policy::{Adaptive, RequestPolicy};
 
-use crate::{Client, Epoch, Micros, Node, Op, Piece, User};
+use crate::{Client, Epoch, Micros, Node, Op, Piece, Pieces, User};
 use policy::Usage;
 use purse::Purse;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,7 +51,7 @@ struct Due {
 #[derive(Clone, Debug)]
 struct Payment {
     store: Node,
-    pieces: Vec<Piece>,
+    pieces: Pieces,
     /// When the store was last asked to cancel it.
     cancelled: Option<Micros>,
 }

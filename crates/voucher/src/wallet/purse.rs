@@ -1,6 +1,6 @@
 //! The pieces on hand.
 
-use crate::{ANYONE, Epoch, MAX_PIECES, Node, Piece, VoucherId};
+use crate::{ANYONE, Epoch, MAX_PIECES, Node, Piece, Pieces, VoucherId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a piece can be spent, and which it is: in this order those that expire first come first.
@@ -77,14 +77,14 @@ impl Purse {
     /// Pieces for exactly `need` bytes at this store, no more of them than a request may carry, or nothing
     /// at all. Those that can only be used there go first, then those that expire first; where that
     /// would be too many, the largest first.
-    pub(super) fn take(&mut self, need: u64, store: Node) -> Option<Vec<Piece>> {
+    pub(super) fn take(&mut self, need: u64, store: Node) -> Option<Pieces> {
         if let Some(part) = self.split_first(need, store) {
-            return Some(vec![part]);
+            return Some(Pieces::from_buf([part]));
         }
         let bound = self.pieces.range(all_of(store)).filter(|_| store != ANYONE);
         let in_order = bound.chain(self.pieces.range(all_of(ANYONE))).map(|(at, piece)| (piece.amount, *at));
         let chosen = covering(need, in_order).or_else(|| covering(need, self.largest_first(store)))?;
-        Some(self.take_from(need, &chosen))
+        Some(self.take_from(need, &chosen).into())
     }
 
     /// The usual case of [`Self::take`]: the first piece is larger than what is needed, and only shrinks.

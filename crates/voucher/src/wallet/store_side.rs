@@ -131,7 +131,7 @@ impl Wallet {
             && payment.cancelled.is_none()
         {
             payment.cancelled = Some(now);
-            let pieces = payment.pieces.clone();
+            let pieces = payment.pieces.to_vec();
             out.actions.push(WalletAction::Cancel { op, store: payment.store, pieces });
         }
     }
@@ -149,7 +149,7 @@ impl Wallet {
             let live = payment.pieces.iter().any(|piece| piece.voucher.terms.expiry >= epoch);
             if live && now >= sent + retry_after {
                 payment.cancelled = Some(now);
-                let pieces = payment.pieces.clone();
+                let pieces = payment.pieces.to_vec();
                 out.actions.push(WalletAction::Cancel { op: *op, store: payment.store, pieces });
             }
             live

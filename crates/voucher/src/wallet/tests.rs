@@ -91,7 +91,7 @@ fn payments_add_up_exactly_and_repetitions_are_identical() {
 fn what_was_refused_or_given_up_is_used_again_only_once_its_fate_is_known() {
     let mut w = funded(100);
     let pieces = |paid: &[WalletAction]| match paid {
-        [WalletAction::Pay { pieces, .. }] => pieces.clone(),
+        [WalletAction::Pay { pieces, .. }] => pieces.to_vec(),
         other => panic!("{other:?}"),
     };
     let paid = step(&mut w, spend(2, S, 40), 2);
