@@ -51,6 +51,8 @@ impl Space {
         let pool = disk.join("pool");
         std::fs::create_dir_all(&pool).expect("a directory can be made");
         let mount = ground.path().canonicalize().expect("it exists").join("mnt");
+        // It may have to be built first, which is not of the time a test has.
+        crate::binary::path();
         Self {
             watchdog: Some(Watchdog::new(&mount, TEST_LIMIT)),
             mount,
