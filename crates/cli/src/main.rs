@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 mod commands;
+mod users;
 
 use clap::Parser;
 

@@ -1,11 +1,12 @@
 //! `ullage limit`.
 
 use crate::output;
+use crate::users::{Names, uid_of};
 use anyhow::{Context, bail};
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::str::FromStr;
 use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, find_mount};
 use ullage_types::{Bytes, ParseBytesError};
@@ -103,28 +104,16 @@ impl Limit {
     }
 }
 
-/// The number of a user: as the system's own tools find it, wherever users are kept.
-fn uid_of(name: &str) -> anyhow::Result<u32> {
-    if let Ok(uid) = name.parse() {
-        return Ok(uid);
-    }
-    let entry = match Command::new("getent").args(["passwd", "--", name]).output() {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(_) => std::fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?,
-    };
-    let mut users = entry.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let found = users.find(|fields| fields.first() == Some(&name));
-    found
-        .and_then(|fields| fields.get(2)?.parse().ok())
-        .with_context(|| format!("there is no user '{name}'; give a name that `getent passwd` knows, or a number"))
-}
-
 fn print(limits: &[LimitReport]) {
     let mut table = output::table(&["USED", "LIMIT", "FILES", "LIMIT", "ON"], &[0, 1, 2, 3]);
     let none = || "none".to_owned();
+    let names = Names::of(limits.iter().filter_map(|limit| match limit.subject {
+        LimitSubject::User(uid) => Some(uid),
+        LimitSubject::Directory(_) => None,
+    }));
     for limit in limits {
         let on = match (&limit.subject, &limit.path) {
-            (LimitSubject::User(uid), _) => format!("user {uid}"),
+            (LimitSubject::User(uid), _) => format!("user {}", names.show(*uid)),
             (LimitSubject::Directory(_), Some(path)) => path.display().to_string(),
             (LimitSubject::Directory(ino), None) => format!("directory {ino}"),
         };

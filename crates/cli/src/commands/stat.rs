@@ -1,6 +1,7 @@
 //! `ullage stat`.
 
 use crate::output;
+use crate::users::Names;
 use anyhow::Context;
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
@@ -45,13 +46,14 @@ impl Stat {
             output::json(&serde_json::json!({ "files": all }))?;
             return Ok(ExitCode::SUCCESS);
         }
+        let names = Names::of(reports.iter().map(|(_, report)| report.uid));
         for (path, report) in reports {
             output::facts(&[
                 ("path", path.display().to_string()),
                 ("inode", report.ino.to_string()),
                 ("class", report.class.to_string()),
                 ("size", report.size.to_string()),
-                ("charge", format!("{} to user {}", report.charge, report.uid)),
+                ("charge", format!("{} to user {}", report.charge, names.show(report.uid))),
                 ("pool", report.pool.unwrap_or_else(|| "-".into())),
                 ("backing", report.backing.map_or_else(|| "-".into(), |path| path.display().to_string())),
             ]);
