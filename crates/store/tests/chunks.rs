@@ -66,10 +66,6 @@ impl Ledger for Counting {
         self.used.clear();
         self.replay(state)
     }
-
-    fn charged(&self) -> Vec<(Arc<str>, u64)> {
-        self.used.iter().map(|(user, used)| (user.clone(), *used as u64)).collect()
-    }
 }
 
 type Store = ChunkStore<Counting>;

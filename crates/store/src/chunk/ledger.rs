@@ -39,7 +39,4 @@ pub trait Ledger: Send + 'static {
 
     /// Takes the state back.
     fn load(&mut self, state: &[u8]) -> Result<(), String>;
-
-    /// Bytes charged to each user now, to be compared with the chunks.
-    fn charged(&self) -> Vec<(Arc<str>, u64)>;
 }

@@ -246,11 +246,6 @@ impl StoreCore {
         self.total.get(&user).copied().unwrap_or(0).max(0) as u64
     }
 
-    /// Bytes charged to each user that has any here.
-    pub fn used_by_user(&self) -> impl Iterator<Item = (User, u64)> + '_ {
-        self.total.iter().filter(|(_, used)| **used > 0).map(|(user, used)| (*user, *used as u64))
-    }
-
     /// Whether vouchers are taken at this time: it has a lease and has reached its first epoch.
     pub fn is_open(&self, now: Micros) -> bool {
         self.lease_until.is_some_and(|until| now < until) && self.head.epoch >= self.head.accept_from
