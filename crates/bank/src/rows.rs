@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use ullage_journal::codec::{DecodeError, Decoder, Encoder};
-use ullage_voucher::Write;
+use ullage_voucher::{RowBytes, Write};
 
 /// All rows.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -33,8 +33,8 @@ pub fn decode_writes(bytes: &[u8]) -> Result<Vec<Write>, DecodeError> {
     let mut writes = Vec::new();
     while !from.is_empty() {
         let has_value = from.u8()? == 1;
-        let key = from.bytes()?.into();
-        let value = if has_value { Some(from.bytes()?.into()) } else { None };
+        let key = RowBytes::from_slice(from.bytes()?);
+        let value = if has_value { Some(RowBytes::from_slice(from.bytes()?)) } else { None };
         writes.push(Write { key, value });
     }
     Ok(writes)
@@ -43,10 +43,7 @@ pub fn decode_writes(bytes: &[u8]) -> Result<Vec<Write>, DecodeError> {
 /// Changes the rows.
 pub fn apply(rows: &mut Rows, writes: &[Write]) {
     for write in writes {
-        match &write.value {
-            Some(value) => rows.insert(write.key.to_vec(), value.to_vec()),
-            None => rows.remove(&*write.key),
-        };
+        write.apply(rows);
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// One change of the durable state. All writes of one step belong into one transaction, which must be durable
 /// before any action of that step leaves.
@@ -12,6 +13,16 @@ pub struct Write {
     pub key: RowBytes,
     /// Its new value, or nothing to remove it.
     pub value: Option<RowBytes>,
+}
+
+impl Write {
+    /// Makes this change to a table of rows.
+    pub fn apply(&self, rows: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+        match &self.value {
+            Some(value) => rows.insert(self.key.to_vec(), value.to_vec()),
+            None => rows.remove(&*self.key),
+        };
+    }
 }
 
 /// A key or a value. Most fit in here: a payment changes three rows, and six pieces of memory taken and given back are a tenth of

@@ -11,10 +11,7 @@ pub(crate) type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(crate) fn apply(table: &mut Table, writes: Vec<Write>) {
     for write in writes {
-        match write.value {
-            Some(value) => table.insert(write.key.to_vec(), value.to_vec()),
-            None => table.remove(&*write.key),
-        };
+        write.apply(table);
     }
 }
 

@@ -103,10 +103,7 @@ type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn apply(table: &mut Table, writes: &[Write]) {
     for write in writes {
-        match &write.value {
-            Some(value) => table.insert(write.key.to_vec(), value.to_vec()),
-            None => table.remove(&*write.key),
-        };
+        write.apply(table);
     }
 }
 

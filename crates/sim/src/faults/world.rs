@@ -18,10 +18,7 @@ pub(super) type Table = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) fn apply(table: &mut Table, writes: &mut Vec<Write>) {
     for write in writes.drain(..) {
-        match write.value {
-            Some(value) => table.insert(write.key.to_vec(), value.to_vec()),
-            None => table.remove(&*write.key),
-        };
+        write.apply(table);
     }
 }
 

@@ -288,8 +288,8 @@ impl Study {
                     about 8 % and saturates at a third to a half of that.",
             verdict: format!(
                 "At 500, 1000, 3000 I/Os a second vouchers cost {:+.2}, {:+.2}, {:+.2} % (claim of under 0.2 %: {}); \
-                 centralised {:+.1} % at 500, and {over_larger:+.1} % with requests of 2 MiB instead of 1. The last load below twice the unloaded latency is {} (none), {} (vouchers), \
-                 {} (centralised).",
+                 centralised {:+.1} % at 500, and {over_larger:+.1} % with requests of 2 MiB instead of \
+                 1. The last load below twice the unloaded latency is {} (none), {} (vouchers), {} (centralised).",
                 over(&lines[1], 500.0),
                 over(&lines[1], 1000.0),
                 over(&lines[1], 3000.0),

@@ -11,11 +11,6 @@ pub(super) const CREDIT: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Note(Encoder);
 
-/// A number, as it stands in a row.
-pub(super) fn row(number: u64) -> RowBytes {
-    RowBytes::from_slice(&number.to_be_bytes())
-}
-
 /// What most notes stay below: one that grows while it is written is moved again and again.
 const BYTES: usize = 256;
 
@@ -49,4 +44,9 @@ impl Note {
     pub(super) fn finish(self) -> Option<Vec<u8>> {
         (!self.0.is_empty()).then(|| self.0.finish())
     }
+}
+
+/// A number, as it stands in a row.
+pub(super) fn row(number: u64) -> RowBytes {
+    RowBytes::from_slice(&number.to_be_bytes())
 }

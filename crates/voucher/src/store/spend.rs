@@ -103,8 +103,8 @@ impl StoreCore {
         Ok(())
     }
 
-    /// Everything about a piece except its signature and how much of its voucher is left. The signature is looked at
-    /// afterwards: the epoch bounds which keys a stranger can make us derive.
+    /// Everything about a piece except how much of its voucher is left. The epoch is looked at before the
+    /// signature: it bounds which keys a stranger can make us derive.
     fn check(&self, user: User, piece: &Piece) -> Result<(), Refusal> {
         let terms = &piece.voucher.terms;
         let params = &self.config.params;
@@ -128,23 +128,22 @@ impl StoreCore {
         let sound = piece.amount <= terms.value
             && terms.value <= MAX_VALUE
             && terms.expiry == terms.epoch.plus(params.expiry());
-        if sound { Ok(()) } else { Err(Refusal::Malformed) }
+        if !sound {
+            return Err(Refusal::Malformed);
+        }
+        let seen = self.books.get(&terms.epoch).and_then(|book| book.seen.get(&piece.id()));
+        if seen.is_some_and(|seen| seen.is_genuine(&piece.voucher)) {
+            return Ok(());
+        }
+        self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)
     }
 
+    /// Sets the amount of a piece that was checked aside.
     fn hold_piece(&mut self, piece: &Piece) -> Result<(), Refusal> {
         let terms = &piece.voucher.terms;
-        let book = self.books.get_mut(&terms.epoch);
-        let known = book.and_then(|book| book.seen.get_mut(&piece.id())).filter(|seen| seen.is_genuine(&piece.voucher));
-        let seen = match known {
-            Some(seen) => seen,
-            None => {
-                self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)?;
-                let book = self.books.entry(terms.epoch).or_default();
-                let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
-                seen.genuine = Some(piece.voucher);
-                seen
-            }
-        };
+        let book = self.books.entry(terms.epoch).or_default();
+        let seen = book.seen.entry(piece.id()).or_insert_with(|| Seen::new(terms.user, terms.value));
+        seen.genuine.get_or_insert(piece.voucher);
         let left = if self.config.flaws.has(Flaw::SplitNotCounted) { seen.value } else { seen.left() };
         if piece.amount > left {
             return Err(Refusal::Overspent);

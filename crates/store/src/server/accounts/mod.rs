@@ -125,6 +125,26 @@ impl Accounts {
         self.cores.iter().map(StoreCore::incarnation).collect()
     }
 
+    /// Bytes charged to a user, what waits to be credited taken off.
+    pub fn used(&self, name: &str) -> u64 {
+        let user = identity::user(name);
+        if let Some(sums) = &self.unchecked {
+            return sums.get(&user).copied().unwrap_or(0).max(0) as u64;
+        }
+        let used = self.cores.get(self.shard_of(user) as usize).map_or(0, |core| core.used(user));
+        used.saturating_sub(self.credits.get(&user).copied().unwrap_or(0))
+    }
+
+    /// How many requests' answers are remembered.
+    pub fn remembered(&self) -> usize {
+        self.cores.iter().map(StoreCore::remembered).sum()
+    }
+
+    /// Parameters, for who asks.
+    pub fn params(&self) -> Params {
+        self.plan.config.params
+    }
+
     /// Decides the fate of a request that its client gave up: what was answered, or that it never will be carried out.
     pub(crate) fn cancel(
         &mut self,
@@ -226,27 +246,5 @@ fn collect(shard: u32, out: StoreOutput, note: &mut Note, errands: &mut Errands)
             // Answers to clients come only from their own requests.
             StoreAction::ToClient(..) => {}
         }
-    }
-}
-
-impl Accounts {
-    /// Bytes charged to a user, what waits to be credited taken off.
-    pub fn used(&self, name: &str) -> u64 {
-        let user = identity::user(name);
-        if let Some(sums) = &self.unchecked {
-            return sums.get(&user).copied().unwrap_or(0).max(0) as u64;
-        }
-        let used = self.cores.get(self.shard_of(user) as usize).map_or(0, |core| core.used(user));
-        used.saturating_sub(self.credits.get(&user).copied().unwrap_or(0))
-    }
-
-    /// How many requests' answers are remembered.
-    pub fn remembered(&self) -> usize {
-        self.cores.iter().map(StoreCore::remembered).sum()
-    }
-
-    /// Parameters, for who asks.
-    pub fn params(&self) -> Params {
-        self.plan.config.params
     }
 }
