@@ -21,6 +21,7 @@ mod mount;
 mod mountable;
 mod mountpoint;
 mod open;
+mod panics;
 mod rebuild;
 mod report;
 mod serve;
@@ -41,6 +42,7 @@ pub use messages::{
 pub use mount::{ServeOptions, TransportChoice};
 pub use mountpoint::{clear_dead, has_ended};
 pub use open::OpenSpace;
+pub use panics::end_at_any_panic;
 pub use rebuild::{RebuildReport, rebuild};
 pub use serve::{Serving, serve};
 pub use ullage_fuse::{be_envoy, is_envoy};

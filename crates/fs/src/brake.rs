@@ -8,7 +8,6 @@
 
 use crate::attributes::attributes_now;
 use crate::fence::{beside, is_enclosed};
-use crate::grant::Taken;
 use crate::headroom::Blocks;
 use crate::lend::PATIENCE;
 use crate::node::Node;
@@ -125,7 +124,7 @@ impl Look {
     /// Of a file that grew by so much, and that is from now on to ask or not.
     fn of(engages: bool, open: &OpenFile, grew: u64) -> Self {
         match () {
-            () if engages || open.let_go.is_some() || open.braked.is_some() && grew > 0 => Self::Refresh,
+            () if engages || open.grant.has_let_go() || open.braked.is_some() && grew > 0 => Self::Refresh,
             () if grew > 0 => Self::Grew,
             () => Self::Idle,
         }
@@ -307,7 +306,7 @@ impl Space {
         };
         let need = need + if between > 0 { worst(between) } else { 0 };
         self.take_just(node, pool, need)?;
-        node.open.lock().let_go = Some(need);
+        node.open.lock().grant.let_go(need);
         Ok(())
     }
 
@@ -371,9 +370,7 @@ impl Space {
             }
             open.grant.end_lending();
         }
-        if let Some(need) = open.let_go.take() {
-            open.grant.ended(Taken::Held(need));
-        }
+        open.grant.end_let_go();
         self.record_measure(node, open)
     }
 }
@@ -423,5 +420,29 @@ fn run(weak: &Weak<Space>) {
         if !watched.stop && !watched.now {
             space.brake.bell.wait_for(&mut watched, pause);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Filesystem;
+    use crate::lend::tests::lending;
+    use ullage_types::{NodeId, PoolId};
+
+    /// What is held for a file goes with it, but that somebody was let go on was remembered: the thread that looks after such files
+    /// ended that write once more than it had begun, and itself.
+    #[test]
+    fn a_file_that_is_removed_while_a_write_to_it_goes_on_unseen_is_looked_at_once_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        space.take_just(&node, PoolId(0), 4096).unwrap();
+        node.open.lock().grant.let_go(4096);
+        space.unlink(NodeId(1), b"file").unwrap();
+        let writes = crate::open_file::handle(0, true, false);
+        space.release(node.id, writes);
+        space.forget_node(node.id, 1);
+        assert!(!node.open.lock().grant.is_under_way(), "it is gone");
+        space.ended_unseen(&node).unwrap();
+        assert!(!node.open.lock().grant.is_under_way());
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Grant {
     for_holes: u64,
     /// How many are under way, those that take nothing too.
     writes: u32,
+    /// One of them asked, and goes on unseen: what was set aside for it.
+    let_go: Option<u64>,
     /// Written without gaps, to be given its blocks before the next measurement.
     loose: Range<u64>,
     /// What the loose range was counted with.
@@ -231,6 +233,24 @@ impl Grant {
         match taken {
             Taken::Held(need) => self.under_way -= need,
             Taken::Nothing => self.relying -= 1,
+        }
+    }
+
+    /// A write that so much was set aside for goes on unseen. Who was let go on before has ended: else this one could not have asked.
+    pub(crate) fn let_go(&mut self, need: u64) {
+        self.end_let_go();
+        self.let_go = Some(need);
+    }
+
+    /// Whether a write may go on unseen that asked.
+    pub(crate) fn has_let_go(&self) -> bool {
+        self.let_go.is_some()
+    }
+
+    /// It has ended, if there was one.
+    pub(crate) fn end_let_go(&mut self) {
+        if let Some(need) = self.let_go.take() {
+            self.ended(Taken::Held(need));
         }
     }
 

@@ -302,7 +302,7 @@ impl Space {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Pools, SpaceOptions};
     use ullage_catalog::{Catalog, CatalogNumbers, Limit, Subject};
@@ -320,7 +320,7 @@ mod tests {
     }
 
     /// A space with a limit, and a file that may be lent room.
-    fn lending(dir: &std::path::Path) -> (Arc<Space>, Arc<Node>) {
+    pub(crate) fn lending(dir: &std::path::Path) -> (Arc<Space>, Arc<Node>) {
         let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
         let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
         let pool = Arc::new(NullPool::new(Arc::new(NumbersOf(catalog.numbers()))).unwrap());

@@ -31,8 +31,6 @@ pub(crate) struct OpenFile {
     pub braked: Option<std::time::Instant>,
     /// The kernel asks before every write to it (`mark.rs`).
     pub marked: bool,
-    /// Somebody asked, and goes on without asking again: what was set aside for that.
-    pub let_go: Option<u64>,
     /// Who has the kernel ask before the next write, or did last.
     pub refresher: Option<Arc<Refresher>>,
     /// Is on the list of those that are looked at again and again.

@@ -165,11 +165,14 @@ impl Space {
         }
     }
 
-    /// Refreshes a file by this process.
+    /// Refreshes a file by this process. One that the kernel does not know any more nobody has open: nothing is left to be done.
     pub(crate) fn refresh_by(&self, envoy: &mut dyn Envoy, node: NodeId) -> io::Result<()> {
         let process = envoy.process();
         self.brake.refreshers.at_work.lock().push(process);
-        let refreshed = envoy.refresh(node);
+        let refreshed = match envoy.refresh(node) {
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(()),
+            refreshed => refreshed,
+        };
         self.brake.refreshers.at_work.lock().retain(|it| *it != process);
         refreshed
     }
@@ -230,5 +233,76 @@ impl Refreshers {
         if !self.failed.swap(true, Relaxed) {
             tracing::warn!("who had a file open before a limit bounded it cannot be stopped: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lend::tests::lending;
+    use crate::{Filesystem, Kernel};
+    use std::os::fd::BorrowedFd;
+
+    /// A kernel that knows no file any more.
+    struct Forgetful;
+
+    impl Envoy for Forgetful {
+        fn process(&self) -> i32 {
+            1
+        }
+
+        fn refresh(&mut self, _: NodeId) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(libc::ESTALE))
+        }
+
+        fn unnamed(&mut self) -> io::Result<u64> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
+        fn write(&mut self) -> io::Result<()> {
+            Err(ErrorKind::Unsupported.into())
+        }
+    }
+
+    impl Kernel for Forgetful {
+        fn register(&self, _: BorrowedFd<'_>) -> io::Result<u32> {
+            Err(ErrorKind::PermissionDenied.into())
+        }
+
+        fn unregister(&self, _: u32) {}
+
+        fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn invalidate_name(&self, _: NodeId, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+            Ok(Box::new(Forgetful))
+        }
+
+        fn passthrough(&self) -> bool {
+            false
+        }
+
+        fn device(&self) -> Option<(u32, u32)> {
+            None
+        }
+    }
+
+    /// A file that was removed just before was taken for one whose writers cannot be stopped: nothing was lent any more, to anybody.
+    #[test]
+    fn a_file_that_is_gone_when_its_turn_comes_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        space.attach(Arc::new(Forgetful));
+        let refresher = space.refresh(&node);
+        refresher.wait(Instant::now() + Duration::from_secs(60));
+        assert_eq!(refresher.stands(), Some(true));
+        assert!(!space.brake.refreshers.failed.load(Relaxed));
+        assert_ne!(space.lends(), Some(false));
+        space.brake.stop();
     }
 }

@@ -204,6 +204,7 @@ impl Up {
         };
         let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring, flags: self.flags };
         let mut told = Instant::now();
+        ullage_daemon::end_at_any_panic();
         let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
             if self.report_ready && told.elapsed() > Duration::from_millis(100) {
                 told = Instant::now();
