@@ -5,8 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where tests and checks are, from the top of the project.
-const SOURCES: [&str; 6] =
-    ["tests/mount/tests", "tests/posix", "crates/catalog", "crates/fs", "crates/fuse/tests", "crates/cli/tests"];
+const SOURCES: [&str; 7] = [
+    "tests/mount/tests",
+    "tests/posix",
+    "crates/catalog",
+    "crates/daemon",
+    "crates/fs",
+    "crates/fuse/tests",
+    "crates/cli/tests",
+];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap().flatten() {
