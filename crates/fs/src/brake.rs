@@ -445,4 +445,18 @@ mod tests {
         space.ended_unseen(&node).unwrap();
         assert!(!node.open.lock().grant.is_under_way());
     }
+
+    /// Closed before that thread came by, it kept what was set aside for the write.
+    #[test]
+    fn nothing_stays_set_aside_for_a_write_unseen_once_nobody_can_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        space.take_just(&node, PoolId(0), 4096).unwrap();
+        let mut open = node.open.lock();
+        open.grant.let_go(4096);
+        assert!(open.grant.is_under_way());
+        space.ends_unseen(&mut open);
+        assert!(!open.grant.is_under_way());
+        assert_eq!(open.grant.excess(), open.grant.held, "the next measurement lets go of it");
+    }
 }

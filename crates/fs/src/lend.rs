@@ -43,6 +43,8 @@ pub(crate) struct Lender {
 const UNKNOWN: u8 = 0;
 const ABLE: u8 = 1;
 const UNABLE: u8 = 2;
+/// It was able, and somebody could not be stopped then.
+const FAILED: u8 = 3;
 
 impl Lender {
     /// Whether it is known that writes can be made to ask.
@@ -55,9 +57,19 @@ impl Lender {
         self.ability.load(Relaxed) == UNKNOWN
     }
 
-    /// Nobody could be stopped: nothing is lent any more.
+    /// It was tried.
+    pub(crate) fn is_tried(&self, able: bool) {
+        self.ability.store(if able { ABLE } else { UNABLE }, Relaxed);
+    }
+
+    /// Somebody could not be stopped: nothing is lent until that is possible again.
     pub(crate) fn fail(&self) {
-        self.ability.store(UNABLE, Relaxed);
+        let _ = self.ability.compare_exchange(ABLE, FAILED, Relaxed, Relaxed);
+    }
+
+    /// It is possible again.
+    pub(crate) fn recover(&self) {
+        let _ = self.ability.compare_exchange(FAILED, ABLE, Relaxed, Relaxed);
     }
 
     /// Whether this is who tries whether it is refused.
@@ -99,7 +111,7 @@ impl Space {
                 false
             });
         self.lender.trying.store(0, Relaxed);
-        self.lender.ability.store(if able { ABLE } else { UNABLE }, Relaxed);
+        self.lender.is_tried(able);
         tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
     }
 

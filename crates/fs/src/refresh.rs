@@ -43,7 +43,7 @@ pub(crate) struct Refreshers {
     /// The processes that do it now, and those that wait for something to do.
     at_work: Mutex<Vec<i32>>,
     ready: Mutex<Vec<Box<dyn Envoy>>>,
-    /// It could not be done: said once.
+    /// It could not be done the last time, which was said.
     failed: AtomicBool,
 }
 
@@ -126,6 +126,10 @@ impl Space {
                 own.0.store(envoy.process(), Relaxed);
                 let refreshed = self.refresh_by(&mut *envoy, node);
                 if refreshed.is_ok() {
+                    // What was missing for a while may be there again: memory, a process more.
+                    if self.brake.refreshers.failed.swap(false, Relaxed) {
+                        self.lender.recover();
+                    }
                     own.0.store(DONE, Relaxed);
                     self.keep_envoy(envoy);
                 }
@@ -139,11 +143,11 @@ impl Space {
                 _ => break,
             }
         }
-        own.0.store(DONE, Relaxed);
         if let Err(error) = refreshed {
             self.brake.refreshers.complain(&error);
             self.lender.fail();
         }
+        own.0.store(DONE, Relaxed);
     }
 
     /// A process that makes calls in the mount: one that waits for something to do, or a new one.
@@ -243,16 +247,20 @@ mod tests {
     use crate::{Filesystem, Kernel};
     use std::os::fd::BorrowedFd;
 
-    /// A kernel that knows no file any more.
-    struct Forgetful;
+    /// A kernel that gives this answer to whoever refreshes a file.
+    #[derive(Clone, Default)]
+    struct Answers(Arc<AtomicI32>);
 
-    impl Envoy for Forgetful {
+    impl Envoy for Answers {
         fn process(&self) -> i32 {
             1
         }
 
         fn refresh(&mut self, _: NodeId) -> io::Result<()> {
-            Err(io::Error::from_raw_os_error(libc::ESTALE))
+            match self.0.load(Relaxed) {
+                0 => Ok(()),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            }
         }
 
         fn unnamed(&mut self) -> io::Result<u64> {
@@ -264,7 +272,7 @@ mod tests {
         }
     }
 
-    impl Kernel for Forgetful {
+    impl Kernel for Answers {
         fn register(&self, _: BorrowedFd<'_>) -> io::Result<u32> {
             Err(ErrorKind::PermissionDenied.into())
         }
@@ -280,7 +288,7 @@ mod tests {
         }
 
         fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
-            Ok(Box::new(Forgetful))
+            Ok(Box::new(self.clone()))
         }
 
         fn passthrough(&self) -> bool {
@@ -292,17 +300,32 @@ mod tests {
         }
     }
 
+    /// Refreshes a file in a space where room can be lent, with these answers; gives back whether it can afterwards.
+    fn lends_after(answers: &[i32]) -> bool {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let kernel = Answers::default();
+        space.attach(Arc::new(kernel.clone()));
+        space.lender.is_tried(true);
+        for answer in answers {
+            kernel.0.store(*answer, Relaxed);
+            let refresher = space.refresh(&node);
+            refresher.wait(Instant::now() + Duration::from_secs(60));
+            assert_eq!(refresher.stands(), Some(true));
+        }
+        space.brake.stop();
+        space.lends() == Some(true)
+    }
+
     /// A file that was removed just before was taken for one whose writers cannot be stopped: nothing was lent any more, to anybody.
     #[test]
     fn a_file_that_is_gone_when_its_turn_comes_is_no_failure() {
-        let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        space.attach(Arc::new(Forgetful));
-        let refresher = space.refresh(&node);
-        refresher.wait(Instant::now() + Duration::from_secs(60));
-        assert_eq!(refresher.stands(), Some(true));
-        assert!(!space.brake.refreshers.failed.load(Relaxed));
-        assert_ne!(space.lends(), Some(false));
-        space.brake.stop();
+        assert!(lends_after(&[libc::ESTALE]));
+    }
+
+    #[test]
+    fn nothing_is_lent_while_nobody_can_be_stopped_and_again_afterwards() {
+        assert!(!lends_after(&[0, libc::EIO]));
+        assert!(lends_after(&[libc::ENOMEM, libc::EIO, 0]));
     }
 }

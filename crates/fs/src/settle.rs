@@ -267,6 +267,7 @@ impl Space {
     /// Nobody can write to a file any more, nor store into a mapping of it.
     pub(crate) fn ends_unseen(&self, open: &mut OpenFile) {
         open.is_mapped_by_nobody();
+        open.grant.end_let_go();
         if open.is_fenced() {
             self.end_lending(open, false);
         }
