@@ -80,9 +80,11 @@ test: tools
 	cargo fmt --all --check
 	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
 
-# What takes longer (about an hour and a half): lint, every decoder fuzzed, hundreds of kills and power cuts, the big runs of vouchers,
+# What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
+# nobody looked before, the big runs of vouchers,
 # and what a write costs in a fence where there is the kernel of `new-kernel`.
 FUZZ_SECONDS ?= 60
+CASES ?= 5000
 CAMPAIGN := cargo run --release -p ullage-mount-tests --bin crash-campaign --
 long: tools lint fuzz
 	cargo build --release -p ullage-cli
@@ -91,6 +93,7 @@ long: tools lint fuzz
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
+	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude ullage-mount-tests --exclude ullage-cli
 	ULLAGE_FULL=1 cargo test -p ullage-cli --test crash --test faults -- --nocapture
 	ULLAGE_VM_WORDS="TESTS=what_writing_costs MORE=--ignored" cargo test -p ullage-mount-tests --test all vm:: -- --nocapture
 	$(ULLAGE) simulate --faults --seeds 2000

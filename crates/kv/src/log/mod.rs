@@ -4,6 +4,7 @@
 //! one may be begun anew. So at every moment the engine's durable state and the records after it are whole.
 
 mod buffer;
+mod ends;
 mod file;
 mod medium;
 mod record;
@@ -17,6 +18,7 @@ pub use self::file::FileMedium;
 pub use self::medium::Medium;
 
 use self::buffer::AlignedBuffer;
+use self::ends::Ends;
 use self::record::{Header, encode_layer};
 use crate::Seq;
 use crate::layer::Layer;
@@ -49,6 +51,8 @@ pub(crate) struct Log {
     epoch: u64,
     salt: u64,
     index: u32,
+    /// Where durable records end, and those after them.
+    ends: Ends,
     /// Something was written to the current file that may not survive a power cut.
     unflushed: bool,
     buffer: AlignedBuffer,
@@ -95,6 +99,7 @@ impl Log {
             epoch: recovered.newest_epoch + 1,
             salt: random(),
             index: 0,
+            ends: Ends::after(recovered.newest),
             unflushed: false,
             buffer: AlignedBuffer::default(),
         })
@@ -130,7 +135,7 @@ impl Log {
             index: self.index,
             first: layer.first,
             last: layer.last,
-            durable,
+            durable: self.ends.upto(durable),
             count,
             payload_bytes,
             payload_sum,
@@ -147,6 +152,7 @@ impl Log {
         }
         self.offset += bytes;
         self.index += 1;
+        self.ends.push(layer.last);
         Ok(Append::Written { bytes, switched })
     }
 
@@ -170,8 +176,9 @@ impl Log {
         a.medium.device().filter(|device| b.medium.device() == Some(*device))
     }
 
-    /// Says that commits went past the log: the next record begins a file anew.
-    pub fn skip(&mut self) {
+    /// Says that commits up to this one went past the log: the next record begins a file anew.
+    pub fn skip(&mut self, upto: Seq) {
+        self.ends = Ends::after(upto);
         self.offset = self.files[self.current].len;
     }
 

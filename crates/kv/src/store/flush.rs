@@ -131,7 +131,7 @@ impl Core {
                 Append::TooLarge => {
                     self.flush_written(&mut log)?;
                     self.apply_past_log(sealed)?;
-                    log.skip();
+                    log.skip(sealed.last);
                     return Ok(Landed::Engine);
                 }
             }

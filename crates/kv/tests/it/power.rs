@@ -63,6 +63,28 @@ fn records_after_one_that_was_lost_unflushed_are_dropped_with_it() {
     }
 }
 
+/// A file made and removed before anything was written leaves nothing to write: what is durable then is in no record. One written
+/// afterwards said so all the same, and where it outlived one before it the catalog was called damaged and was not opened.
+#[test]
+fn what_cancelled_itself_out_is_not_missed_after_a_power_cut() {
+    let cancelled = [vec![Op::Commit(vec![])], vec![Op::Commit(vec![(1, Some(9))]), Op::Commit(vec![(1, None)])]];
+    let record = |n| [Op::Commit(vec![(n, Some(9))]), Op::WriteOut];
+    for seed in 0..200 {
+        for cancelled in &cancelled {
+            for durable in [Op::Sync, Op::FlushedOutside] {
+                let before = if seed % 2 == 0 { vec![] } else { vec![Op::Commit(vec![(7, Some(9))]), Op::Sync] };
+                let ops: Vec<Op> = [before, cancelled.clone(), vec![durable]]
+                    .into_iter()
+                    .flatten()
+                    .chain((2..5).flat_map(record))
+                    .chain([Op::Cut(seed)])
+                    .collect();
+                assert_eq!(run(&ops, None), Ok(()), "seed {seed}: {ops:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn torn_writes_are_never_taken_for_whole() {
     for seed in 0..50 {
