@@ -26,8 +26,9 @@ impl Ends {
 
     /// The newest end of a record that is not beyond `durable`.
     pub fn upto(&mut self, durable: Seq) -> Seq {
-        while let Some(last) = self.later.pop_front_if(|last| *last <= durable) {
+        while let Some(last) = self.later.front().copied().filter(|last| *last <= durable) {
             self.durable = last;
+            self.later.pop_front();
         }
         self.durable
     }
