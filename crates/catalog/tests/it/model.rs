@@ -319,8 +319,11 @@ impl Model {
         if xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > 256 * 1024 {
             return Err("AttributesFull");
         }
-        file.xattrs = xattrs;
-        file.times[2] = now;
+        // As ext4 does: what is the same is not a change.
+        if file.xattrs != xattrs {
+            file.xattrs = xattrs;
+            file.times[2] = now;
+        }
         Ok(())
     }
 
