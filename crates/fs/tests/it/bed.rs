@@ -163,6 +163,15 @@ impl Bed {
     }
 }
 
+/// A space that nobody detached goes on: thousands of them took all descriptors that there are.
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(space) = self.space.take().filter(|_| !std::thread::panicking()) {
+            space.detach();
+        }
+    }
+}
+
 fn copy(from: &Path, to: &Path) {
     // Fails where a file goes while it is copied.
     while copy_tree(from, to).is_err() {
