@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use crate::space::Space;
-use crate::{Caller, Outcome};
+use crate::{Caller, Outcome, waiting};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record};
 use ullage_types::Kind;
@@ -56,7 +56,10 @@ impl Space {
         let record = node.inode.record();
         let mut voided = record.clone();
         clear(&mut voided, caller);
-        caller.uid == 0 || caller.uid == record.uid || voided.mode == record.mode || node.open.lock().writers > 0
+        caller.uid == 0
+            || caller.uid == record.uid
+            || voided.mode == record.mode
+            || node.open.lock().writers > 0 && !waiting::changes_owner(caller.pid)
     }
 
     /// Clears everything that a write by a stranger voids.

@@ -127,6 +127,19 @@ pub(crate) fn removes_attribute(thread: u32) -> bool {
     call_of(thread).is_some_and(|call| calls.contains(&call.number))
 }
 
+/// Whether a thread that waits for us changes an owner.
+pub(crate) fn changes_owner(thread: u32) -> bool {
+    let calls = [
+        libc::SYS_fchown,
+        libc::SYS_fchownat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chown,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_lchown,
+    ];
+    call_of(thread).is_some_and(|call| calls.contains(&call.number))
+}
+
 /// Whether a process of one thread waits in this system call.
 pub(crate) fn waits_in(process: i32, call: libc::c_long) -> bool {
     u32::try_from(process).ok().and_then(call_of).is_some_and(|it| it.number == call)

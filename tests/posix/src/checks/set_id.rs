@@ -159,8 +159,10 @@ fn set_gid_without_execution_stays_with_members(p: &Place) -> Outcome {
 }
 
 fn strangers_clear_nothing_by_chown(p: &Place) -> Outcome {
-    for bits in [0o4755, 0o2755, 0o6755, 0o2644] {
-        let file = p.file(&format!("{bits:o}"), b"")?;
+    for (bits, writer) in [0o4755, 0o2755, 0o6755, 0o2644].into_iter().flat_map(|bits| [(bits, false), (bits, true)]) {
+        let file = p.file(&format!("{bits:o} {writer}"), b"")?;
+        // Who writes may void them, and somebody else not.
+        let _open = writer.then(|| sys::open(&file, libc::O_WRONLY, 0)).transpose()?;
         sys::chown(&file, ALICE.uid, ALICE.gid)?;
         sys::chmod(&file, bits)?;
         refused(as_user(BOB, || Ok(sys::chown(&file, KEEP, KEEP)))?, libc::EPERM)?;
