@@ -81,8 +81,7 @@ test: tools
 	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) cargo test --workspace --no-fail-fast
 
 # What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
-# nobody looked before, the big runs of vouchers,
-# and what a write costs in a fence where there is the kernel of `new-kernel`.
+# nobody looked before, the big runs of vouchers, and what a write costs in a fence where there is the kernel of `new-kernel`.
 FUZZ_SECONDS ?= 60
 CASES ?= 5000
 CAMPAIGN := cargo run --release -p ullage-mount-tests --bin crash-campaign --

@@ -57,8 +57,8 @@ impl Lender {
         self.ability.load(Relaxed) == UNKNOWN
     }
 
-    /// It was tried.
-    pub(crate) fn is_tried(&self, able: bool) {
+    /// That was tried, and this was found.
+    pub(crate) fn found(&self, able: bool) {
         self.ability.store(if able { ABLE } else { UNABLE }, Relaxed);
     }
 
@@ -111,7 +111,7 @@ impl Space {
                 false
             });
         self.lender.trying.store(0, Relaxed);
-        self.lender.is_tried(able);
+        self.lender.found(able);
         tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
     }
 

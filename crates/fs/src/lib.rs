@@ -35,6 +35,8 @@ mod settle;
 mod solid;
 mod space;
 mod sys;
+#[cfg(test)]
+mod test_kernel;
 mod trees;
 mod waiting;
 

@@ -53,47 +53,12 @@ impl Drop for Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-    use std::os::fd::BorrowedFd;
-    use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
-    use ullage_types::NodeId;
-
-    #[derive(Default)]
-    struct Registrations(AtomicI64);
-
-    impl Kernel for Registrations {
-        fn register(&self, _: BorrowedFd<'_>) -> io::Result<u32> {
-            Ok(self.0.fetch_add(1, Relaxed) as u32)
-        }
-
-        fn unregister(&self, _: u32) {
-            self.0.fetch_sub(1, Relaxed);
-        }
-
-        fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn invalidate_name(&self, _: NodeId, _: &[u8]) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn envoy(&self) -> io::Result<Box<dyn crate::Envoy>> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        fn passthrough(&self) -> bool {
-            true
-        }
-
-        fn device(&self) -> Option<(u32, u32)> {
-            None
-        }
-    }
+    use crate::test_kernel::TestKernel;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn the_registration_of_a_file_that_nobody_took_ends_and_that_of_one_in_use_does_not() {
-        let kernel = Arc::new(Registrations::default());
+        let kernel = Arc::new(TestKernel::default());
         let file = File::open("/dev/null").unwrap();
         let ahead = || {
             let id = kernel.register(file.as_fd()).unwrap();
@@ -101,8 +66,8 @@ mod tests {
         };
         let prepared: Prepared = Box::new(ahead());
         drop(prepared);
-        assert_eq!(kernel.0.load(Relaxed), 0);
+        assert_eq!(kernel.registered.load(Relaxed), 0);
         assert_eq!(ahead().take_registration(), Some(0));
-        assert_eq!(kernel.0.load(Relaxed), 1);
+        assert_eq!(kernel.registered.load(Relaxed), 1);
     }
 }

@@ -243,72 +243,19 @@ impl Refreshers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Filesystem;
     use crate::lend::tests::lending;
-    use crate::{Filesystem, Kernel};
-    use std::os::fd::BorrowedFd;
-
-    /// A kernel that gives this answer to whoever refreshes a file.
-    #[derive(Clone, Default)]
-    struct Answers(Arc<AtomicI32>);
-
-    impl Envoy for Answers {
-        fn process(&self) -> i32 {
-            1
-        }
-
-        fn refresh(&mut self, _: NodeId) -> io::Result<()> {
-            match self.0.load(Relaxed) {
-                0 => Ok(()),
-                errno => Err(io::Error::from_raw_os_error(errno)),
-            }
-        }
-
-        fn unnamed(&mut self) -> io::Result<u64> {
-            Err(ErrorKind::Unsupported.into())
-        }
-
-        fn write(&mut self) -> io::Result<()> {
-            Err(ErrorKind::Unsupported.into())
-        }
-    }
-
-    impl Kernel for Answers {
-        fn register(&self, _: BorrowedFd<'_>) -> io::Result<u32> {
-            Err(ErrorKind::PermissionDenied.into())
-        }
-
-        fn unregister(&self, _: u32) {}
-
-        fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn invalidate_name(&self, _: NodeId, _: &[u8]) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
-            Ok(Box::new(self.clone()))
-        }
-
-        fn passthrough(&self) -> bool {
-            false
-        }
-
-        fn device(&self) -> Option<(u32, u32)> {
-            None
-        }
-    }
+    use crate::test_kernel::TestKernel;
 
     /// Refreshes a file in a space where room can be lent, with these answers; gives back whether it can afterwards.
     fn lends_after(answers: &[i32]) -> bool {
         let dir = tempfile::tempdir().unwrap();
         let (space, node) = lending(dir.path());
-        let kernel = Answers::default();
-        space.attach(Arc::new(kernel.clone()));
-        space.lender.is_tried(true);
+        let kernel = Arc::new(TestKernel::default());
+        space.attach(kernel.clone());
+        space.lender.found(true);
         for answer in answers {
-            kernel.0.store(*answer, Relaxed);
+            kernel.answer.store(*answer, Relaxed);
             let refresher = space.refresh(&node);
             refresher.wait(Instant::now() + Duration::from_secs(60));
             assert_eq!(refresher.stands(), Some(true));

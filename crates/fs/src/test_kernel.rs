@@ -1,0 +1,69 @@
+//! A kernel for tests: it counts registrations, and answers who refreshes a file as it is told.
+
+use crate::{Envoy, Kernel};
+use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
+use ullage_types::NodeId;
+
+#[derive(Default)]
+pub(crate) struct TestKernel {
+    /// Registrations that were not ended.
+    pub registered: AtomicI64,
+    /// What a refresh gives back: an error's number, or 0.
+    pub answer: Arc<AtomicI32>,
+}
+
+impl Kernel for TestKernel {
+    fn register(&self, _: BorrowedFd<'_>) -> io::Result<u32> {
+        Ok(self.registered.fetch_add(1, Relaxed) as u32)
+    }
+
+    fn unregister(&self, _: u32) {
+        self.registered.fetch_sub(1, Relaxed);
+    }
+
+    fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn invalidate_name(&self, _: NodeId, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
+        Ok(Box::new(TestEnvoy(self.answer.clone())))
+    }
+
+    fn passthrough(&self) -> bool {
+        true
+    }
+
+    fn device(&self) -> Option<(u32, u32)> {
+        None
+    }
+}
+
+struct TestEnvoy(Arc<AtomicI32>);
+
+impl Envoy for TestEnvoy {
+    fn process(&self) -> i32 {
+        1
+    }
+
+    fn refresh(&mut self, _: NodeId) -> io::Result<()> {
+        match self.0.load(Relaxed) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    fn unnamed(&mut self) -> io::Result<u64> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
