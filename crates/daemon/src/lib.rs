@@ -24,6 +24,7 @@ mod open;
 mod panics;
 mod rebuild;
 mod report;
+mod rlimits;
 mod serve;
 mod ways;
 
@@ -44,5 +45,6 @@ pub use mountpoint::{clear_dead, has_ended};
 pub use open::OpenSpace;
 pub use panics::end_at_any_panic;
 pub use rebuild::{RebuildReport, rebuild};
+pub use rlimits::raise_rlimits;
 pub use serve::{Serving, serve};
 pub use ullage_fuse::{be_envoy, is_envoy};

@@ -5,7 +5,7 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report};
+use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report, rlimits};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub fn serve(
     let point = settings.mountpoint.clone();
     mountable::refuse_unmountable()?;
     let made = mountpoint::prepare(&point, state)?;
-    allow_many_files();
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20);
+    rlimits::raise_rlimits();
+    let files = rlimits::raise_descriptors();
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
     let start = || {
         let open = Arc::new(OpenSpace::open(state, settings, options, progress)?);
@@ -105,20 +105,6 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Down { lazy } => down(&mount, lazy, peer),
     };
     control::listen(state, Arc::new(answer))
-}
-
-/// Backing files stay open for a while: as many as this process may have. Root may have more than it was given.
-fn allow_many_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let given = getrlimit(Resource::Nofile);
-    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
-    let wanted = [most, given.maximum].into_iter().flatten();
-    for maximum in wanted {
-        if setrlimit(Resource::Nofile, Rlimit { current: Some(maximum), maximum: Some(maximum) }).is_ok() {
-            return;
-        }
-    }
-    tracing::debug!("the limit of open files stays");
 }
 
 /// The next start need not compare the plain trees with the catalog.

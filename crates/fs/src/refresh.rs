@@ -144,10 +144,15 @@ impl Space {
             }
         }
         if let Err(error) = refreshed {
-            self.brake.refreshers.complain(&error);
-            self.lender.fail();
+            self.cannot_refresh(&error);
         }
         own.0.store(DONE, Relaxed);
+    }
+
+    /// Says so, and lends nothing until it can be done again.
+    fn cannot_refresh(&self, error: &io::Error) {
+        self.brake.refreshers.complain(error);
+        self.lender.fail();
     }
 
     /// A process that makes calls in the mount: one that waits for something to do, or a new one.
@@ -197,13 +202,13 @@ fn start(weak: &Weak<Space>) {
         let waiting = std::mem::take(&mut jobs.waiting);
         drop(jobs);
         for (node, refresher) in waiting {
-            let (space, own) = (weak.clone(), refresher.clone());
-            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || match space.upgrade() {
+            let (weak, own) = (weak.clone(), refresher.clone());
+            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || match weak.upgrade() {
                 Some(space) => space.refresh_apart(node.id, &own),
                 None => own.0.store(DONE, Relaxed),
             });
             if let Err(error) = started {
-                refreshers.complain(&error);
+                space.cannot_refresh(&error);
                 refresher.0.store(DONE, Relaxed);
             }
         }

@@ -188,6 +188,7 @@ fn words(command: Option<String>) -> Vec<String> {
 
 fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     log();
+    ullage_daemon::raise_rlimits();
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
         None => EngineChoice::Embedded { directory: serve.directory, durability },

@@ -73,6 +73,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     log();
+    ullage_daemon::raise_rlimits();
     let node = identity::node_of(&arguments.gate.name).context("a store is called NAME-NUMBER, like store-1")?;
     anyhow::ensure!(arguments.unchecked || !arguments.banks.is_empty(), "name at least one --bank");
     let keys = arguments.gate.keyring(Some(node))?;

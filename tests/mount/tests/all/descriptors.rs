@@ -1,6 +1,7 @@
-//! More files open than the daemon may have descriptors.
+//! What bounds the daemon where it was started: descriptors, and the length of a file.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use ullage_mount_tests::binary;
 use ullage_mount_tests::ground::Ground;
@@ -9,13 +10,17 @@ use ullage_mount_tests::space::Space;
 
 /// Few enough for a test, and a daemon that cannot give itself more.
 const DESCRIPTORS: &str = "--nofile=500:500";
+/// Enough for the catalog, and less than users write: what a daemon may raise itself, and what it may not.
+const LENGTH: &str = "--fsize=67108864:";
+const HARD_LENGTH: &str = "--fsize=67108864:67108864";
+const LONGER: u64 = 80 << 20;
 
-fn space_of_few_descriptors() -> Space {
+fn space_below(limit: &str, options: &[&str]) -> Space {
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 256);
     let space = Space::on(ground, &disk);
     run(Command::new("setpriv")
-        .args(["--bounding-set=-sys_resource", "prlimit", DESCRIPTORS])
+        .args(["--bounding-set=-sys_resource", "prlimit", limit])
         .arg(binary::path())
         .args([
             "up".as_ref(),
@@ -24,16 +29,43 @@ fn space_of_few_descriptors() -> Space {
             space.state.as_os_str(),
             "--pool".as_ref(),
             space.pools[0].as_ref(),
-        ]))
+        ])
+        .args(options))
     .ok();
     space
+}
+
+/// An administrator whose shell bounds files (`ulimit -f`) bounded everybody in the space, and the first who grew one beyond that ended it.
+#[test]
+fn who_started_the_space_bounds_nobodys_files() {
+    for options in [&[][..], &["--no-passthrough"]] {
+        let space = space_below(LENGTH, options);
+        let file = File::create(space.path("long")).unwrap();
+        file.set_len(LONGER).unwrap();
+        file.write_all_at(b"end", LONGER).unwrap();
+        drop(file);
+        space.down_and_check();
+    }
+}
+
+#[test]
+fn a_file_longer_than_the_daemon_may_write_is_refused_and_the_space_goes_on() {
+    let space = space_below(HARD_LENGTH, &["--no-passthrough"]);
+    let file = File::create(space.path("long")).unwrap();
+    for refused in [file.set_len(LONGER), file.write_all_at(b"end", LONGER)] {
+        assert_eq!(refused.expect_err("it is too long").raw_os_error(), Some(libc::EFBIG));
+    }
+    file.write_all_at(b"start", 0).unwrap();
+    drop(file);
+    assert_eq!(fs::read_to_string(space.path("long")).unwrap(), "start");
+    space.down_and_check();
 }
 
 /// Found by a program that opened 20,000 files: the catalog's engine was refused a descriptor too, gave up, and the space was
 /// read-only until it was mounted again.
 #[test]
 fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
-    let space = space_of_few_descriptors();
+    let space = space_below(DESCRIPTORS, &[]);
     fs::create_dir(space.path("many")).unwrap();
     let mut open = Vec::new();
     let refused = (0..600).find_map(|n| match File::create(space.path(format!("many/{n}"))) {
@@ -63,7 +95,7 @@ fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
 /// although nobody had more than one file open.
 #[test]
 fn files_that_are_closed_again_count_for_nobody() {
-    let space = space_of_few_descriptors();
+    let space = space_below(DESCRIPTORS, &[]);
     std::thread::scope(|scope| {
         for user in 0..4 {
             let dir = space.path(format!("user-{user}"));
