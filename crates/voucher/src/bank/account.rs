@@ -49,9 +49,10 @@ impl Account {
         self.settled + i128::from(self.issued_total)
     }
 
-    /// r: what is left to issue.
+    /// r: what is left to issue; never so much that the sum of what is issued could not be written down.
     pub(super) fn remaining(&self) -> u64 {
         let left = i128::from(self.quota) - self.authorized();
+        let left = left.min(i128::from(u64::MAX - self.issued_total));
         left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
     }
 

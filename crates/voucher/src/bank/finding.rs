@@ -120,24 +120,23 @@ impl BankCore {
         let spent = tally.spent();
         let own = voucher.issuer.node == self.config.node;
         let refund = self.refunds.get(&epoch).and_then(|refunds| refunds.get(&voucher));
-        let grant = self.grants_by_voucher.get(&voucher);
-        let (freed, holder) = if own {
+        // What its issuer knows of a voucher counts, not what stores say of it: one that lies would hide what others spent.
+        let (user, value, freed, holder) = if own {
             let known = voucher.issuer.incarnation >= self.head.known_since;
-            match grant {
-                Some((client, _)) => (tally.value, Some(*client)),
-                None if known => (0, None),
-                None => (tally.value, None),
+            match self.given(voucher) {
+                Some((client, user, value)) => (user, value, value, Some(client)),
+                None if known => (tally.user, tally.value, 0, None),
+                None => (tally.user, tally.value, tally.value, None),
             }
         } else if let Some(line) = refund {
-            (line.value, Some(line.client))
+            (line.user, tally.value.max(line.value), line.value, Some(line.client))
         } else if last && self.has_reported(voucher, epoch) {
-            (0, None)
+            (tally.user, tally.value, 0, None)
         } else {
-            (tally.value, None)
+            (tally.user, tally.value, tally.value, None)
         };
         let clients = tally.by_client();
         let stores = tally.stores();
-        let (user, value) = (tally.user, tally.value);
         let finding = if freed < value && spent > freed {
             let clients = clients.into_keys().collect();
             Finding::Forged { user, voucher, epoch, spent, freed, clients, stores }
@@ -154,6 +153,13 @@ impl BankCore {
         self.named.insert((epoch, voucher));
         self.find(finding, out);
         self.answer(user, spent.saturating_sub(freed.min(value)), out);
+    }
+
+    /// To whom a voucher was given, whom it charges, and its value; none if this bank does not remember that it made it.
+    fn given(&self, voucher: VoucherId) -> Option<(Client, User, u64)> {
+        let request = self.grants_by_voucher.get(&voucher)?;
+        let grant = self.grants.get(request)?;
+        Some((request.0, grant.user, grant.minted?.voucher.terms.value))
     }
 
     /// Tells the server, and keeps it for K epochs to tell it again after a restart: what proved it may be

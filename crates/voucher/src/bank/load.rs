@@ -138,8 +138,9 @@ impl BankCore {
     fn load_grant(&mut self, mut row: Row<'_>) -> Result<(), LoadError> {
         let (epoch, client, op) = (Epoch(row.u64()?), Client(row.u64()?), Op(row.u64()?));
         let grant: Grant = row.value()?;
-        let overflows = self.accounts.get(&grant.user).map_or(0, |account| account.issued_total) > u64::MAX / 4;
-        if grant.epoch != epoch || overflows {
+        let before = self.accounts.get(&grant.user).map_or(0, |account| account.issued_total);
+        let fits = before.checked_add(grant.minted.map_or(0, |piece| piece.amount)).is_some();
+        if grant.epoch != epoch || !fits {
             return Err(row.damaged());
         }
         self.record_grant(client, op, grant);

@@ -101,6 +101,20 @@ fn a_restarted_bank_knows_all_and_never_uses_a_serial_twice() {
     assert_eq!(c.a(U), 60);
 }
 
+/// A bank that had issued more than 4 EiB to one user took its own state for damaged and did not start again.
+#[test]
+fn a_bank_that_has_issued_all_of_the_largest_quota_starts_again() {
+    let mut c = cluster();
+    c.quota(U, u64::MAX);
+    for _ in 0..64 {
+        c.withdraw(C, U, crate::MAX_VALUE);
+    }
+    let issued = c.a(U);
+    assert!(issued > i128::from(u64::MAX / 2), "{issued}");
+    c.reload_bank();
+    assert_eq!(c.a(U), issued);
+}
+
 #[test]
 fn refunds_balance_whether_spent_elsewhere_or_left_to_expire() {
     let mut c = cluster();
@@ -264,6 +278,27 @@ fn a_refund_of_more_than_was_freed_is_found_and_its_issuer_known() {
     c.spend(store_node(2), C, U, &[forged.whole()], 500).unwrap();
     c.epochs(4);
     assert!(matches!(c.found.as_slice(), [Finding::Forged { freed: 100, spent: 500, .. }]), "{:?}", c.found);
+}
+
+/// What the first line said of a voucher's value was taken for it: a store that lied let its client spend it everywhere.
+#[test]
+fn a_store_that_lies_of_a_vouchers_value_hides_nothing_and_blames_nobody_else() {
+    let mut c = cluster();
+    c.quota(User(2), 1000);
+    let piece = c.withdraw(C, U, 400)[0];
+    for (value, user) in [(1 << 60, User(2)), (1, U)] {
+        let line = SpentLine { voucher: piece.id(), epoch: c.epoch(), user, value, client: D, amount: 0 };
+        let (store, incarnation) = (store_node(3), Incarnation(1));
+        c.to_bank(StoreToBank::Early { store, incarnation, spent: vec![line] });
+    }
+    c.spend(store_node(1), C, U, &[piece], 400).unwrap();
+    assert!(c.found.is_empty(), "{:?}", c.found);
+    c.spend(store_node(2), C, U, &[piece], 400).unwrap();
+    c.epochs(4);
+    let [Finding::Overspent { user: U, value: 400, spent: 800, clients, .. }] = c.found.as_slice() else {
+        panic!("{:?}", c.found)
+    };
+    assert_eq!(clients.as_slice(), &[C]);
 }
 
 #[test]
