@@ -107,7 +107,36 @@ fn assert_exact(store: &Store, root: &Path) {
 
 fn put(store: &Store, chunk: &str, data: &[u8]) -> Result<(), OpError<&'static str>> {
     let owner: Arc<str> = "alice".into();
-    store.put(&name(chunk), &owner, &owner, 0o600, data, true, &()).map(drop)
+    store.put(&name(chunk), &owner, &owner, &owner, Some(0o600), data, true, &()).map(drop)
+}
+
+/// A writer could set the mode of another's chunk to 0, for good; and a request that was let in before the chunk was made wrote to it after.
+#[test]
+fn the_mode_binds_when_a_change_is_made_and_only_the_owner_sets_it() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let (alice, bob): (Arc<str>, Arc<str>) = ("alice".into(), "bob".into());
+    let put_as = |by: &Arc<str>, chunk: &str, mode: Option<u16>| {
+        store.put(&name(chunk), by, &alice, by, mode, b"data", true, &()).map(|done| done.info.unwrap().mode)
+    };
+    assert_eq!(put_as(&alice, "a/shared", Some(0o666)).unwrap(), 0o666);
+    assert_eq!(put_as(&bob, "a/shared", Some(0)).unwrap(), 0o666);
+    assert_eq!(put_as(&alice, "a/shared", None).unwrap(), 0o666);
+    assert_eq!(put_as(&alice, "a/own", None).unwrap(), 0o600);
+    let refused = [
+        put_as(&bob, "a/own", None).map(drop),
+        store.write_at(&name("a/own"), "bob", &bob, 0, b"x", &()).map(drop),
+        store.truncate(&name("a/own"), "bob", &bob, 0, &()).map(drop),
+        store.delete(&name("a/own"), "bob", &()).map(drop),
+    ];
+    for refusal in refused {
+        assert!(matches!(refusal, Err(OpError::Forbidden(_))), "{refusal:?}");
+    }
+    // Whoever locks the door has the key.
+    assert_eq!(put_as(&alice, "a/own", Some(0o400)).unwrap(), 0o400);
+    assert!(store.write_at(&name("a/own"), "alice", &alice, 0, b"x", &()).is_err());
+    assert_eq!(put_as(&alice, "a/own", Some(0)).unwrap(), 0);
+    store.delete(&name("a/own"), "alice", &()).unwrap();
 }
 
 #[test]
@@ -120,12 +149,12 @@ fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
     }
     assert_exact(&store, root.path());
     let alice: Arc<str> = "alice".into();
-    store.write_at(&name("a/1"), &alice, 100_000, b"far", &()).unwrap();
+    store.write_at(&name("a/1"), "alice", &alice, 100_000, b"far", &()).unwrap();
     let read = store.read(&name("a/1"), 0, u64::MAX).unwrap().0;
     assert_eq!((read.len(), read[0], read[50_000], &read[100_000..]), (100_003, pattern(1, 3)[0], 0, &b"far"[..]));
-    store.truncate(&name("a/4"), &alice, 70_000, &()).unwrap();
+    store.truncate(&name("a/4"), "alice", &alice, 70_000, &()).unwrap();
     assert_eq!(store.read(&name("a/4"), 69_999, 10).unwrap().0, pattern(70_000, 3)[69_999..]);
-    store.delete(&name("a/3"), &()).unwrap();
+    store.delete(&name("a/3"), "alice", &()).unwrap();
     assert!(matches!(store.read(&name("a/3"), 0, 1), Err(OpError::NotFound(_))));
     assert_exact(&store, root.path());
     let names: Vec<String> = store.list("a/", "", 10).into_iter().map(|(name, _)| name.to_string()).collect();
@@ -141,9 +170,9 @@ fn a_refused_write_changes_neither_chunk_nor_charge() {
     let alice: Arc<str> = "alice".into();
     put(&store, "a/0", &pattern(4096, 1)).unwrap();
     assert!(matches!(put(&store, "a/1", &pattern(100_000, 1)), Err(OpError::Refused(_))));
-    let refused = store.write_at(&name("a/0"), &alice, 8192, &pattern(40_000, 2), &());
+    let refused = store.write_at(&name("a/0"), "alice", &alice, 8192, &pattern(40_000, 2), &());
     assert!(matches!(refused, Err(OpError::Refused(_))));
-    let refused = store.write_at(&name("a/0"), &alice, 8192, &pattern(400_000, 2), &());
+    let refused = store.write_at(&name("a/0"), "alice", &alice, 8192, &pattern(400_000, 2), &());
     assert!(matches!(refused, Err(OpError::Refused(_))));
     assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(4096, 1));
     assert_exact(&store, root.path());
@@ -160,7 +189,7 @@ fn damage_on_the_medium_is_never_served_and_never_gets_a_new_checksum() {
     let file = fs::File::options().write(true).open(path).unwrap();
     file.write_all_at(b"X", 4096 + 70_000).unwrap();
     assert!(matches!(store.read(&name("a/0"), 65_536, 1), Err(OpError::Damaged { offset: 65_536, .. })));
-    assert!(store.write_at(&name("a/0"), &alice, 65_600, b"y", &()).is_err());
+    assert!(store.write_at(&name("a/0"), "alice", &alice, 65_600, b"y", &()).is_err());
     assert_eq!(store.read(&name("a/0"), 0, 65_536).unwrap().0, pattern(65_536, 1), "other blocks are fine");
     file.write_all_at(b"X", 20).unwrap();
     assert!(matches!(store.read(&name("a/0"), 0, 1), Err(OpError::Damaged { offset: 0, .. })));
@@ -177,9 +206,9 @@ fn an_unclean_end_loses_nothing_and_counts_nothing_twice() {
         for i in 0..5u8 {
             let chunk = format!("a/{i}");
             put(&store, &chunk, &pattern(usize::from(i) * 30_000, round)).unwrap();
-            store.write_at(&name(&chunk), &alice, u64::from(i) * 1000, &[round; 5000], &()).unwrap();
+            store.write_at(&name(&chunk), "alice", &alice, u64::from(i) * 1000, &[round; 5000], &()).unwrap();
         }
-        store.delete(&name("a/0"), &()).unwrap();
+        store.delete(&name("a/0"), "alice", &()).unwrap();
         // What a crash leaves: a file not yet in place, and no destructor run.
         fs::write(root.path().join("new/ffff"), b"half").unwrap();
         std::mem::forget(store);
@@ -202,8 +231,8 @@ fn replay_restores_chunks_that_never_reached_the_disk() {
     let store = open(root.path());
     put(&store, "a/0", &pattern(10_000, 1)).unwrap();
     put(&store, "a/1", &pattern(10_000, 1)).unwrap();
-    store.write_at(&name("a/0"), &alice, 5000, &pattern(10_000, 2), &()).unwrap();
-    store.delete(&name("a/1"), &()).unwrap();
+    store.write_at(&name("a/0"), "alice", &alice, 5000, &pattern(10_000, 2), &()).unwrap();
+    store.delete(&name("a/1"), "alice", &()).unwrap();
     put(&store, "a/1", &pattern(3000, 4)).unwrap();
     let expected: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), 0, u64::MAX).unwrap().0).into();
     std::mem::forget(store);
@@ -284,7 +313,7 @@ proptest! {
                 }
                 Op::Write(c, offset, length) => {
                     let data = pattern(length, step as u8);
-                    let result = store.write_at(&name(&key(c)), &alice, offset, &data, &());
+                    let result = store.write_at(&name(&key(c)), "alice", &alice, offset, &data, &());
                     prop_assert_eq!(result.is_ok(), model.contains_key(&key(c)));
                     if let Some(chunk) = model.get_mut(&key(c)).filter(|_| length > 0) {
                         let end = offset as usize + length;
@@ -293,14 +322,14 @@ proptest! {
                     }
                 }
                 Op::Truncate(c, size) => {
-                    let result = store.truncate(&name(&key(c)), &alice, size, &());
+                    let result = store.truncate(&name(&key(c)), "alice", &alice, size, &());
                     prop_assert_eq!(result.is_ok(), model.contains_key(&key(c)));
                     if let Some(chunk) = model.get_mut(&key(c)) {
                         chunk.resize(size as usize, 0);
                     }
                 }
                 Op::Delete(c) => {
-                    let result = store.delete(&name(&key(c)), &());
+                    let result = store.delete(&name(&key(c)), "alice", &());
                     prop_assert_eq!(result.is_ok(), model.remove(&key(c)).is_some());
                 }
                 Op::Reopen => {

@@ -9,6 +9,9 @@ pub enum OpError<R> {
     /// No such chunk.
     #[error("there is no chunk {0}")]
     NotFound(ChunkName),
+    /// Its mode does not allow this.
+    #[error("the mode of chunk {0} does not allow this")]
+    Forbidden(ChunkName),
     /// It exists, and replacing was not asked for.
     #[error("chunk {0} exists")]
     Exists(ChunkName),

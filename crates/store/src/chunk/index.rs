@@ -30,7 +30,29 @@ pub struct ChunkInfo {
     pub charges: Vec<Charge>,
 }
 
+/// What somebody wants of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To read it.
+    Read,
+    /// To change it in place.
+    Change,
+    /// To remove it, or to replace it as a whole, which is as removing it and making it anew.
+    Remove,
+}
+
 impl ChunkInfo {
+    /// Whether its mode lets `by` do that: the owner's digit, then all others', as of chmod(1). The owner may always remove it.
+    pub fn permits(&self, by: &str, access: Access) -> bool {
+        let is_owner = *self.owner == *by;
+        let bits = if is_owner { self.mode >> 6 } else { self.mode };
+        match access {
+            Access::Read => bits & 0o4 != 0,
+            Access::Change => bits & 0o2 != 0,
+            Access::Remove => is_owner || bits & 0o2 != 0,
+        }
+    }
+
     /// Bytes the chunk occupies.
     pub fn allocated(&self) -> u64 {
         self.charges.iter().map(|charge| charge.bytes).sum()

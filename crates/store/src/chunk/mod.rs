@@ -27,7 +27,7 @@ mod store;
 
 pub use error::OpError;
 pub use header::CHUNK_MAX_BYTES;
-pub use index::{Charge, ChunkInfo};
+pub use index::{Access, Charge, ChunkInfo};
 pub use ledger::{Ledger, Posting};
 pub use name::{ChunkName, NameError};
 pub(crate) use record::fuzz_record;

@@ -3,7 +3,7 @@
 use super::error::OpError;
 use super::file;
 use super::header::{BLOCK_BYTES, CHUNK_MAX_BYTES, Header};
-use super::index::ChunkInfo;
+use super::index::{Access, ChunkInfo};
 use super::ledger::Ledger;
 use super::name::ChunkName;
 use super::record::Record;
@@ -18,6 +18,7 @@ impl<L: Ledger> ChunkStore<L> {
     pub fn write_at(
         &self,
         name: &ChunkName,
+        by: &str,
         payer: &Arc<str>,
         offset: u64,
         data: &[u8],
@@ -27,7 +28,7 @@ impl<L: Ledger> ChunkStore<L> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= CHUNK_MAX_BYTES);
         let end = end.ok_or(OpError::TooLarge)?;
         let _exclusive = self.lock(name).write();
-        let old = self.find(name)?;
+        let old = self.find_for(name, by, Access::Change)?;
         let (file, header) = self.open_chunk(name)?;
         if data.len() > INLINE_MAX_BYTES {
             let mut whole = file::read(&file, &header, 0, header.size).map_err(|e| self.read_error(name, e))?;

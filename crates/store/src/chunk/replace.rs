@@ -3,7 +3,7 @@
 use super::error::OpError;
 use super::file;
 use super::header::{CHUNK_MAX_BYTES, Header};
-use super::index::ChunkInfo;
+use super::index::{Access, ChunkInfo};
 use super::ledger::Ledger;
 use super::name::ChunkName;
 use super::record::{Record, Source};
@@ -11,6 +11,9 @@ use super::store::{ChunkStore, Done, INLINE_MAX_BYTES};
 use std::fs;
 use std::sync::Arc;
 use ullage_journal::Durability;
+
+/// The mode of a chunk for which none is stated.
+const NEW_MODE: u16 = 0o600;
 
 /// What a chunk is to become.
 pub(crate) struct Content<'a> {
@@ -25,14 +28,16 @@ pub(crate) struct Content<'a> {
 }
 
 impl<L: Ledger> ChunkStore<L> {
-    /// Creates a chunk, or with `replace` overwrites it as a whole; an existing chunk keeps its owner.
+    /// Creates a chunk, or with `replace` overwrites it as a whole; an existing chunk keeps its owner, and its mode unless the owner
+    /// states another.
     #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
     pub fn put(
         &self,
         name: &ChunkName,
+        by: &str,
         owner: &Arc<str>,
         payer: &Arc<str>,
-        mode: u16,
+        mode: Option<u16>,
         data: &[u8],
         replace: bool,
         payment: &L::Payment,
@@ -43,7 +48,12 @@ impl<L: Ledger> ChunkStore<L> {
         if old.is_some() && !replace {
             return Err(OpError::Exists(name.clone()));
         }
+        if old.as_ref().is_some_and(|old| !old.permits(by, Access::Remove)) {
+            return Err(OpError::Forbidden(name.clone()));
+        }
         let owner = old.as_ref().map_or(owner, |old| &old.owner);
+        let kept = old.as_ref().filter(|_| mode.is_none() || **owner != *by).map(|old| old.mode);
+        let mode = kept.or(mode).unwrap_or(NEW_MODE);
         let content = Content { name, owner: Arc::clone(owner), mode, data, size: data.len() as u64, payer };
         self.replace(content, old.as_ref(), payment)
     }
@@ -52,13 +62,14 @@ impl<L: Ledger> ChunkStore<L> {
     pub fn truncate(
         &self,
         name: &ChunkName,
+        by: &str,
         payer: &Arc<str>,
         size: u64,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_running()?;
         let _exclusive = self.lock(name).write();
-        let old = self.find(name)?;
+        let old = self.find_for(name, by, Access::Change)?;
         let (file, header) = self.open_chunk(name)?;
         let data = file::read(&file, &header, 0, size).map_err(|e| self.read_error(name, e))?;
         let content = Content { name, owner: Arc::clone(&old.owner), mode: old.mode, data: &data, size, payer };

@@ -4,7 +4,7 @@ use super::directory::Directory;
 use super::error::OpError;
 use super::file::{self, ReadError};
 use super::header::Header;
-use super::index::{ChunkInfo, Index};
+use super::index::{Access, ChunkInfo, Index};
 use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
 use super::record::Record;
@@ -146,10 +146,15 @@ impl<L: Ledger> ChunkStore<L> {
     }
 
     /// Removes a chunk; its blocks are credited to those who were charged.
-    pub fn delete(&self, name: &ChunkName, payment: &L::Payment) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
+    pub fn delete(
+        &self,
+        name: &ChunkName,
+        by: &str,
+        payment: &L::Payment,
+    ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_running()?;
         let _exclusive = self.lock(name).write();
-        let old = self.find(name)?;
+        let old = self.find_for(name, by, Access::Remove)?;
         let (_, postings) = ChunkInfo::recharge(&old.charges, &old.owner, 0);
         let gate = self.gate.read();
         let (pending, receipt) = {
@@ -233,6 +238,17 @@ impl<L: Ledger> ChunkStore<L> {
 
     pub(crate) fn find(&self, name: &ChunkName) -> Result<ChunkInfo, OpError<L::Refusal>> {
         self.stat(name).ok_or_else(|| OpError::NotFound(name.clone()))
+    }
+
+    /// The same, where its mode lets `by` do that. Asked below the chunk's lock: what was found before a request came whole may be another's.
+    pub(crate) fn find_for(
+        &self,
+        name: &ChunkName,
+        by: &str,
+        access: Access,
+    ) -> Result<ChunkInfo, OpError<L::Refusal>> {
+        let found = self.find(name)?;
+        if found.permits(by, access) { Ok(found) } else { Err(OpError::Forbidden(name.clone())) }
     }
 
     pub(crate) fn next_file(&self) -> u64 {

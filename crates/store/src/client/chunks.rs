@@ -50,6 +50,21 @@ impl ChunkError {
         matches!(self, Self::Call(error) if error.code() == Some("not_found"))
     }
 
+    /// Whether the store says that the chunk does not match its checksum.
+    pub fn is_damaged_there(&self) -> bool {
+        matches!(self, Self::Call(error) if error.code() == Some("damaged"))
+    }
+
+    /// Whether the store may have done what it was asked: it was silent, or said that it does not know. Every other refusal comes
+    /// before anything is done.
+    pub fn leaves_open(&self) -> bool {
+        match self {
+            Self::Call(CallError::Refused(problem)) => problem.status >= 500 && problem.code != "no_space",
+            Self::Call(_) | Self::Unexpected(_) => true,
+            Self::Unpayable(_) | Self::UnknownStore(_) | Self::Damaged(_) => false,
+        }
+    }
+
     /// Whether the quota is used up.
     pub fn is_over_quota(&self) -> bool {
         use ullage_voucher::message::Denial;
@@ -225,9 +240,8 @@ impl Chunks {
             let refusal = refusal_in(&error);
             match refusal {
                 None => {
-                    // Nobody knows whether a silent store acted; every other refusal comes before anything is spent.
-                    if matches!(&error, ChunkError::Call(CallError::Refused(problem)) if problem.status < 500 || problem.code == "no_space")
-                    {
+                    let refused = matches!(&error, ChunkError::Call(CallError::Refused(_)));
+                    if refused && !error.leaves_open() {
                         self.refused(op, Refusal::NoLease, Epoch(0));
                     }
                     drop(request);

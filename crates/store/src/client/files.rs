@@ -2,10 +2,9 @@
 
 use super::chunks::{ChunkError, Chunks};
 use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk, new_id};
+use super::local::{Source, Target};
 use super::transfer::{Progress, Transferred, in_parallel};
 use bytes::Bytes;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +33,19 @@ pub enum FileError {
         path: PathBuf,
         /// The reason.
         source: std::io::Error,
+    },
+    /// The local file, while it was read.
+    #[error("{0} changed while it was read, and was not put: do it again when nobody writes to it")]
+    Changed(PathBuf),
+    /// A store took the new version and did not answer, or never got it.
+    #[error(
+        "whether {name} is the new or the old version is not known ({source}): `ullage ls` says when the store answers"
+    )]
+    Unknown {
+        /// The file.
+        name: String,
+        /// What the last attempt met.
+        source: ChunkError,
     },
     /// No such file at any store.
     #[error("there is no file {0}")]
@@ -68,11 +80,6 @@ pub struct Files {
     chunks: Chunks,
 }
 
-fn local(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> FileError {
-    let path = path.to_owned();
-    move |source| FileError::Local { what, path, source }
-}
-
 impl Files {
     /// Files made of these chunks.
     pub fn new(chunks: Chunks) -> Self {
@@ -95,7 +102,7 @@ impl Files {
     }
 
     /// Copies a local file to the stores under `name`, replacing what has that name. Until all of it is there the old version
-    /// is what others see; a failure on the way removes what was written.
+    /// is what others see; a failure on the way removes what was written, unless it may be the new version already.
     ///
     /// # Errors
     /// When the file cannot be read, paid, or written.
@@ -109,8 +116,8 @@ impl Files {
         if !(4096..=crate::chunk::CHUNK_MAX_BYTES).contains(&stripe_bytes) {
             return Err(FileError::Usage("a stripe has 4 KiB to 16 MiB".into()));
         }
-        let file = Arc::new(File::open(path).map_err(local("open", path))?);
-        let size_bytes = file.metadata().map_err(local("look at", path))?.len();
+        let source = Arc::new(Source::open(path)?);
+        let size_bytes = source.size_bytes();
         let id = new_id(clock::now_ms(), keyfile::random_u64());
         // Each file begins at another store, so that many small ones spread too.
         let stores = home_order(&id, &self.chunks.nodes());
@@ -120,18 +127,11 @@ impl Files {
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
         let done = Arc::new(AtomicU64::new(0));
         let written = in_parallel(manifest.stripes(), WIDTH, |index| {
-            let (this, manifest, file) = (self.clone(), manifest.clone(), Arc::clone(&file));
-            let (done, progress, path) = (Arc::clone(&done), Arc::clone(&progress), path.to_owned());
+            let (this, manifest, source) = (self.clone(), manifest.clone(), Arc::clone(&source));
+            let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
             async move {
                 let length = stripe_bytes.min(size_bytes - index * stripe_bytes);
-                let mut bytes = vec![0; length as usize];
-                let read = tokio::task::spawn_blocking(move || {
-                    file.read_exact_at(&mut bytes, index * stripe_bytes).map(|()| bytes)
-                });
-                let bytes = read
-                    .await
-                    .map_err(|e| local("read", &path)(std::io::Error::other(e)))?
-                    .map_err(local("read", &path))?;
+                let bytes = source.read(index * stripe_bytes, length).await?;
                 let node = manifest.store_of(index).ok_or_else(|| FileError::Usage("no stores are known".into()))?;
                 let chunk = manifest.chunk_of(this.user(), index);
                 let view = this.chunks.put(node, &chunk, bytes.into(), true).await?;
@@ -140,30 +140,52 @@ impl Files {
             }
         })
         .await;
-        let allocated = match written {
-            Ok(allocated) => allocated,
+        let placed = match written {
+            Ok(allocated) => self.place(name, &source, &manifest).await.map(|(old, own)| (old, allocated + own)),
+            Err(error) => Err(error),
+        };
+        let (old, allocated_bytes) = match placed {
+            Ok(placed) => placed,
+            // What a manifest may name must stay; a sweep finds it where none does.
+            Err(error @ FileError::Unknown { .. }) => return Err(error),
             Err(error) => {
                 self.remove_stripes(&manifest).await;
                 return Err(error);
             }
         };
-        let old = self.find(name).await?;
-        let body = serde_json::to_vec(&manifest).map_err(|error| FileError::Usage(error.to_string()))?;
-        let home = old.as_ref().map(|(node, _)| *node).or_else(|| self.homes(name).first().copied());
-        let home = home.ok_or_else(|| FileError::Usage("no stores are known".into()))?;
-        let placed = self.chunks.put(home, &manifest_chunk(self.user(), name), Bytes::from(body), true).await;
-        let placed = match placed {
-            Ok(view) => view,
-            Err(error) => {
-                self.remove_stripes(&manifest).await;
-                return Err(error.into());
-            }
-        };
-        if let Some((_, Ok(old))) = old {
+        if let Some(old) = old {
             self.remove_stripes(&old).await;
         }
-        let allocated_bytes = allocated + placed.map_or(0, |view| view.allocated_bytes);
         Ok(Transferred { size_bytes, stripes: manifest.stripes(), allocated_bytes })
+    }
+
+    /// Gives a name to stripes that are all there, and back the version before and what the manifest is charged.
+    async fn place(
+        &self,
+        name: &str,
+        from: &Source,
+        manifest: &Manifest,
+    ) -> Result<(Option<Manifest>, u64), FileError> {
+        from.unchanged()?;
+        let old = self.find(name).await?;
+        let body = serde_json::to_vec(manifest).map_err(|error| FileError::Usage(error.to_string()))?;
+        let home = old.as_ref().map(|(node, _)| *node).or_else(|| self.homes(name).first().copied());
+        let home = home.ok_or_else(|| FileError::Usage("no stores are known".into()))?;
+        let chunk = manifest_chunk(self.user(), name);
+        let charged = match self.chunks.put(home, &chunk, Bytes::from(body), true).await {
+            Ok(view) => view.map_or(0, |view| view.allocated_bytes),
+            Err(error) if error.leaves_open() => {
+                // Its answer may be all that was lost.
+                match self.find(name).await {
+                    Ok(Some((_, Ok(found)))) if found.id == manifest.id => {
+                        self.chunks.stat(home, &chunk).await.map_or(0, |view| view.allocated_bytes)
+                    }
+                    _ => return Err(FileError::Unknown { name: name.to_owned(), source: error }),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok((old.and_then(|(_, manifest)| manifest.ok()), charged))
     }
 
     fn homes(&self, name: &str) -> Vec<Node> {
@@ -180,6 +202,10 @@ impl Files {
                     return Ok(Some((node, manifest.ok_or_else(|| FileError::Manifest(name.to_owned())))));
                 }
                 Err(error) if error.is_not_found() => {}
+                // It can still be replaced or removed, whatever it said.
+                Err(error) if error.is_damaged_there() => {
+                    return Ok(Some((node, Err(FileError::Manifest(name.to_owned())))));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -212,15 +238,11 @@ impl Files {
     pub async fn get(&self, name: &str, path: &Path, progress: Progress) -> Result<Transferred, FileError> {
         let (_, manifest) = self.find(name).await?.ok_or_else(|| FileError::NotFound(name.to_owned()))?;
         let manifest = manifest?;
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".part");
-        let partial = PathBuf::from(partial);
-        let file = Arc::new(File::create(&partial).map_err(local("create", &partial))?);
-        file.set_len(manifest.size_bytes).map_err(local("lengthen", &partial))?;
+        let target = Arc::new(Target::create(path, manifest.size_bytes)?);
         let done = Arc::new(AtomicU64::new(0));
-        let result = in_parallel(manifest.stripes(), WIDTH, |index| {
-            let (this, manifest, file) = (self.clone(), manifest.clone(), Arc::clone(&file));
-            let (done, progress, partial) = (Arc::clone(&done), Arc::clone(&progress), partial.clone());
+        let came = in_parallel(manifest.stripes(), WIDTH, |index| {
+            let (this, manifest, target) = (self.clone(), manifest.clone(), Arc::clone(&target));
+            let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
             async move {
                 let offset = index * manifest.stripe_bytes;
                 let length = manifest.stripe_bytes.min(manifest.size_bytes - offset);
@@ -229,22 +251,20 @@ impl Files {
                 if bytes.len() as u64 != length {
                     return Err(ChunkError::Damaged(node).into());
                 }
-                let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
-                written
-                    .map_err(|e| local("write", &partial)(std::io::Error::other(e)))?
-                    .map_err(local("write", &partial))?;
+                target.write(bytes, offset).await?;
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, manifest.size_bytes);
                 Ok::<_, FileError>(0)
             }
         })
         .await;
-        if let Err(error) = result {
-            // What came is of no use; the error says more than a failure to remove it.
-            let _ = std::fs::remove_file(&partial);
+        if let Err(error) = came {
+            target.discard();
             return Err(error);
         }
-        file.sync_all().map_err(local("flush", &partial))?;
-        std::fs::rename(&partial, path).map_err(local("rename", &partial))?;
+        // Every stripe's work has ended.
+        let target =
+            Arc::into_inner(target).ok_or_else(|| FileError::Usage("a stripe is still being written".into()))?;
+        target.finish()?;
         Ok(Transferred { size_bytes: manifest.size_bytes, stripes: manifest.stripes(), allocated_bytes: 0 })
     }
 

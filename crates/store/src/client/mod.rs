@@ -7,6 +7,7 @@ mod chunks;
 mod config;
 mod files;
 mod layout;
+mod local;
 mod purse;
 mod sweep;
 mod transfer;

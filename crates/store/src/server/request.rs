@@ -62,14 +62,6 @@ pub(crate) fn authorize(
     Ok(capability)
 }
 
-/// Whether the chunk's own mode lets this user in. Modes are as of `chmod`: the owner's digit, then all others'.
-pub(crate) fn permitted(mode: u16, is_owner: bool, needed: Rights) -> Result<(), Problem> {
-    let bits = if is_owner { mode >> 6 } else { mode };
-    let fits = (!needed.read || bits & 0o4 != 0) && (!(needed.write || needed.delete) || bits & 0o2 != 0);
-    let refuse = || problem(StatusCode::FORBIDDEN, "mode", "the chunk's mode does not allow this");
-    if fits { Ok(()) } else { Err(refuse()) }
-}
-
 pub(crate) fn chunk_name(text: &str) -> Result<ChunkName, Problem> {
     text.parse().map_err(|error| bad("bad_name", error))
 }

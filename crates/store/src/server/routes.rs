@@ -3,9 +3,9 @@
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
 use super::request::{
-    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, permitted, pieces, problem, query,
+    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, pieces, problem, query,
 };
-use crate::chunk::{CHUNK_MAX_BYTES, ChunkName, ChunkStore, Done, OpError};
+use crate::chunk::{Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, OpError};
 use crate::headers::{CHECKSUM_HEADER, checksum};
 use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
 use bytes::Bytes;
@@ -109,7 +109,8 @@ async fn write(
     let owner: Arc<str> =
         existing.as_ref().map_or_else(|| Arc::from(capability.owner.as_str()), |info| info.owner.clone());
     if let Some(info) = &existing {
-        permitted(info.mode, *info.owner == *peer.name, WRITE)?;
+        let access = if kind == Kind::Put { Access::Remove } else { Access::Change };
+        permitted(&name, info, &peer.name, access)?;
     }
     let payment = payment(&head, &peer, &owner, settings.charge_by)?;
     let request = (payment.client, payment.op);
@@ -124,25 +125,28 @@ async fn write(
     let size = number(&head, "size")?;
     let replace = query(&head, "replace") == Some("1");
     let mode = match query(&head, "mode") {
-        Some(text) => u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o666),
-        None => Some(0o600),
+        Some(text) => {
+            let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o666);
+            Some(mode.ok_or_else(|| bad("bad_request", "a mode is octal, at most 666"))?)
+        }
+        None => None,
     };
-    let mode = mode.ok_or_else(|| bad("bad_request", "a mode is octal, at most 666"))?;
     let (data, _memory) =
         if kind == Kind::Truncate { (Bytes::new(), None) } else { receive(&shared, &head, body).await? };
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
     let result: Outcome = match kind {
         Kind::Put => {
-            off_loop(move || chunks.put(&chunk, &owner, &payment.payer, mode, &data, replace, &payment)).await?
+            off_loop(move || chunks.put(&chunk, &peer.name, &owner, &payment.payer, mode, &data, replace, &payment))
+                .await?
         }
         Kind::Patch => {
             let offset = offset.ok_or_else(|| bad("bad_request", "an offset is needed"))?;
-            off_loop(move || chunks.write_at(&chunk, &payment.payer, offset, &data, &payment)).await?
+            off_loop(move || chunks.write_at(&chunk, &peer.name, &payment.payer, offset, &data, &payment)).await?
         }
         Kind::Truncate => {
             let size = size.ok_or_else(|| bad("bad_request", "a size is needed"))?;
-            off_loop(move || chunks.truncate(&chunk, &payment.payer, size, &payment)).await?
+            off_loop(move || chunks.truncate(&chunk, &peer.name, &payment.payer, size, &payment)).await?
         }
     };
     finish(&shared, &name, request, result)
@@ -171,11 +175,11 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
         return Ok(json(&WriteAnswer { outcomes, chunk: None }));
     }
     if let Some(info) = shared.chunks.stat(&name) {
-        permitted(info.mode, *info.owner == *peer.name, DELETE)?;
+        permitted(&name, &info, &peer.name, Access::Remove)?;
     }
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
-    let result = off_loop(move || chunks.delete(&chunk, &payment)).await?;
+    let result = off_loop(move || chunks.delete(&chunk, &peer.name, &payment)).await?;
     finish(&shared, &name, request, result)
 }
 
@@ -196,10 +200,16 @@ fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), result: Out
     Ok(json(&WriteAnswer { outcomes, chunk }))
 }
 
+/// Looks before a body is taken; what counts is looked at once more below the chunk's lock.
+fn permitted(name: &ChunkName, info: &ChunkInfo, by: &str, access: Access) -> Result<(), Problem> {
+    if info.permits(by, access) { Ok(()) } else { Err(explain(OpError::Forbidden(name.clone()))) }
+}
+
 /// Every way a chunk operation can fail, and how it is told.
 fn explain(error: OpError<Unpaid>) -> Problem {
     let (status, code) = match &error {
         OpError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+        OpError::Forbidden(_) => (StatusCode::FORBIDDEN, "mode"),
         OpError::Exists(_) => (StatusCode::CONFLICT, "exists"),
         OpError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         OpError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
@@ -242,7 +252,7 @@ fn describe(reason: Refusal) -> &'static str {
 async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), READ)?;
     let info = shared.chunks.stat(&name).ok_or_else(|| explain(OpError::NotFound(name.clone())))?;
-    permitted(info.mode, *info.owner == *capability.user, READ)?;
+    permitted(&name, &info, &capability.user, Access::Read)?;
     if query(&head, "stat") == Some("1") {
         return Ok(json(&ChunkView::new(&name, &info)));
     }

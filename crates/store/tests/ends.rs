@@ -1,0 +1,216 @@
+//! Both ends of a transfer: what becomes of local files, and of a new version whose store falls silent.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod cluster;
+
+use cluster::{Cluster, Plan, fixed, http, on_disk, quiet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use ullage_store::client::{Chunks, FileError, Files, Purse, PurseSettings, StoreAddress};
+
+const TIME_MAX: Duration = Duration::from_secs(120);
+const STRIPE: u64 = 65_536;
+
+/// Stands before a store, and loses every answer after the store's disk holds more than it is told.
+#[derive(Default)]
+struct Line {
+    store: String,
+    disk: PathBuf,
+    most: AtomicU64,
+    cut: AtomicBool,
+}
+
+impl Line {
+    async fn before(store: String, disk: PathBuf) -> (Arc<Self>, String) {
+        let line = Arc::new(Self { store, disk, most: AtomicU64::new(u64::MAX), cut: AtomicBool::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let own = line.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(own.clone().carry(client));
+            }
+        });
+        (line, address)
+    }
+
+    async fn carry(self: Arc<Self>, client: TcpStream) {
+        if self.cut.load(Relaxed) {
+            return;
+        }
+        let Ok(store) = TcpStream::connect(&self.store).await else { return };
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_store, mut to_store) = store.into_split();
+        let questions = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_store).await });
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
+            if on_disk(&self.disk) > self.most.load(Relaxed) {
+                self.cut.store(true, Relaxed);
+            }
+            if self.cut.load(Relaxed) || to_client.write_all(&buffer[..length]).await.is_err() {
+                break;
+            }
+        }
+        questions.abort();
+    }
+}
+
+async fn site() -> Cluster {
+    let cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+    cluster.user("alice", 1 << 30).await;
+    cluster
+}
+
+fn written(here: &Path, name: &str, length: usize) -> PathBuf {
+    let path = here.join(name);
+    fs::write(&path, (0..length).map(|i| (i / 7) as u8 ^ i as u8).collect::<Vec<u8>>()).unwrap();
+    path
+}
+
+/// The client took a new version whose answer was lost for one that was never placed, and removed what it names; the old
+/// version was gone too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_whose_answer_was_lost_stays_whole() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site().await;
+        let disk = cluster.directory.path().join("store1");
+        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk.clone()).await;
+        let patience = Duration::from_secs(1);
+        let settings = PurseSettings { user: "alice".into(), policy: fixed(1 << 20), patience, listen: false };
+        let purse = Purse::new(cluster.bank_client("alice"), settings);
+        let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address }];
+        let files = Files::new(Chunks::new(http(&cluster.certificates(), "alice"), purse, stores, patience));
+        let here = tempfile::tempdir().unwrap();
+        let input = written(here.path(), "in", 100_000);
+        let all_there = {
+            let (line, disk) = (line.clone(), disk.clone());
+            Arc::new(move |done, all| {
+                if done == all {
+                    line.most.store(on_disk(&disk), Relaxed);
+                }
+            })
+        };
+        let unknown = files.put(&input, "new", STRIPE, all_there).await.unwrap_err();
+        assert!(matches!(unknown, FileError::Unknown { .. }), "{unknown}");
+        line.most.store(u64::MAX, Relaxed);
+        line.cut.store(false, Relaxed);
+        files.get("new", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(fs::read(here.path().join("out")).unwrap() == fs::read(&input).unwrap());
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// A manifest that its store finds damaged could be neither replaced nor removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_manifest_is_damaged_can_be_replaced_and_removed() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site().await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let here = tempfile::tempdir().unwrap();
+        let input = written(here.path(), "in", 1000);
+        let damage = || {
+            let mut chunks: Vec<PathBuf> = Vec::new();
+            for shard in fs::read_dir(cluster.directory.path().join("store1/chunks")).unwrap() {
+                chunks.extend(fs::read_dir(shard.unwrap().path()).unwrap().map(|file| file.unwrap().path()));
+            }
+            let manifest = |bytes: &[u8]| bytes.windows(12).position(|at| at == b"stripe_bytes");
+            let mut damaged = 0;
+            for path in chunks {
+                let mut bytes = fs::read(&path).unwrap();
+                if let Some(at) = manifest(&bytes) {
+                    bytes[at] ^= 1;
+                    fs::write(&path, bytes).unwrap();
+                    damaged += 1;
+                }
+            }
+            assert_eq!(damaged, 1);
+        };
+        files.put(&input, "f", STRIPE, quiet()).await.unwrap();
+        damage();
+        assert!(files.get("f", &here.path().join("out"), quiet()).await.is_err());
+        files.put(&input, "f", STRIPE, quiet()).await.unwrap();
+        files.get("f", &here.path().join("out"), quiet()).await.unwrap();
+        damage();
+        files.remove("f").await.unwrap();
+        assert!(files.list("").await.unwrap().is_empty());
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_get_touches_nothing_but_its_file_and_keeps_mode_and_link() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site().await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let here = tempfile::tempdir().unwrap();
+        let at = |name: &str| here.path().join(name);
+        let input = written(here.path(), "in", 100_000);
+        files.put(&input, "f", STRIPE, quiet()).await.unwrap();
+        // What was once the name of the partial file.
+        fs::write(at("out.part"), "mine").unwrap();
+        fs::write(at("out"), "old").unwrap();
+        fs::set_permissions(at("out"), fs::Permissions::from_mode(0o600)).unwrap();
+        symlink("out", at("link")).unwrap();
+        files.get("f", &at("link"), quiet()).await.unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert!(fs::read(at("out")).unwrap() == fs::read(&input).unwrap());
+        assert_eq!(fs::metadata(at("out")).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read_to_string(at("out.part")).unwrap(), "mine");
+        // Refused before anything is made, or failed later: nothing is left.
+        let before = fs::read_dir(here.path()).unwrap().count();
+        fs::create_dir(at("directory")).unwrap();
+        let refused = files.get("f", &at("directory"), quiet()).await.unwrap_err();
+        assert!(refused.to_string().contains("is not a regular file"), "{refused}");
+        let chunks = files.chunks();
+        let stripe = chunks.list(chunks.nodes()[0], "alice/d/").await.unwrap().pop().unwrap();
+        chunks.delete(chunks.nodes()[0], &stripe.name).await.unwrap();
+        files.get("f", &at("out"), quiet()).await.unwrap_err();
+        assert!(fs::read(at("out")).unwrap() == fs::read(&input).unwrap());
+        assert_eq!(fs::read_dir(here.path()).unwrap().count(), before + 1);
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// A pipe was put as nothing, and a file that was written meanwhile as parts of two.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_whole_version_of_a_regular_file_is_put() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site().await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let here = tempfile::tempdir().unwrap();
+        let input = written(here.path(), "in", 100_000);
+        files.put(&input, "f", STRIPE, quiet()).await.unwrap();
+        let used = cluster.used("alice");
+        let pipe = here.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let refused = files.put(&pipe, "f", STRIPE, quiet()).await.unwrap_err();
+        assert!(refused.to_string().contains("is not a regular file"), "{refused}");
+        let own = input.clone();
+        let written_to = Arc::new(move |_, _| fs::write(&own, vec![1; 100_000]).unwrap());
+        let changed = files.put(&input, "f", STRIPE, written_to).await.unwrap_err();
+        assert!(matches!(changed, FileError::Changed(_)), "{changed}");
+        assert_eq!(cluster.used("alice"), used, "what was written of it is gone again");
+        files.get("f", &here.path().join("out"), quiet()).await.unwrap();
+        assert_eq!(fs::metadata(here.path().join("out")).unwrap().len(), 100_000);
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
