@@ -1,6 +1,7 @@
 //! A server: connections in, one async function from request to answer, everything bounded.
 
 use crate::limit::RateLimit;
+use crate::patience::Patient;
 use crate::token::Bearer;
 use crate::{Answer, Peer, Problem, clock, tls};
 use hyper::body::Incoming;
@@ -26,7 +27,7 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Time to send a request's head, and to finish a TLS handshake.
     pub head_timeout: Duration,
-    /// Time from head to answer.
+    /// Time from head to answer, and to take a part of it: who takes less is not waited for.
     pub request_timeout: Duration,
     /// Requests a second of one party; zero is no limit.
     pub requests_per_second: u32,
@@ -83,9 +84,12 @@ where
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            next = next => next,
             () = &mut end => break,
         };
         let Ok((stream, _)) = accepted else {
@@ -97,6 +101,7 @@ where
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let _place = place;
+            let stream = Patient::new(stream, shared.limits.request_timeout);
             match shared.gate.tls.clone() {
                 None => connection(shared, stream, None).await,
                 Some(config) => {

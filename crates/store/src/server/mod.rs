@@ -7,6 +7,7 @@ pub mod accounts;
 mod config;
 mod housekeeping;
 mod link;
+mod memory;
 mod note;
 mod request;
 mod routes;

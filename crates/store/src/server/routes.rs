@@ -2,6 +2,7 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
+use super::memory::{Held, Memory};
 use super::request::{
     authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, pieces, problem, query,
 };
@@ -15,7 +16,6 @@ use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use ullage_bank::capability::Rights;
 use ullage_net::{Answer, Peer, Problem, json, read_body};
 use ullage_voucher::Client;
@@ -27,8 +27,7 @@ const LIST_MAX: usize = 10_000;
 pub(crate) struct Shared {
     pub(crate) settings: StoreSettings,
     pub(crate) chunks: Arc<ChunkStore<Accounts>>,
-    /// One permit is one MiB of bodies in memory.
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: Memory,
 }
 
 const READ: Rights = Rights { read: true, write: false, delete: false, list: false };
@@ -36,8 +35,6 @@ const WRITE: Rights = Rights { read: false, write: true, delete: false, list: fa
 const DELETE: Rights = Rights { read: false, write: false, delete: true, list: false };
 const LIST: Rights = Rights { read: false, write: false, delete: false, list: true };
 
-/// Held while a body is in memory.
-type Memory = Option<tokio::sync::OwnedSemaphorePermit>;
 type Outcome = Result<Done<Vec<StoreToClient>>, OpError<Unpaid>>;
 
 /// Answers one request.
@@ -80,15 +77,14 @@ async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// Takes the memory for a body before it is read; it is given back when the request is done.
-async fn receive(shared: &Shared, head: &Parts, body: Incoming) -> Result<(Bytes, Memory), Problem> {
+async fn receive(shared: &Shared, peer: &Peer, head: &Parts, body: Incoming) -> Result<(Bytes, Held), Problem> {
     let length: u64 = header(head, &CONTENT_LENGTH)
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| problem(StatusCode::LENGTH_REQUIRED, "length", "a body's length must be stated"))?;
     if length > CHUNK_MAX_BYTES {
         return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is larger than a chunk can be"));
     }
-    let permits = (length.div_ceil(1 << 20) as u32).max(1);
-    let memory = Arc::clone(&shared.memory).acquire_many_owned(permits).await.ok();
+    let memory = shared.memory.take(&peer.name, length).await;
     let bytes = read_body(body, CHUNK_MAX_BYTES as usize).await?;
     check_body(head, &bytes)?;
     Ok((bytes, memory))
@@ -131,8 +127,11 @@ async fn write(
         }
         None => None,
     };
-    let (data, _memory) =
-        if kind == Kind::Truncate { (Bytes::new(), None) } else { receive(&shared, &head, body).await? };
+    let (data, _memory) = if kind == Kind::Truncate {
+        (Bytes::new(), None)
+    } else {
+        receive(&shared, &peer, &head, body).await.map(|(data, held)| (data, Some(held)))?
+    };
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
     let result: Outcome = match kind {
@@ -249,6 +248,18 @@ fn describe(reason: Refusal) -> &'static str {
     }
 }
 
+/// An answer on its way, which takes memory until all of it has gone out.
+struct Sent {
+    bytes: Vec<u8>,
+    _memory: Held,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), READ)?;
     let info = shared.chunks.stat(&name).ok_or_else(|| explain(OpError::NotFound(name.clone())))?;
@@ -258,12 +269,11 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     }
     let offset = number(&head, "offset")?.unwrap_or(0);
     let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
-    let permits = (length.min(info.size).div_ceil(1 << 20) as u32).max(1);
-    let _memory = shared.memory.acquire_many(permits).await;
+    let memory = shared.memory.take(&peer.name, length.min(info.size)).await;
     let chunks = Arc::clone(&shared.chunks);
     let (bytes, info) = off_loop(move || chunks.read(&name, offset, length)).await?.map_err(explain)?;
     let sum = checksum(&bytes);
-    let mut answer = Response::new(Full::new(Bytes::from(bytes)));
+    let mut answer = Response::new(Full::new(Bytes::from_owner(Sent { bytes, _memory: memory })));
     let headers = answer.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/octet-stream"));
     headers.insert(&CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));

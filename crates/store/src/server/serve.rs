@@ -2,15 +2,15 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
+use super::memory::Memory;
 use super::routes::{Shared, route};
 use super::{housekeeping, link};
-use crate::chunk::{ChunkStore, OpError, Options, Recount};
+use crate::chunk::{CHUNK_MAX_BYTES, ChunkStore, OpError, Options, Recount};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use ullage_net::server::serve;
 
 /// Why a storage server does not start.
@@ -70,7 +70,7 @@ impl StoreServer {
         let listener =
             TcpListener::bind(address).await.map_err(|error| StoreError::Listen(address.to_owned(), error))?;
         let address = listener.local_addr().map_err(|error| StoreError::Listen(address.to_owned(), error))?;
-        let memory = Arc::new(Semaphore::new(settings.bodies_mib.max(16) as usize));
+        let memory = Memory::new(settings.bodies_mib, CHUNK_MAX_BYTES);
         let shared = Arc::new(Shared { settings, chunks: Arc::new(chunks), memory });
         Ok(Self { listener, address, shared, _lock: lock })
     }
