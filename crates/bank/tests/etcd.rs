@@ -121,3 +121,42 @@ async fn a_leader_whose_lease_ran_out_commits_nothing_even_before_it_notices() {
     };
     tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
 }
+
+/// A state above 4 MiB could be loaded by nobody, and one large step deposed every leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_larger_than_a_request_or_an_answer_is_committed_whole_and_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, settings)) = etcd(directory.path(), "first:1") else { return };
+    let large = |first: u32, count: u32| -> Vec<Write> {
+        let value = |key: u32| key.to_be_bytes().repeat(16);
+        let write = |key: u32| Write { key: key.to_be_bytes()[..].into(), value: Some(value(key)[..].into()) };
+        (first..first + count).map(write).collect()
+    };
+    let run = async {
+        let (first, _) = lead(&settings).await;
+        let mut model = Rows::new();
+        for step in [large(0, 100_000), large(50_000, 10)] {
+            put(&first, &step).await.unwrap();
+            apply(&mut model, &step);
+        }
+        first.snapshot(&model);
+        // Also after the snapshot: one step of several parts, and as many commits as no answer holds.
+        for step in [large(200_000, 60_000), large(300_000, 14_000), large(400_000, 14_000), large(500_000, 14_000)] {
+            put(&first, &step).await.unwrap();
+            apply(&mut model, &step);
+        }
+        drop(first);
+        // As a leader leaves it that dies between the parts of its next commit.
+        let mut client = etcd_client::Client::connect(&settings.endpoints, None).await.unwrap();
+        let next = 6;
+        client.put(format!("/ullage/t/0/part/{next:020}/000000"), "half of a step", None).await.unwrap();
+        let (second, rows) = lead(&EtcdSettings { address: "second:1".into(), ..settings.clone() }).await;
+        assert!(rows == model, "{} rows of {}", rows.len(), model.len());
+        put(&second, &[row(7, 7)]).await.unwrap();
+        apply(&mut model, &[row(7, 7)]);
+        drop(second);
+        let (_, rows) = lead(&settings).await;
+        assert!(rows == model, "{} rows of {}", rows.len(), model.len());
+    };
+    tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
+}

@@ -2,19 +2,19 @@
 //! callers' writes at once, since a compare-and-swap per voucher would give a few hundred a second.
 //!
 //! # Keys, under `/ullage/NAME/SHARD/`
-//! `leader` the leader's address, bound to its lease; `log/N` one commit; `snapshot/N/PART` all rows before commit N;
-//! `base` the N of the newest whole snapshot.
+//! `leader` the leader's address, bound to its lease; `log/N` one commit, or the end of one whose beginning is `part/N/PART`;
+//! `snapshot/N/PART` all rows before commit N; `base` the N of the newest whole snapshot.
 //!
 //! # Never two leaders
 //! Every commit is one transaction that compares the creation revision of `leader` with the one this process won. A
 //! bank that lost its lease, however late it notices, commits nothing more; and nothing leaves a bank before its commit.
 
+mod load;
+
+use self::load::load;
 use super::{Done, Engine, EngineError, EtcdSettings};
-use crate::rows::{Rows, apply, decode_rows, decode_writes, encode_rows, encode_writes};
-use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp,
-};
+use crate::rows::{Rows, encode_rows, encode_writes};
+use etcd_client::{Client, Compare, CompareOp, ConnectOptions, DeleteOptions, PutOptions, Txn, TxnOp};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -111,44 +111,13 @@ pub async fn campaign(settings: &EtcdSettings, shard: u32) -> Result<(Etcd, Rows
         commits: AtomicU64::new(0),
     });
     tokio::spawn(keep_lease(client.clone(), lease, settings.lease_secs, Arc::clone(&shared)));
-    let loaded = load(&mut client, &prefix).await;
+    let loaded = load(&client, &prefix).await;
     let (rows, next) = loaded.inspect_err(|_| depose(&shared))?;
     shared.queue.lock().next = next;
-    let committer = Committer { client, prefix, leader, revision, shared: Arc::clone(&shared) };
+    let mut committer = Committer { client, prefix, leader, revision, shared: Arc::clone(&shared) };
+    committer.forget_parts_from(next).await.inspect_err(|_| depose(&shared))?;
     tokio::spawn(committer.run());
     Ok((Etcd { shared }, rows))
-}
-
-async fn load(client: &mut Client, prefix: &str) -> Result<(Rows, u64), EngineError> {
-    let base = client.get(format!("{prefix}base"), None).await.map_err(failed)?;
-    let base: u64 =
-        base.kvs().first().and_then(|pair| pair.value_str().ok()).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let ordered = || GetOptions::new().with_prefix().with_sort(SortTarget::Key, SortOrder::Ascend);
-    let mut snapshot = Vec::new();
-    let parts = client.get(format!("{prefix}snapshot/{base:020}/"), Some(ordered())).await.map_err(failed)?;
-    for part in parts.kvs() {
-        snapshot.extend_from_slice(part.value());
-    }
-    let mut rows = decode_rows(&snapshot)?;
-    let mut next = base;
-    // In pages, for an answer is bounded too.
-    loop {
-        let from = format!("{prefix}log/{next:020}");
-        let end = format!("{prefix}log/~");
-        let options = GetOptions::new().with_range(end).with_limit(64).with_sort(SortTarget::Key, SortOrder::Ascend);
-        let page = client.get(from, Some(options)).await.map_err(failed)?;
-        if page.kvs().is_empty() {
-            return Ok((rows, next));
-        }
-        for pair in page.kvs() {
-            let expected = format!("{prefix}log/{next:020}");
-            if pair.key() != expected.as_bytes() {
-                return Err(EngineError::Etcd(format!("commit {next} of the log is missing")));
-            }
-            apply(&mut rows, &decode_writes(pair.value())?);
-            next += 1;
-        }
-    }
 }
 
 fn depose(shared: &Shared) {
@@ -247,9 +216,45 @@ impl Committer {
         }
     }
 
+    fn still_leading(&self) -> Compare {
+        Compare::create_revision(self.leader.as_bytes(), CompareOp::Equal, self.revision)
+    }
+
+    /// Removes beginnings whose ends were never written: the commit of that number is to be another one.
+    async fn forget_parts_from(&mut self, next: u64) -> Result<(), EngineError> {
+        let (from, end) = (format!("{}part/{next:020}", self.prefix), format!("{}part/~", self.prefix));
+        let away = TxnOp::delete(from, Some(DeleteOptions::new().with_range(end)));
+        let done = self.client.txn(Txn::new().when([self.still_leading()]).and_then([away])).await.map_err(failed)?;
+        if done.succeeded() { Ok(()) } else { Err(EngineError::Deposed) }
+    }
+
+    /// What is too large for one request goes ahead in parts, which count for nothing before their end is there.
     async fn commit(&mut self, number: u64, record: &[u8]) -> Result<(), EngineError> {
+        let beginning = record.len().saturating_sub(1) / PART_BYTES * PART_BYTES;
+        for (position, part) in record[..beginning].chunks(PART_BYTES).enumerate() {
+            self.commit_part(format!("{}part/{number:020}/{position:06}", self.prefix), part).await?;
+        }
+        self.commit_end(number, &record[beginning..]).await
+    }
+
+    /// Written again as often as it takes: the same bytes below the same key.
+    async fn commit_part(&mut self, key: String, part: &[u8]) -> Result<(), EngineError> {
+        let mut last = EngineError::Deposed;
+        for _ in 0..ATTEMPTS {
+            let put = Txn::new().when([self.still_leading()]).and_then([TxnOp::put(key.as_str(), part, None)]);
+            match self.client.txn(put).await {
+                Ok(answer) if answer.succeeded() => return Ok(()),
+                Ok(_) => return Err(EngineError::Deposed),
+                Err(error) => last = failed(error),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Err(last)
+    }
+
+    async fn commit_end(&mut self, number: u64, record: &[u8]) -> Result<(), EngineError> {
         let key = format!("{}log/{number:020}", self.prefix);
-        let still_leading = Compare::create_revision(self.leader.as_bytes(), CompareOp::Equal, self.revision);
+        let still_leading = self.still_leading();
         let mut last = EngineError::Deposed;
         for attempt in 0..ATTEMPTS {
             // Not yet there: a retry of a commit whose answer was lost must not write it a second time.
@@ -307,8 +312,7 @@ impl Committer {
             for (position, part) in state.chunks(PART_BYTES).enumerate() {
                 self.client.put(format!("{directory}{position:06}"), part, None).await?;
             }
-            let still_leading = Compare::create_revision(self.leader.as_bytes(), CompareOp::Equal, self.revision);
-            let install = Txn::new().when([still_leading]).and_then([TxnOp::put(
+            let install = Txn::new().when([self.still_leading()]).and_then([TxnOp::put(
                 format!("{}base", self.prefix),
                 number.to_string(),
                 None,
@@ -317,10 +321,10 @@ impl Committer {
                 return Ok(());
             }
             let until = |end: String| Some(DeleteOptions::new().with_range(end));
-            let log = format!("{}log/", self.prefix);
-            self.client.delete(log.clone(), until(format!("{log}{number:020}"))).await?;
-            let snapshots = format!("{}snapshot/", self.prefix);
-            self.client.delete(snapshots.clone(), until(format!("{snapshots}{number:020}"))).await?;
+            for replaced in ["log/", "part/", "snapshot/"] {
+                let below = format!("{}{replaced}", self.prefix);
+                self.client.delete(below.clone(), until(format!("{below}{number:020}"))).await?;
+            }
             Ok::<_, etcd_client::Error>(())
         };
         if let Err(error) = result.await {
