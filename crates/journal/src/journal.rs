@@ -1,6 +1,7 @@
 //! The journal as its users see it.
 
 use crate::recover::{Recovered, numbers, recover, segment_path};
+use crate::reserve::Reserve;
 use crate::writer::{Completion, Item, Shared, Writer};
 use crate::{JournalError, Options, frame, snapshot};
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ pub struct Journal {
     directory: PathBuf,
     shared: Arc<Shared>,
     next_segment: Mutex<u64>,
+    reserve: Arc<Reserve>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -35,12 +37,14 @@ impl Journal {
         fs::create_dir_all(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
         let (recovered, number) = recover(directory)?;
         let shared = Arc::new(Shared::default());
+        let reserve = Arc::new(Reserve::open(directory));
         let writer = Writer {
             directory: directory.to_owned(),
+            reserve: Arc::clone(&reserve),
             durability: options.durability,
             shared: Arc::clone(&shared),
             segment: number,
-            file: Writer::create(directory, number)?,
+            file: Writer::create(directory, number, &reserve)?,
             written: 0,
             durable: 0,
             length: 0,
@@ -53,6 +57,7 @@ impl Journal {
             directory: directory.to_owned(),
             shared,
             next_segment: Mutex::new(number + 1),
+            reserve,
             writer: Some(handle),
         };
         Ok((journal, recovered))
@@ -96,6 +101,19 @@ impl Journal {
         Pending { done, unsaid: Some(Arc::clone(&self.shared)) }
     }
 
+    /// Whether there is room for records beyond what the disk has free. While there is none, nothing should be done that only
+    /// takes more.
+    pub fn has_room(&self) -> bool {
+        self.reserve.is_whole()
+    }
+
+    /// Holds that room again, if there is enough. It is given up by [`Self::open`] and when the disk is full.
+    pub fn hold_room(&self) {
+        if !self.has_room() {
+            self.reserve.hold();
+        }
+    }
+
     /// Starts a new segment: records appended from now on follow the snapshot to be installed under the number returned.
     /// Call it under the same lock as [`Self::append`], together with taking the state.
     pub fn rotate(&self) -> u64 {
@@ -113,7 +131,7 @@ impl Journal {
     /// # Errors
     /// When the snapshot cannot be written; the older one and all records are then still there.
     pub fn install_snapshot(&self, number: u64, state: &[u8]) -> Result<(), JournalError> {
-        snapshot::write(&self.directory, number, state)?;
+        snapshot::write(&self.directory, number, state, &self.reserve)?;
         for old in numbers(&self.directory, "snapshot-")?.into_iter().filter(|&old| old < number) {
             let path = snapshot::path(&self.directory, old);
             fs::remove_file(&path).map_err(|e| JournalError::io("remove", &path, e))?;

@@ -22,6 +22,7 @@ pub mod frame;
 mod journal;
 mod options;
 mod recover;
+mod reserve;
 mod snapshot;
 mod writer;
 

@@ -1,5 +1,6 @@
 //! A snapshot: one framed record in a file of its own, put in place by rename.
 
+use crate::reserve::Reserve;
 use crate::{JournalError, frame};
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,14 +11,21 @@ pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
 }
 
 /// Writes `state` so that it is either wholly there after a crash or not at all.
-pub(crate) fn write(directory: &Path, number: u64, state: &[u8]) -> Result<(), JournalError> {
+pub(crate) fn write(directory: &Path, number: u64, state: &[u8], reserve: &Reserve) -> Result<(), JournalError> {
     let target = path(directory, number);
     let temporary = target.with_extension("new");
     let mut bytes = Vec::with_capacity(state.len() + frame::HEADER_BYTES);
     frame::encode(&mut bytes, number, 0, 0, state);
-    let mut file = File::create(&temporary).map_err(|e| JournalError::io("create", &temporary, e))?;
-    file.write_all(&bytes).map_err(|e| JournalError::io("write", &temporary, e))?;
-    file.sync_all().map_err(|e| JournalError::io("flush", &temporary, e))?;
+    let written = reserve.or_with_it(|| {
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()
+    });
+    written.map_err(|error| {
+        // What there is of it takes room that is missing.
+        let _ = fs::remove_file(&temporary);
+        JournalError::io("write", &temporary, error)
+    })?;
     fs::rename(&temporary, &target).map_err(|e| JournalError::io("rename", &target, e))?;
     sync_directory(directory)
 }

@@ -1,6 +1,7 @@
 //! The one thread that writes: takes everything queued, writes it once, flushes once, then reports.
 
 use crate::recover::segment_path;
+use crate::reserve::Reserve;
 use crate::{Durability, JournalError, frame, snapshot};
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
 
 pub(crate) struct Writer {
     pub(crate) directory: PathBuf,
+    pub(crate) reserve: Arc<Reserve>,
     pub(crate) durability: Durability,
     pub(crate) shared: Arc<Shared>,
     pub(crate) segment: u64,
@@ -51,12 +53,10 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Opens segment `number` for appending; it must not exist.
-    pub(crate) fn create(directory: &std::path::Path, number: u64) -> Result<File, JournalError> {
+    pub(crate) fn create(directory: &std::path::Path, number: u64, reserve: &Reserve) -> Result<File, JournalError> {
         let path = segment_path(directory, number);
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .open(&path)
+        let file = reserve
+            .or_with_it(|| File::options().write(true).create_new(true).open(&path))
             .map_err(|e| JournalError::io("create", &path, e))?;
         snapshot::sync_directory(directory)?;
         Ok(file)
@@ -127,7 +127,8 @@ impl Writer {
         }
         let failed =
             |what, writer: &Self, e| JournalError::io(what, &segment_path(&writer.directory, writer.segment), e);
-        self.file.write_all_at(buffer, self.written).map_err(|e| failed("append to", self, e))?;
+        let written = self.reserve.or_with_it(|| self.file.write_all_at(buffer, self.written));
+        written.map_err(|e| failed("append to", self, e))?;
         if self.durability == Durability::Disk {
             self.fill_ahead(self.written + buffer.len() as u64);
             self.file.sync_data().map_err(|e| failed("flush", self, e))?;
@@ -150,7 +151,7 @@ impl Writer {
     }
 
     fn rotate(&mut self, number: u64) -> Result<(), JournalError> {
-        let file = Self::create(&self.directory, number)?;
+        let file = Self::create(&self.directory, number, &self.reserve)?;
         self.end_segment();
         self.file = file;
         self.segment = number;

@@ -139,6 +139,73 @@ fn the_mode_binds_when_a_change_is_made_and_only_the_owner_sets_it() {
     store.delete(&name("a/own"), "alice", &()).unwrap();
 }
 
+/// A file system of its own, as small as a disk can be; nothing where tests may not mount.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new() -> Option<Self> {
+        let point = tempfile::tempdir().unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount(c"tmpfs", point.path(), c"tmpfs", flags, Some(c"size=32m")) {
+            Ok(()) => Some(Self(point)),
+            Err(error) => {
+                println!("skipped: no file system can be mounted ({error})");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+/// The journal had no room of its own: changes that take none filled the disk, after which nothing could be read or removed any more,
+/// and the store did not start again.
+#[test]
+fn a_store_on_a_full_disk_reads_removes_and_starts_again() {
+    let Some(disk) = Disk::new() else { return };
+    let root = disk.0.path().join("store");
+    fs::create_dir(&root).unwrap();
+    let alice: Arc<str> = "alice".into();
+    let mut stored = 0;
+    for round in 0..3 {
+        let store = open(&root);
+        while put(&store, &format!("a/{stored}"), &pattern(100_000, 1)).is_ok() {
+            stored += 1;
+        }
+        assert!(matches!(put(&store, "a/x", &pattern(100_000, 1)), Err(OpError::NoSpace)));
+        // In place: only the journal grows, until the room held for it is all there is.
+        let full =
+            (0..2000).find_map(|_| store.write_at(&name("a/0"), "alice", &alice, 0, &pattern(60_000, 2), &()).err());
+        assert!(matches!(full, Some(OpError::NoSpace)), "{full:?}");
+        // And that of others.
+        let other = fs::File::create(disk.0.path().join("other")).unwrap();
+        let mut length = 0;
+        while other.write_all_at(&[1; 4096], length).is_ok() {
+            length += 4096;
+        }
+        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, pattern(100_000, 1));
+        stored -= 1;
+        store.delete(&name(&format!("a/{stored}")), "alice", &()).unwrap();
+        drop(store);
+        let store = open(&root);
+        store.hold_room();
+        assert!(matches!(put(&store, "a/x", &pattern(100, 1)), Err(OpError::NoSpace)), "round {round}");
+        store.delete(&name("a/0"), "alice", &()).unwrap();
+        fs::remove_file(disk.0.path().join("other")).unwrap();
+        for _ in 0..60 {
+            stored -= 1;
+            store.delete(&name(&format!("a/{stored}")), "alice", &()).unwrap();
+        }
+        store.hold_room();
+        put(&store, "a/0", &pattern(100_000, 1)).unwrap();
+        assert_exact(&store, &root);
+    }
+}
+
 #[test]
 fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
     let root = tempfile::tempdir().unwrap();

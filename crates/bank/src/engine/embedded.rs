@@ -54,6 +54,7 @@ impl Embedded {
         for record in &recovered.records {
             apply(&mut rows, &decode_writes(record)?);
         }
+        journal.hold_room();
         let engine =
             Self { journal: Arc::new(journal), appended: AtomicU64::new(0), snapshotting: Arc::default(), _lock: lock };
         Ok((engine, rows))
@@ -80,6 +81,7 @@ impl Engine for Embedded {
             if let Err(error) = journal.install_snapshot(number, &state) {
                 tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
             }
+            journal.hold_room();
             running.store(false, Ordering::Relaxed);
         });
     }

@@ -25,6 +25,7 @@ impl<L: Ledger> ChunkStore<L> {
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_running()?;
+        self.check_room()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= CHUNK_MAX_BYTES);
         let end = end.ok_or(OpError::TooLarge)?;
         let _exclusive = self.lock(name).write();

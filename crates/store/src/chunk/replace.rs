@@ -43,6 +43,7 @@ impl<L: Ledger> ChunkStore<L> {
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_running()?;
+        self.check_room()?;
         let _exclusive = self.lock(name).write();
         let old = self.stat(name);
         if old.is_some() && !replace {
@@ -68,6 +69,7 @@ impl<L: Ledger> ChunkStore<L> {
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_running()?;
+        self.check_room()?;
         let _exclusive = self.lock(name).write();
         let old = self.find_for(name, by, Access::Change)?;
         let (file, header) = self.open_chunk(name)?;

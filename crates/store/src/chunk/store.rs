@@ -100,6 +100,10 @@ impl<L: Ledger> ChunkStore<L> {
             store.journal.append(record.encode()).wait()?;
         }
         store.snapshot()?;
+        store.hold_room();
+        if !store.journal.has_room() {
+            tracing::warn!(root = %root.display(), "the disk is full: chunks can be read and removed; make room");
+        }
         Ok(store)
     }
 
@@ -230,6 +234,16 @@ impl<L: Ledger> ChunkStore<L> {
             self.directory.flush_all().map_err(|e| OpError::io("flush", root, e))?;
         }
         Ok(self.journal.install_snapshot(number, &bytes)?)
+    }
+
+    /// Takes back the room that is held for the journal, where it was given up and there is room again.
+    pub fn hold_room(&self) {
+        self.journal.hold_room();
+    }
+
+    /// Refuses what takes room while the journal has none in advance: to remove a chunk it takes a record.
+    pub(crate) fn check_room(&self) -> Result<(), OpError<L::Refusal>> {
+        if self.journal.has_room() { Ok(()) } else { Err(OpError::NoSpace) }
     }
 
     pub(crate) fn lock(&self, name: &ChunkName) -> &RwLock<()> {

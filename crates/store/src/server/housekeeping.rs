@@ -1,4 +1,4 @@
-//! Keeps the journal short, with a bank and without: a snapshot whenever enough was logged.
+//! Keeps the journal short and its room held, with a bank and without: a snapshot whenever enough was logged.
 
 use super::accounts::Accounts;
 use crate::chunk::ChunkStore;
@@ -18,6 +18,7 @@ pub(crate) async fn run(chunks: Arc<ChunkStore<Accounts>>) {
                 tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
             }
         }
+        chunks.hold_room();
         tokio::time::sleep(EVERY).await;
     }
 }
