@@ -94,13 +94,71 @@ impl Nodes {
         (before == count).then(|| found.clone())
     }
 
+    /// Whether this is still the node of its number, which a file that comes back gives to another one.
+    pub(crate) fn holds(&self, node: &Arc<Node>) -> bool {
+        Self::is_in(&self.shard(node.id).lock(), node)
+    }
+
+    fn is_in(shard: &FxHashMap<NodeId, Arc<Node>>, node: &Arc<Node>) -> bool {
+        shard.get(&node.id).is_some_and(|found| Arc::ptr_eq(found, node))
+    }
+
     /// Lets a node go if the kernel has forgotten it and nothing is open behind it. `idle` is asked under the lock.
     pub(crate) fn discard(&self, node: &Arc<Node>, idle: impl FnOnce() -> bool) -> bool {
         let mut shard = self.shard(node.id).lock();
-        let gone = !node.is_known() && idle();
+        let gone = Self::is_in(&shard, node) && !node.is_known() && idle();
         // Held until the lock is released: dropping the last one may enter other locks.
         let removed = if gone { shard.remove(&node.id) } else { None };
         drop(shard);
         removed.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Filesystem;
+    use crate::api::Caller;
+    use crate::lend::tests::lending;
+    use crate::space::Space;
+
+    /// A file that the kernel forgot, and the forgetting of whose first node is late.
+    fn forgotten() -> (tempfile::TempDir, Arc<Space>, Arc<Node>) {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        {
+            let mut open = node.open.lock();
+            (open.handles, open.writers, open.backing) = (0, 0, None);
+        }
+        assert!(space.nodes.forget(node.id, 1).is_some());
+        // Somebody else looks the file up, forgets it, and is faster.
+        space.nodes.enter(node.inode.clone());
+        space.forget(node.id, 1);
+        assert!(space.node(node.id).is_err());
+        (dir, space, node)
+    }
+
+    /// It took the file's next node away: requests for what was open there failed, and its close ended the process.
+    #[test]
+    fn who_is_late_to_discard_a_node_leaves_its_successor_alone() {
+        let (_dir, space, late) = forgotten();
+        let next = space.nodes.enter(late.inode.clone());
+        assert!(!space.nodes.discard(&late, || true));
+        assert!(Arc::ptr_eq(&space.node(next.id).unwrap(), &next));
+    }
+
+    /// The file went for good while it was open by its next node.
+    #[test]
+    fn who_is_late_to_let_a_node_go_leaves_a_file_alone_that_is_open_by_the_next_one() {
+        let (_dir, space, late) = forgotten();
+        let root = NodeId(ROOT.0);
+        let next = space.lookup(root, b"file").unwrap();
+        let opened = space.open(Caller { uid: 0, gid: 0, pid: 1 }, next.node, libc::O_RDONLY as u32).unwrap();
+        space.unlink(root, b"file").unwrap();
+        space.let_go(&late);
+        assert!(!late.inode.lock().is_removed());
+        space.release(next.node, opened.handle);
+        space.forget(next.node, 1);
+        assert!(late.inode.lock().is_removed());
     }
 }

@@ -174,7 +174,8 @@ impl Space {
     /// The kernel has forgotten a node: what is open behind it is closed, and a file without a name goes for good.
     pub(crate) fn let_go(&self, node: &Arc<Node>) {
         let mut open = node.open.lock();
-        if open.handles > 0 || node.is_known() {
+        // Who is late, and finds another node of the file, leaves it to that one.
+        if open.handles > 0 || node.is_known() || !self.nodes.holds(node) {
             return;
         }
         let unnamed = node.inode.lock().record.nlink == 0;
