@@ -59,13 +59,18 @@ impl Table {
         Ok(inode)
     }
 
-    /// Enters a file that was just created.
+    /// Enters a file that is being created, before its record can be read.
     pub(crate) fn enter(&self, inode: &Arc<Inode>) {
         let mut shard = self.shard(inode.id).lock();
         shard.loads += 1;
         let before = shard.files.insert(inode.id, Arc::downgrade(inode));
         drop(shard);
         assert!(before.is_none_or(|weak| weak.strong_count() == 0), "file {} is in memory twice", inode.id);
+    }
+
+    /// Takes a file out that could not be created: another one may get its number.
+    pub(crate) fn leave(&self, file: FileId) {
+        self.shard(file).lock().files.remove(&file);
     }
 
     /// A file's last holder is gone; another thread may have loaded it anew meanwhile.

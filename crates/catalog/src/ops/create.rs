@@ -102,11 +102,10 @@ impl Catalog {
         let charged = if new.kind == Kind::Directory { &inode } else { parent };
         let weight = inode.lock().weight();
         let admitted = self.ledger.admit(Some((charged, None)), Some(new.uid), new.class, weight)?;
-        self.commit(batch)?;
+        self.commit_born(batch, &inode)?;
         admitted.keep();
         state.directory.insert(name, dirent);
         state.record = record;
-        self.table.enter(&inode);
         Ok(inode)
     }
 
@@ -127,9 +126,8 @@ impl Catalog {
         }
         let weight = inode.lock().weight();
         let admitted = self.ledger.admit(Some((parent, None)), Some(new.uid), new.class, weight)?;
-        self.commit(batch)?;
+        self.commit_born(batch, &inode)?;
         admitted.keep();
-        self.table.enter(&inode);
         drop(above);
         Ok(inode)
     }
@@ -157,5 +155,19 @@ impl Catalog {
             Totals::default(),
             Arc::downgrade(&self.table),
         ))
+    }
+
+    /// Commits a new file. Anybody can guess its number (open_by_handle_at(2)), so it is in memory before its record can be read, and
+    /// who finds it there waits for its lock. That is taken out of the order of ids: nobody else has had it, nor waits for another one
+    /// with it.
+    pub(super) fn commit_born(&self, batch: Batch, inode: &Arc<Inode>) -> Result<()> {
+        let mut state = inode.lock();
+        self.table.enter(inode);
+        let outcome = self.commit(batch);
+        if outcome.is_err() {
+            (state.removed, state.record.nlink) = (true, 0);
+            self.table.leave(inode.id);
+        }
+        outcome.map(drop)
     }
 }

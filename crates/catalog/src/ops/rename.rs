@@ -198,14 +198,14 @@ impl Catalog {
                 Some(self.ledger.admit(Some((from, None)), Some(uid), class, state.weight())?)
             }
         };
-        self.commit(batch)?;
+        match &left {
+            None => self.commit(batch).map(drop)?,
+            Some((file, _)) => self.commit_born(batch, file)?,
+        }
 
         match left {
             None => locked.get(from).directory.remove(name),
-            Some((file, dirent)) => {
-                locked.get(from).directory.replace(name, dirent);
-                self.table.enter(&file);
-            }
+            Some((_, dirent)) => locked.get(from).directory.replace(name, dirent),
         }
         if let Some(admitted) = admitted {
             admitted.keep();

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bed;
+mod born;
 mod faults;
 mod limits;
 mod memory;

@@ -1,9 +1,12 @@
 //! A store that is a map: to be damaged at will.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, Weak};
+use std::sync::{Mutex, OnceLock, Weak};
 use std::time::Duration;
 use ullage_kv::{Batch, Cut, Error, Kv, Seq, Visit};
+
+/// Called when a batch can be read; what it refuses is taken back.
+type Witness = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -11,11 +14,12 @@ pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct MemoryKv {
     map: Mutex<Map>,
     cut: Mutex<Option<Weak<dyn Cut>>>,
+    pub witness: OnceLock<Witness>,
 }
 
 impl MemoryKv {
     pub fn new(map: Map) -> Self {
-        Self { map: Mutex::new(map), cut: Mutex::default() }
+        Self { map: Mutex::new(map), ..Self::default() }
     }
 
     pub fn dump(&self) -> Map {
@@ -47,11 +51,19 @@ impl Kv for MemoryKv {
 
     fn commit(&self, batch: Batch) -> Result<Seq, Error> {
         let mut map = self.map.lock().unwrap();
+        let before = self.witness.get().map(|_| map.clone());
         for change in batch.into_changes() {
             match change.value {
                 Some(value) => map.insert(change.key, value),
                 None => map.remove(&change.key),
             };
+        }
+        drop(map);
+        if let Some(witness) = self.witness.get()
+            && let Err(error) = witness()
+        {
+            *self.map.lock().unwrap() = before.unwrap_or_default();
+            return Err(error);
         }
         Ok(Seq(1))
     }

@@ -1,8 +1,10 @@
 //! Four threads on the same names: every byte read was written to that file, and nothing is left over.
 
 use crate::bed::{Bed, CALLER, ROOT};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use ullage_fs::Filesystem;
+use ullage_fs::{Errno, Filesystem};
+use ullage_types::NodeId;
 
 fn churn(bed: &Bed, seed: u64, end: Instant) -> u64 {
     let space = bed.space();
@@ -48,10 +50,57 @@ fn churn(bed: &Bed, seed: u64, end: Instant) -> u64 {
     steps
 }
 
+/// Makes and removes files; `newest` is the highest number so far.
+fn make(bed: &Bed, name: &[u8], newest: &AtomicU64, end: Instant) {
+    let space = bed.space();
+    while Instant::now() < end {
+        let pipe = space.mknod(CALLER, ROOT, name, libc::S_IFIFO | 0o644, 0, 0).unwrap();
+        newest.fetch_max(pipe.node.0, Relaxed);
+        space.unlink(ROOT, name).unwrap();
+        space.forget(pipe.node, 1);
+        let directory = space.mkdir(CALLER, ROOT, name, 0o755, 0).unwrap();
+        newest.fetch_max(directory.node.0, Relaxed);
+        space.rmdir(ROOT, name).unwrap();
+        space.forget(directory.node, 1);
+    }
+}
+
+/// Looks for the next numbers, as open_by_handle_at(2) does.
+fn guess(bed: &Bed, newest: &AtomicU64, end: Instant) {
+    let space = bed.space();
+    while Instant::now() < end {
+        let next = newest.load(Relaxed);
+        for number in next + 1..next + 4 {
+            match space.lookup(NodeId(number), b".") {
+                Ok(entry) => space.forget(entry.node, 1),
+                Err(error) => assert_eq!(error, Errno::ESTALE),
+            }
+        }
+    }
+}
+
+/// The process ended when a file's number was guessed while the file was being made, and a directory's totals could not be read.
+#[test]
+fn who_guesses_the_handles_of_files_that_are_being_made_harms_nobody() {
+    in_time(|| {
+        let mut bed = Bed::new();
+        let (newest, end) = (AtomicU64::new(1), Instant::now() + Duration::from_millis(1500));
+        std::thread::scope(|scope| {
+            let (bed, newest) = (&bed, &newest);
+            for name in [b"a", b"b"] {
+                scope.spawn(move || make(bed, name, newest, end));
+            }
+            for _ in 0..2 {
+                scope.spawn(move || guess(bed, newest, end));
+            }
+        });
+        bed.reopen();
+    });
+}
+
 #[test]
 fn threads_on_the_same_names_leave_nothing_over() {
-    let (done, ended) = std::sync::mpsc::channel();
-    let worker = std::thread::spawn(move || {
+    in_time(|| {
         let mut bed = Bed::new();
         let end = Instant::now() + Duration::from_millis(1500);
         let steps: u64 = std::thread::scope(|scope| {
@@ -61,6 +110,14 @@ fn threads_on_the_same_names_leave_nothing_over() {
         });
         assert!(steps > 0);
         bed.reopen();
+    });
+}
+
+/// Fails the test when `work` has not ended in time; a thread that hangs cannot be ended.
+fn in_time(work: impl FnOnce() + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        work();
         let _ = done.send(());
     });
     match ended.recv_timeout(Duration::from_secs(60)) {
