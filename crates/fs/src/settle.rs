@@ -36,7 +36,7 @@ pub(crate) struct Settler {
     queue: Mutex<Queue>,
     bell: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Held while files are closed to make room for others. No lock is waited for under it.
+    /// Held while files are closed to make room for others. No node's lock is waited for under it.
     closing: Mutex<()>,
     /// Held while what was closed is measured. Never waited for by who holds a node's lock.
     measuring: Mutex<()>,
@@ -157,7 +157,7 @@ impl Space {
         }
     }
 
-    /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that no lock is waited for.
+    /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that none is waited for.
     fn close_lingering(&self) {
         let waiting = std::mem::take(&mut self.settler.queue.lock().waiting);
         if waiting.is_empty() {
@@ -238,10 +238,7 @@ impl Space {
             }
             self.close_backing(&mut open, settled);
         }
-        drop(open);
-        if !node.is_known() {
-            self.let_go(node);
-        }
+        self.let_go_locked(node, open);
     }
 
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
@@ -346,4 +343,51 @@ pub(crate) fn nobody_writes(file: &File) -> bool {
 pub(crate) fn is_full(error: &ullage_pool::Error) -> bool {
     matches!(error, ullage_pool::Error::Io { source, .. }
         if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Filesystem;
+    use crate::lend::tests::lending;
+    use crate::test_kernel::TestKernel;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    /// One closed a file that another had come to open meanwhile and was to make room for: each waited for the other, and soon everybody.
+    #[test]
+    fn who_closes_files_to_make_room_waits_for_nobody_who_comes_to_open_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let (closes, comes) = mpsc::channel();
+        let ended = move || {
+            closes.send(()).unwrap();
+            // Until the other one waits for the file's lock; it is long enough that the lock is handed to him.
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let kernel = TestKernel { ended: Some(Box::new(ended)), ..TestKernel::default() };
+        space.attach(Arc::new(kernel));
+        {
+            let mut open = node.open.lock();
+            (open.handles, open.writers) = (0, 0);
+            open.backing.as_mut().unwrap().registered = Some(1);
+            space.settler.push(&node, &mut open);
+        }
+        assert!(space.nodes.forget(node.id, 1).is_some());
+        let full = |space: &crate::Space| space.with_files(|| Err::<(), ()>(()), |()| true).unwrap_err();
+        let (done, ends) = mpsc::channel();
+        let (one, other) = ((space.clone(), done.clone()), (space, done));
+        std::thread::spawn(move || {
+            full(&one.0);
+            one.1.send(()).unwrap();
+        });
+        std::thread::spawn(move || {
+            comes.recv().unwrap();
+            let _open = node.open.lock();
+            full(&other.0);
+            other.1.send(()).unwrap();
+        });
+        for _ in 0..2 {
+            ends.recv_timeout(Duration::from_secs(20)).expect("both go on");
+        }
+    }
 }

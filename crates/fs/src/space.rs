@@ -13,6 +13,7 @@ use crate::reaper::Reaper;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome};
+use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -173,7 +174,11 @@ impl Space {
 
     /// The kernel has forgotten a node: what is open behind it is closed, and a file without a name goes for good.
     pub(crate) fn let_go(&self, node: &Arc<Node>) {
-        let mut open = node.open.lock();
+        self.let_go_locked(node, node.open.lock());
+    }
+
+    /// The same for who has locked what is open. Waits for no node's lock.
+    pub(crate) fn let_go_locked(&self, node: &Arc<Node>, mut open: MutexGuard<'_, OpenFile>) {
         // Who is late, and finds another node of the file, leaves it to that one.
         if open.handles > 0 || node.is_known() || !self.nodes.holds(node) {
             return;

@@ -13,6 +13,8 @@ pub(crate) struct TestKernel {
     pub registered: AtomicI64,
     /// What a refresh gives back: an error's number, or 0.
     pub answer: Arc<AtomicI32>,
+    /// Called when a registration ends.
+    pub ended: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Kernel for TestKernel {
@@ -22,6 +24,7 @@ impl Kernel for TestKernel {
 
     fn unregister(&self, _: u32) {
         self.registered.fetch_sub(1, Relaxed);
+        self.ended.iter().for_each(|ended| ended());
     }
 
     fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
