@@ -45,7 +45,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Sets an attribute; `change` may change the record with it (an ACL changes the mode).
+    /// Sets an attribute; `change` may change the record with it (an ACL and the mode follow each other).
     pub fn set_xattr(
         &self,
         inode: &Arc<Inode>,
@@ -70,7 +70,9 @@ impl Catalog {
         if bytes > ALL_MAX {
             return Err(Error::AttributesFull);
         }
-        self.refuse_when_tight()?;
+        if before.as_ref().is_none_or(|before| before.len() < value.len()) {
+            self.refuse_when_tight()?;
+        }
         record.xattr_bytes = bytes as u32;
         record.xattrs += u32::from(before.is_none());
         change(&mut record);
@@ -78,7 +80,9 @@ impl Catalog {
             // As ext4 does: what is the same is not a change.
             return Ok(());
         }
-        record.ctime = after(record.ctime, now);
+        if record.ctime == state.record.ctime {
+            record.ctime = after(record.ctime, now);
+        }
         let mut batch = Batch::new();
         batch.put(key, value.to_vec());
         self.store(inode, &mut state, record, batch)?;

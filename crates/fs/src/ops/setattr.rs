@@ -95,17 +95,20 @@ impl Space {
                 record.times_ahead = record.kind == Kind::Regular;
             }
             record.ctime = change.ctime.unwrap_or_else(|| ullage_catalog::after(record.ctime, now));
-            Ok(())
         };
-        self.asked(ANY, || self.catalog.update(inode, change_record))?;
+        let acl = change.mode.map_or(Ok(None), |mode| self.acl_with(inode, mode))?;
+        self.asked(ANY, || match &acl {
+            Some(acl) => self.catalog.set_xattr(inode, ACCESS, acl, XattrMode::Any, now, change_record),
+            None => self.catalog.update(inode, |record| {
+                change_record(record);
+                Ok(())
+            }),
+        })?;
         if comes_under && inode.kind == Kind::Regular && self.is_unseen(node) {
             self.brake(node);
         }
         if change.atime.is_some() || change.mtime.is_some() {
             Self::times_below(node, change.mtime.is_some())?;
-        }
-        if change.mode.is_some() {
-            self.follow_mode(inode)?;
         }
         self.show_in_trees(node, &change)?;
         attributes_now(node)
@@ -148,19 +151,16 @@ impl Space {
         Ok(())
     }
 
-    /// An access ACL follows the permission bits.
-    fn follow_mode(&self, inode: &Arc<Inode>) -> Outcome<()> {
-        if inode.lock().record.xattrs == 0 {
-            return Ok(());
-        }
+    /// The access ACL of a file as it follows the permission bits, where there is one.
+    fn acl_with(&self, inode: &Arc<Inode>, mode: u32) -> Outcome<Option<Vec<u8>>> {
         let bytes = match self.catalog.xattr(inode, ACCESS) {
             Ok(bytes) => bytes,
-            Err(Error::NoAttribute) => return Ok(()),
+            Err(Error::NoAttribute) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let mut acl = Acl::decode(&bytes)?;
-        acl.chmod(inode.lock().record.mode);
-        Ok(self.catalog.set_xattr(inode, ACCESS, &acl.encode(), XattrMode::Any, crate::now(), |_| {})?)
+        acl.chmod(mode);
+        Ok(Some(acl.encode()))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use ullage_catalog::{Catalog, CatalogMarks, CatalogNumbers, verify};
 use ullage_fs::{Caller, Filesystem, PoolMember, Pools, Space, SpaceOptions};
-use ullage_kv::{EngineKind, Options, Store};
+use ullage_kv::{EngineKind, Options, Room, Store};
 use ullage_policy::choose::Spread;
 use ullage_policy::place::Sparse;
 use ullage_pool::{DirPool, Error, Locator, Marks, Numbers, Pool, PoolConfig, Stats, Uuid};
@@ -113,6 +113,11 @@ impl Bed {
         let pool = self.dir.path().join("pool");
         let leaf = |file: &PathBuf| file.parent().unwrap().strip_prefix(&pool).unwrap().as_os_str().as_bytes().into();
         files(&pool).iter().map(leaf).collect()
+    }
+
+    /// From here on until the next start, the catalog has room on its disk where this one says so.
+    pub fn set_room(&self, room: Arc<dyn Room>) {
+        self.store.as_ref().unwrap().set_room(room);
     }
 
     fn open(&mut self) {

@@ -6,6 +6,7 @@
 mod bed;
 mod disks;
 mod model;
+mod modes;
 mod properties;
 mod rest;
 mod threads;
