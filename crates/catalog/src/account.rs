@@ -54,6 +54,9 @@ impl std::ops::Sub for Delta {
     }
 }
 
+/// The most that is promised of a line, and at once, where no limit is either: what is measured beside it always fits.
+pub(crate) const MOST: i64 = i64::MAX >> 2;
+
 /// No limit, in the atomics.
 const NONE: i64 = i64::MAX;
 
@@ -129,7 +132,7 @@ impl Account {
     /// Whether persistent use may grow by so much. What does not grow is never in the way, even of use past the limit.
     pub(crate) fn has_room(&self, delta: Delta) -> bool {
         let fits = |now: &AtomicI64, more: i64, most: &AtomicI64| {
-            more <= 0 || now.load(Relaxed).saturating_add(more) <= most.load(Relaxed)
+            more <= 0 || now.load(Relaxed).saturating_add(more) <= most.load(Relaxed).min(MOST)
         };
         fits(&self.bytes[0], delta.bytes, &self.most_bytes) && fits(&self.inodes[0], delta.inodes, &self.most_inodes)
     }

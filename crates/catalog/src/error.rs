@@ -50,6 +50,9 @@ pub enum Error {
     /// More would lie below a directory than its limit.
     #[error("the limit of a directory is reached")]
     OverDirectoryLimit,
+    /// A file would get more than any file system has.
+    #[error("no file can be so large")]
+    TooLarge,
     /// A record is not what it should be.
     #[error("the catalog is damaged: {0}; run `ullage check`")]
     Damaged(String),

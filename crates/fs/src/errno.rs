@@ -63,6 +63,7 @@ impl From<CatalogError> for Errno {
             CatalogError::AttributesFull | CatalogError::OverDirectoryLimit | CatalogError::NoRoom => Self::ENOSPC,
             CatalogError::OverUserLimit => Self::EDQUOT,
             CatalogError::CrossDomain => Self::EXDEV,
+            CatalogError::TooLarge => Self::EFBIG,
             CatalogError::Damaged(text) => {
                 tracing::error!("{text}");
                 Self::EIO

@@ -1,6 +1,6 @@
 //! Headroom for data: bytes are held for a write before it is made, and settled by what it was measured to take.
 
-use crate::account::Delta;
+use crate::account::{Delta, MOST};
 use crate::inode::Inode;
 use crate::record::Record;
 use crate::{Catalog, Error, Result};
@@ -9,8 +9,12 @@ use ullage_kv::Batch;
 
 impl Catalog {
     /// Holds so many bytes for a file that is about to grow, if every limit allows it: [`Error::OverUserLimit`],
-    /// [`Error::OverDirectoryLimit`]. They follow the file wherever it goes, until [`Catalog::record_measured`] lets go of them.
+    /// [`Error::OverDirectoryLimit`], and [`Error::TooLarge`] whatever they are. They follow the file wherever it goes, until
+    /// [`Catalog::record_measured`] lets go of them.
     pub fn hold(&self, inode: &Arc<Inode>, bytes: u64) -> Result<()> {
+        if bytes > MOST as u64 {
+            return Err(Error::TooLarge);
+        }
         let _gate = self.gate.read();
         let mut state = inode.lock();
         if state.removed {

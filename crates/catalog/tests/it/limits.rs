@@ -82,6 +82,30 @@ fn what_is_held_follows_the_file() {
     assert!(matches!(catalog.set_limit(Subject::User(1), bytes(1 << 63)), Err(Error::Invalid)));
 }
 
+/// Such a length was taken for one that does not grow, or several of them passed the largest number there is: the process ended.
+#[test]
+fn more_than_there_can_be_is_held_for_nobody() {
+    let bed = Bed::memory();
+    let catalog = bed.catalog();
+    let root = catalog.root().clone();
+    let inner = directory(&catalog, &root, b"inner");
+    let (bounded, free) = (file(&catalog, &inner, b"bounded"), file(&catalog, &root, b"free"));
+    catalog.set_limit(Subject::Directory(inner.id), bytes(1 << 20)).unwrap();
+    for most in [1 << 62, 1 << 63, u64::MAX] {
+        assert!(matches!(catalog.hold(&bounded, most), Err(Error::TooLarge)));
+        assert!(matches!(catalog.hold(&free, most), Err(Error::TooLarge)));
+    }
+    let large = 1 << 60;
+    assert!(matches!(catalog.hold(&bounded, large), Err(Error::OverDirectoryLimit)));
+    let held = (0..100).filter(|_| catalog.hold(&free, large).is_ok()).count() as u64;
+    assert!(held < 8, "held {held} times");
+    assert_eq!(root.totals().held(), held * large);
+    // What was measured is a fact all the same.
+    blocks(&catalog, &bounded, 0, 1 << 40);
+    blocks(&catalog, &free, held * large, 8);
+    assert_eq!(root.totals().held(), 0);
+}
+
 #[test]
 fn a_limit_that_cannot_be_read_or_has_no_directory_is_found() {
     use ullage_kv::Batch;

@@ -24,6 +24,7 @@ pub fn refusal(error: &Error) -> Refusal {
         Error::AttributesFull => "AttributesFull",
         Error::NoRoom => "NoRoom",
         Error::CrossDomain => "CrossDomain",
+        Error::TooLarge => "TooLarge",
         Error::OverUserLimit => "OverUserLimit",
         Error::OverDirectoryLimit => "OverDirectoryLimit",
         Error::Damaged(_) => "Damaged",

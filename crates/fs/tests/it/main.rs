@@ -5,6 +5,7 @@
 
 mod bed;
 mod disks;
+mod limits;
 mod model;
 mod modes;
 mod properties;
