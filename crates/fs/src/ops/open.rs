@@ -65,6 +65,8 @@ impl Space {
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         if !bounded {
             self.lift_fence(open);
+            // Who opens it now writes unseen, and maybe longer than who was lent room.
+            self.end_lending(open, true);
         }
         let data = self.mode(caller, node, open, flags, bounded);
         let lent = writable && bounded && matches!(data, Data::Passthrough(_));

@@ -1,10 +1,12 @@
 //! Limits over time: set beside open files, kept over ends of the daemon, seen by ordinary users.
 
 use super::bed::{Below, assert_filled, is_full, limit, limited, set, until_full};
+use super::lend::{GIB, held, lending, lent, spacious};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
-use ullage_mount_tests::run::{run, ullage};
+use std::time::Duration;
+use ullage_mount_tests::run::{eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 
 const ROOM: u64 = 1 << 20;
@@ -91,6 +93,33 @@ fn files_open_before_a_limit_are_told_and_may_not_move_under_it() {
     let again = open(&inside);
     assert!(is_full(&again.write_all_at(&vec![3; 65536], 1 << 20)));
     drop(again);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// With the handle that was lent room it counted as written by nobody unseen, though one that was opened outside went on: it moved back below
+/// the limit, and passed it by whatever was written.
+#[test]
+fn a_file_that_was_lent_room_and_moved_out_may_not_move_back_while_it_is_open() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 8 * GIB);
+    if !space.uses_passthrough() {
+        return;
+    }
+    for n in 0..10 {
+        let (inside, outside) = (dir.join(format!("file {n}")), space.path(format!("file {n}")));
+        let before = lent(&inside);
+        before.write_all_at(&[1; 4096], 0).unwrap();
+        fs::rename(&inside, &outside).unwrap();
+        let after = lent(&outside);
+        drop(before);
+        // The end of that handle takes a moment, and before the next look at the file.
+        std::thread::sleep(Duration::from_millis(2));
+        let moved = fs::rename(&outside, &inside).map_err(|error| error.raw_os_error());
+        assert_eq!(moved, Err(Some(libc::EXDEV)), "file {n}");
+        after.write_all_at(&[2; 4096], 0).unwrap();
+    }
+    eventually("nothing is held", Duration::from_secs(10), || held(&space) == 0);
     space.compare_du(&space.mount);
     space.down_and_check();
 }
