@@ -319,13 +319,15 @@ impl Space {
     }
 
     /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`
-    /// file. Before that, while others go on, what is lent is waited for: who is at a file that it is lent to may wait for the same.
+    /// file. Before that, while others go on, what was just removed is waited for, and what is lent: who is at a file that it is lent to may
+    /// wait for the same.
     pub(crate) fn alone_with_room(
         &self,
         own: Option<&Arc<Node>>,
         wanted: u64,
         patience: Duration,
     ) -> RwLockWriteGuard<'_, ()> {
+        self.await_leaving();
         self.lender.gathering.fetch_add(1, Relaxed);
         self.ask_back_for(&self.holders(), own, wanted, patience);
         let alone = self.headroom.flow.write();
@@ -352,15 +354,17 @@ impl Space {
         }
     }
 
-    /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held was
-    /// given back.
+    /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held, or was
+    /// just removed, was given back.
     pub(crate) fn asked<T, E>(&self, wanted: u64, work: impl Fn() -> Result<T, E>) -> Outcome<T>
     where
         Errno: From<E>,
     {
         let work = || work().map_err(Errno::from);
         match work() {
-            Err(Errno::EDQUOT | Errno::ENOSPC) if !self.headroom.holders.lock().is_empty() => {
+            Err(Errno::EDQUOT | Errno::ENOSPC)
+                if self.has_just_removed() || !self.headroom.holders.lock().is_empty() =>
+            {
                 hurry::may_wait()?;
                 let _alone = self.alone_with_room(None, wanted, PATIENCE);
                 work()

@@ -16,6 +16,7 @@ mod grant;
 mod headroom;
 mod holes;
 mod hurry;
+mod leaving;
 mod lend;
 mod mark;
 mod node;

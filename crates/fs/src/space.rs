@@ -3,6 +3,7 @@
 use crate::brake::Brake;
 use crate::grant::Grant;
 use crate::headroom::Headroom;
+use crate::leaving::Leaving;
 use crate::lend::Lender;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
@@ -56,6 +57,7 @@ pub struct Space {
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
+    pub(crate) leaving: Leaving,
     pub(crate) brake: Brake,
     pub(crate) lender: Lender,
     pub(crate) trees: Trees,
@@ -79,6 +81,7 @@ impl Space {
             settler: Settler::default(),
             listing: Listing::default(),
             headroom: Headroom::default(),
+            leaving: Leaving::default(),
             brake: Brake::default(),
             lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
@@ -197,6 +200,7 @@ impl Space {
                 Ok(_) => {}
                 Err(error) => tracing::error!("inode {} could not be removed: {error}", node.inode.id),
             }
+            self.leaving.end(node.inode.id);
         } else if open.backing.is_some() {
             // The settler closes it and lets the node go.
             self.settler.push(node, &mut open);

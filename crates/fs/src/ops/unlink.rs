@@ -27,6 +27,9 @@ impl Space {
             return;
         }
         self.expect_room(&unlinked.file);
+        if self.catalog.has_limits() {
+            self.leaving.begin(unlinked.file.id);
+        }
         match self.nodes.find(unlinked.file.id) {
             Some(node) if node.is_known() => {}
             Some(node) => self.let_go(&node),

@@ -124,6 +124,25 @@ fn a_file_that_was_lent_room_and_moved_out_may_not_move_back_while_it_is_open() 
     space.down_and_check();
 }
 
+/// The kernel says a moment later that it has let go of what was removed: every sixth call or so was refused, with room left.
+#[test]
+fn who_makes_and_removes_at_a_limit_is_never_refused() {
+    let space = Below::Tmpfs.space();
+    let dir = limited(&space, "box", 2 << 20);
+    limit(&["--inodes", "2"], &dir);
+    let path = dir.join("name");
+    let data = vec![1; 3 << 19];
+    for n in 0..500 {
+        fs::write(&path, if n % 10 == 0 { &data[..] } else { &[] }).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("target", &path).unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    space.down_and_check();
+}
+
 /// Pages cached while a file went through the server were believed after it had been written in the kernel.
 #[test]
 fn limits_that_come_and_go_show_the_same_data() {
