@@ -1,6 +1,6 @@
 //! LINK.
 
-use crate::headroom::SMALL;
+use crate::headroom::{ANY, SMALL};
 use crate::hurry;
 use crate::{Entry, Outcome, Space};
 use ullage_types::NodeId;
@@ -12,7 +12,9 @@ impl Space {
         let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let charged = self.catalog.get(file.lock().record.parent)?;
         self.may_move(&file, &charged, &parent)?;
-        self.asked(SMALL, || self.catalog.link(&file, &parent, name, crate::now()))?;
+        // With its first name comes all of it.
+        let wanted = if file.lock().record.nlink == 0 { ANY } else { SMALL };
+        self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.trees.name(parent.id, name);
         self.entry(file)
     }

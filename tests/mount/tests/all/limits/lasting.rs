@@ -167,16 +167,18 @@ fn limits_that_come_and_go_show_the_same_data() {
     space.down_and_check();
 }
 
+/// Gives a file without a name its first one.
+fn name(file: &fs::File, path: &std::path::Path) -> rustix::io::Result<()> {
+    let from = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
+    rustix::fs::linkat(rustix::fs::CWD, from, rustix::fs::CWD, path, follow)
+}
+
 #[test]
 fn an_unnamed_file_from_outside_gets_no_name_inside_while_it_is_written() {
     let space = Space::new();
     let dir = limited(&space, "box", ROOM);
     let unnamed = |place| OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(place).unwrap();
-    let name = |file: &fs::File, path: &std::path::Path| {
-        let from = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
-        let follow = rustix::fs::AtFlags::SYMLINK_FOLLOW;
-        rustix::fs::linkat(rustix::fs::CWD, from, rustix::fs::CWD, path, follow)
-    };
     let outside = unnamed(&space.mount);
     outside.write_all_at(&vec![1; 2 << 20], 0).unwrap();
     space.assert_passthrough();
@@ -188,6 +190,30 @@ fn an_unnamed_file_from_outside_gets_no_name_inside_while_it_is_written() {
     name(&inside, &dir.join("file")).unwrap();
     drop((inside, outside));
     assert_filled(&dir, ROOM, Below::Ext4.slack() + 4096, "unnamed");
+    space.down_and_check();
+}
+
+/// The whole file comes in with its first name: less was asked back than it needs, and it was refused every time.
+#[test]
+fn an_unnamed_file_gets_its_first_name_where_the_room_is_only_lent() {
+    let space = spacious(Below::Ext4);
+    limit(&["40G"], &space.mount);
+    let dir = lending(&space, "box", 8 * GIB);
+    let allocated = |options: &mut OpenOptions, path: &std::path::Path| {
+        let file = options.read(true).write(true).open(path).unwrap();
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 3 * GIB).unwrap();
+        file
+    };
+    drop(allocated(OpenOptions::new().create_new(true), &dir.join("other")));
+    let unnamed = allocated(OpenOptions::new().custom_flags(libc::O_TMPFILE), &space.mount);
+    let mut tries = std::iter::repeat_with(|| {
+        std::thread::sleep(Duration::from_millis(50));
+        lent(&dir.join("lent"))
+    });
+    let file = tries.find(|_| !space.uses_passthrough() || held(&space) > 2 * GIB);
+    name(&unnamed, &dir.join("named")).unwrap();
+    drop((file, unnamed));
+    space.compare_du(&space.mount);
     space.down_and_check();
 }
 
