@@ -103,7 +103,7 @@ fn bind(model: &mut Model, facts: &Facts) {
             model.done.push(format!("inode {id} was bound to the backing file that carries its number"));
         } else if facts.pools.contains(&backing.pool) {
             let leaf = leaf(&backing.locator);
-            let marked = model.marks.contains(&(backing.pool.0, leaf.to_vec()));
+            let marked = model.marked.contains(&(backing.pool.0, leaf.to_vec()));
             // A file that was never flushed may be in the catalog and not in the pool: the next start makes it anew.
             if facts.mode == Mode::Rebuild {
                 dropped.push((id, "removed since the snapshot"));
@@ -141,7 +141,7 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
     strays.sort_by_key(|(numbers, _)| (numbers.0, std::cmp::Reverse(numbers.1)));
     for (&(file, generation), found) in strays {
         let mark = (found.pool.0, leaf(&found.locator).to_vec());
-        let expected = facts.mode == Mode::Repair && model.marks.contains(&mark);
+        let expected = facts.mode == Mode::Repair && model.marked.contains(&mark);
         // Empty ones are mostly spare files of the pool, which keep the owner of the last one.
         let holds = found.size > 0;
         if expected {

@@ -25,6 +25,8 @@ pub(super) struct Model {
     /// Directories that have totals: a hint of what an inode was.
     pub totalled: BTreeSet<FileId>,
     pub marks: BTreeSet<(u16, Vec<u8>)>,
+    /// Those of them that were found: differences in these are of no meaning. Those that a repair sets excuse nothing.
+    pub marked: BTreeSet<(u16, Vec<u8>)>,
     pub limits: BTreeMap<Subject, Limit>,
     pub numbers: Option<u64>,
     /// Numbers seen anywhere are below this.
@@ -49,6 +51,7 @@ impl Model {
             xattrs: BTreeMap::new(),
             totalled: BTreeSet::new(),
             marks: BTreeSet::new(),
+            marked: BTreeSet::new(),
             limits: BTreeMap::new(),
             numbers: None,
             used: 0,
@@ -68,6 +71,7 @@ impl Model {
             model.take(key, value);
             true
         })?;
+        model.marked = model.marks.clone();
         Ok(model)
     }
 

@@ -313,6 +313,32 @@ fn what_changed_since_a_snapshot_is_read_from_the_pools() {
     assert_eq!(ids(&tree, Kind::Directory), ids(&whole, Kind::Directory));
 }
 
+/// A spare file that nobody knew had its leaf marked, and a file with data in the same leaf was left to the next start, which
+/// takes away what nobody knows.
+#[test]
+fn a_mark_that_a_repair_sets_excuses_nothing_in_its_leaf() {
+    let (map, facts) = sound();
+    let mut facts = facts.clone();
+    let data = Found { owner: Some((Class::Elastic, 77, 78)), ..facts.found.values().next().unwrap().clone() };
+    facts.found.insert((FileId(500), Generation(500)), Found { size: 0, blocks: 0, ..data.clone() });
+    facts.found.insert((FileId(501), Generation(501)), Found { size: 7, blocks: 8, ..data });
+    let (repaired, tree) = mend(map, &facts);
+    assert_eq!((repaired.adopted, repaired.lost.len()), (1, 0), "{repaired:?}");
+    assert_eq!(tree["/lost+found/#501"], (501, Kind::Regular, 77));
+    // A file that was never written to and has no backing file has its leaf marked as well: one with data is lost, and said.
+    let regular: Vec<_> =
+        facts.found.iter().filter(|(_, found)| found.size > 77).map(|(numbers, _)| *numbers).collect();
+    let (empty, full) = (regular.iter().min().unwrap(), regular.iter().max().unwrap());
+    let mut map = map.clone();
+    let record = map.iter_mut().find(|(key, _)| key[0] == b'i' && key[1..] == empty.0.0.to_be_bytes()).unwrap().1;
+    let mut now = ullage_catalog::Record::decode(empty.0, record).unwrap();
+    (now.size, now.blocks) = (0, 0);
+    *record = now.encode();
+    facts.found.retain(|numbers, _| numbers != empty && numbers != full);
+    let (repaired, _) = mend(&map, &facts);
+    assert!(repaired.lost.iter().any(|text| text.contains("its data with it")), "{repaired:?}");
+}
+
 #[test]
 fn without_any_record_all_files_come_to_lost_and_found_with_their_owners() {
     let (_, facts) = sound();
