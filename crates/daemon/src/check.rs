@@ -56,20 +56,23 @@ pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result
     // For as long as this takes, nobody else opens the pools.
     crate::ballast::Ballast::of(state)?.release()?;
     let store = open(state)?;
-    let (facts, _locked) = survey(&settings.pools, space, progress)?;
-    let mut report = look(&store, &settings, &facts, progress)?;
+    let seen = survey(&settings.pools, space, progress)?;
+    let facts = &seen.facts;
+    let mut report = look(&store, &settings, facts, progress)?;
     store.close()?;
+    report.findings.extend_from_slice(&seen.unclear);
     if !repair || report.findings.is_empty() {
         return Ok(report);
     }
+    seen.refuse_unclear()?;
     let saved = save(state)?;
     let store = open(state)?;
     let mut done = drop_damaged(&store)?;
     progress("records", 0);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let repaired = ullage_catalog::repair(&store, &facts, owner, ullage_fs::now())?;
+    let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;
     done.extend(repaired.done);
-    let after = look(&store, &settings, &facts, progress)?;
+    let after = look(&store, &settings, facts, progress)?;
     store.close()?;
     if !after.findings.is_empty() {
         return Err(Error::Refused(format!(
@@ -138,6 +141,13 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 present += 1;
                 if !marked && report.sizes.get(&(pool, generation)).is_some_and(|size| *size != found.size) {
                     findings.push(format!("inode {file} has another length than {}", shown(pool, locator)));
+                }
+                if !marked && found.bare {
+                    findings.push(format!(
+                        "the backing file {} has lost its attribute: inode {file} cannot be opened until a repair, and the \
+                         start after it, have written it again",
+                        shown(pool, locator)
+                    ));
                 }
             }
             Some(found) => findings.push(format!(

@@ -1,39 +1,93 @@
 //! What the pools of a space hold, for checking, repairing and rebuilding its catalog.
 
 use crate::{Error, Kind, PoolSettings, Result};
+use rustc_hash::FxHashMap;
+use std::path::Path;
 use ullage_catalog::{Facts, Found};
 use ullage_pool::{Survey, Uuid};
-use ullage_types::PoolId;
+use ullage_types::{FileId, Generation, PoolId};
 
 /// How far long work has come: what is being looked at, and how many so far.
 pub type Progress<'a> = dyn FnMut(&'static str, u64) + 'a;
 
-/// Looks through pools. The locks that come with them are held as long as they are kept.
-pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progress<'_>) -> Result<(Facts, Vec<Survey>)> {
-    let mut facts = Facts::default();
-    let mut locked = Vec::new();
+/// What lies in the pools.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub facts: Facts,
+    /// Of each file with data of which nobody can say whose it is, and what to do about it. While there are any nothing is mended:
+    /// a repair would take them for lost.
+    pub unclear: Vec<String>,
+    /// Nobody else uses the pools meanwhile.
+    locked: Vec<Survey>,
+}
+
+impl Seen {
+    /// Refuses to go on without what is unclear.
+    pub(crate) fn refuse_unclear(&self) -> Result<()> {
+        match self.unclear.as_slice() {
+            [] => Ok(()),
+            [one] => Err(Error::Refused(format!("{one}; then try again"))),
+            [first, rest @ ..] => Err(Error::Refused(format!(
+                "{first}; so with {} more that `ullage check` names; then try again",
+                rest.len()
+            ))),
+        }
+    }
+}
+
+/// Looks through pools, which stay locked as long as what was seen is kept.
+pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progress<'_>) -> Result<Seen> {
+    let mut seen = Seen::default();
     let mut count = 0;
     for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir) {
         let fail = |source| Error::Pool { name: pool.name.clone(), source };
         let uuid = pool.uuid.as_deref().and_then(Uuid::parse);
-        let survey = Survey::open(&pool.files(), Some(space), uuid).map_err(fail)?;
+        let root = pool.files();
+        let survey = Survey::open(&root, Some(space), uuid).map_err(fail)?;
         let id = PoolId(pool.id);
-        facts.pools.insert(id);
+        seen.facts.pools.insert(id);
         survey
             .visit(&mut |found| {
                 count += 1;
                 if count % 1000 == 0 {
                     progress("backing files", count);
                 }
-                let Some(numbers) = found.numbers else { return };
                 let owner = found.annotation.map(|note| (note.class, note.uid, note.gid));
-                let (size, blocks, locator) = (found.size, found.blocks, found.locator.0);
+                let (size, blocks, locator, bare) = (found.size, found.blocks, found.locator.0, found.bare);
                 let (atime, mtime, ctime) = (found.atime, found.mtime, found.ctime);
-                let found = Found { pool: id, locator, size, blocks, atime, mtime, ctime, owner };
-                facts.found.insert(numbers, found);
+                let numbers = found.numbers;
+                let found = Found { pool: id, locator, size, blocks, atime, mtime, ctime, bare, owner };
+                let left = match numbers {
+                    Some(numbers) => put(&mut seen.facts.found, numbers, found),
+                    None => Some(found),
+                };
+                if let Some(left) = left.filter(|left| left.size > 0) {
+                    let path = root.join(String::from_utf8_lossy(&left.locator).as_ref());
+                    seen.unclear.push(unclear(&path, numbers.is_some()));
+                }
             })
             .map_err(fail)?;
-        locked.push(survey);
+        seen.locked.push(survey);
     }
-    Ok((facts, locked))
+    Ok(seen)
+}
+
+/// Gives back the one of two with the same number that has less to say for itself.
+fn put(all: &mut FxHashMap<(FileId, Generation), Found>, numbers: (FileId, Generation), found: Found) -> Option<Found> {
+    match all.get(&numbers) {
+        Some(held) if found.bare || !held.bare => Some(found),
+        _ => all.insert(numbers, found),
+    }
+}
+
+fn unclear(path: &Path, twice: bool) -> String {
+    let shown = path.display();
+    if twice {
+        format!("{shown} has the number of another backing file: move the one that is wrong out of the pool")
+    } else {
+        format!(
+            "name and attribute of {shown} do not say the same of whose data it holds: if its name is right, take the attribute \
+             away with `setfattr -x user.ullage {shown}`, else move the file out of the pool"
+        )
+    }
 }

@@ -62,14 +62,16 @@ pub fn rebuild(
     let files: Vec<PathBuf> =
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let mut seen = survey(&settings.pools, uuid, progress)?;
+    seen.refuse_unclear()?;
     let mut damaged = Vec::new();
     let (store, generation, tails) = restore(&dir, &paths, &mut damaged, progress)?;
-    let (mut facts, _locked) = survey(&settings.pools, uuid, progress)?;
+    let facts = &mut seen.facts;
     facts.mode = RepairMode::Rebuild;
     facts.gone = gone;
     progress("records", 0);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let repaired = ullage_catalog::repair(&store, &facts, owner, ullage_fs::now())?;
+    let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;
     let report = ullage_catalog::verify(&store)?;
     store.close()?;
     if let Some(finding) = report.findings.first() {

@@ -20,6 +20,8 @@ pub struct Found {
     pub mtime: Timestamp,
     /// Last change.
     pub ctime: Timestamp,
+    /// Its attribute was lost: nobody may open it until a start, which looks through marked leaves, has written it again.
+    pub bare: bool,
     /// Class, owner and group, where they were recorded on it.
     pub owner: Option<(Class, u32, u32)>,
 }

@@ -171,6 +171,21 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
     }
 }
 
+/// Where backing files have lost their attributes, the next start looks, and writes them again.
+pub(super) fn mark_bare(model: &mut Model, facts: &Facts) {
+    let mut bare: BTreeMap<_, u64> = BTreeMap::new();
+    for found in facts.found.values().filter(|found| found.bare) {
+        *bare.entry((found.pool.0, leaf(&found.locator).to_vec())).or_default() += 1;
+    }
+    for (mark, count) in bare.into_iter().filter(|(mark, _)| !model.marked.contains(mark)) {
+        model.done.push(format!(
+            "{count} backing files in the leaf {} have lost their attribute, which the next start writes again",
+            String::from_utf8_lossy(&mark.1)
+        ));
+        model.marks.insert(mark);
+    }
+}
+
 fn from_backing(model: &Model, id: FileId, generation: Generation, found: &Found, parent: FileId) -> Record {
     let (class, uid, gid) = found.owner.unwrap_or((Class::Persistent, model.owner.0, model.owner.1));
     debug_assert!(id > ROOT);

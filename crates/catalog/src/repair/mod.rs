@@ -46,6 +46,7 @@ pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> 
     entries::mend(&mut model);
     tree::mend(&mut model);
     inodes::adopt(&mut model, facts);
+    inodes::mark_bare(&mut model, facts);
     counts::mend(&mut model);
     let batch = records::changes(kv, &mut model)?;
     let mut repaired = Repaired {

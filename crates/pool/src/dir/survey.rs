@@ -6,7 +6,7 @@ use super::record::{self, Annotation, Record};
 use super::{leaf, name};
 use crate::{Error, Locator};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use ullage_types::{FileId, Generation, Timestamp};
@@ -16,8 +16,11 @@ use ullage_types::{FileId, Generation, Timestamp};
 pub struct Surveyed {
     /// Where it is.
     pub locator: Locator,
-    /// The binding that its name and its attribute agree on; none while it was being used again when a crash came.
+    /// The binding that its name and its attribute agree on; none where they do not, as when it was being used again when a crash
+    /// came: then it is empty.
     pub numbers: Option<(FileId, Generation)>,
+    /// Its name is all there is: its attribute was lost, as in a copy of the pool that was made without any.
+    pub bare: bool,
     /// Class and owner, where they were recorded.
     pub annotation: Option<Annotation>,
     /// Length in bytes.
@@ -59,7 +62,8 @@ impl Survey {
         self.claim.pool
     }
 
-    /// Visits every backing file, those in quarantine excepted: they belong to nobody any more.
+    /// Visits every backing file, those in quarantine excepted: they belong to nobody any more. What has neither name nor
+    /// attribute of one is none of ours.
     pub fn visit(&self, visit: &mut dyn FnMut(Surveyed)) -> Result<(), Error> {
         let mut todo = vec![String::new()];
         while let Some(path) = todo.pop() {
@@ -104,28 +108,38 @@ impl Survey {
         }
         let named = name::parse(name);
         let mut bytes = [0u8; record::LENGTH + 1];
-        let (numbers, annotation) = match rustix::fs::fgetxattr(&file, record::NAME, &mut bytes[..]) {
+        let (record, bare) = match rustix::fs::fgetxattr(&file, record::NAME, &mut bytes[..]) {
             Ok(length) => {
                 let record = bytes.get(..length).and_then(Record::decode);
-                let record = record.filter(|record| self.space.0.starts_with(&record.space));
-                let agree = record.filter(|record| named == Some((record.file, record.generation)));
-                (agree.and(named), agree.and_then(|record| record.annotation))
+                (record.filter(|record| self.space.0.starts_with(&record.space)), false)
             }
-            // No attributes here: the name is all there is.
-            Err(Errno::NOTSUP) => (named, None),
-            Err(Errno::NODATA | Errno::RANGE) => (None, None),
+            Err(Errno::NODATA) => (None, true),
+            Err(Errno::RANGE) => (None, false),
+            // No attributes here: none is lost.
+            Err(Errno::NOTSUP) => return Ok(named.map(|_| surveyed(&stat, leaf, name, named))),
             Err(errno) => return Err(errno),
         };
-        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
-        Ok(Some(Surveyed {
-            locator: name::locator(leaf, name),
-            numbers,
-            annotation,
-            size: stat.st_size as u64,
-            blocks: stat.st_blocks as u64,
-            atime: time(stat.st_atime, stat.st_atime_nsec),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-        }))
+        if named.is_none() && record.is_none() {
+            return Ok(None);
+        }
+        let agree = record.filter(|record| named == Some((record.file, record.generation)));
+        let numbers = if bare { named } else { agree.and(named) };
+        let annotation = agree.and_then(|record| record.annotation);
+        Ok(Some(Surveyed { bare, annotation, ..surveyed(&stat, leaf, name, numbers) }))
+    }
+}
+
+fn surveyed(stat: &Stat, leaf: &str, name: &str, numbers: Option<(FileId, Generation)>) -> Surveyed {
+    let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+    Surveyed {
+        locator: name::locator(leaf, name),
+        numbers,
+        bare: false,
+        annotation: None,
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
     }
 }

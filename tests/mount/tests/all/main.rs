@@ -19,6 +19,7 @@ mod power;
 mod rebuild;
 mod repair;
 mod semantics;
+mod stale;
 mod supervised;
 mod terminal;
 mod vm;

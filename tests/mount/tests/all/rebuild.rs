@@ -7,7 +7,7 @@ use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Two pools, taken in turns.
-fn two() -> Space {
+pub fn two() -> Space {
     let mut space = Space::new();
     space.down();
     fs::remove_dir_all(&space.state).unwrap();
@@ -24,11 +24,11 @@ fn two() -> Space {
     space
 }
 
-fn pools(space: &Space) -> Vec<PathBuf> {
+pub fn pools(space: &Space) -> Vec<PathBuf> {
     space.pools.iter().map(|pool| pool.split_once('=').unwrap().1.into()).collect()
 }
 
-fn fill(space: &Space, from: u32, count: u32) {
+pub fn fill(space: &Space, from: u32, count: u32) {
     fs::create_dir_all(space.path("dir")).unwrap();
     for n in from..from + count {
         let name = space.path(format!("dir/file-{n}"));
@@ -53,7 +53,7 @@ fn run(space: &mut Space, name: &str, given: &[String], flags: &[&str]) -> Outco
 
 /// The state is lost; rebuilds it and brings the space up.
 #[track_caller]
-fn rebuild(space: &mut Space, flags: &[&str]) -> serde_json::Value {
+pub fn rebuild(space: &mut Space, flags: &[&str]) -> serde_json::Value {
     fs::remove_dir_all(&space.state).unwrap();
     let all = space.pools.clone();
     let report = run(space, "state-new", &all, flags).json();
@@ -72,7 +72,7 @@ fn generations(pool: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-fn expect(space: &Space, n: u32) {
+pub fn expect(space: &Space, n: u32) {
     let name = space.path(format!("dir/file-{n}"));
     assert_eq!(fs::read_to_string(&name).unwrap(), format!("content {n}"), "{}", name.display());
     assert_eq!((name.metadata().unwrap().uid(), name.metadata().unwrap().gid()), (2000 + n, 7));

@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
 use ullage_mount_tests::edit;
-use ullage_mount_tests::run::{Outcome, ullage};
+use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Some files, all closed and on disk, and the space down.
@@ -106,6 +107,64 @@ fn lost_data_is_said_and_the_rest_stays() {
     fs::remove_dir_all(&catalog).unwrap();
     fs::rename(report["repair"]["saved"].as_str().unwrap(), &catalog).unwrap();
     assert_eq!(edit::records(&space.state), before);
+}
+
+/// The pool is put back from a copy that was made without extended attributes.
+pub fn without_attributes(pool: &Path) {
+    let copy = pool.with_extension("copy");
+    let keep = "--preserve=mode,ownership,timestamps,links";
+    program("cp", ["-r".as_ref(), keep.as_ref(), pool.as_os_str(), copy.as_os_str()]).ok();
+    fs::remove_dir_all(pool).unwrap();
+    fs::rename(copy, pool).unwrap();
+}
+
+/// Everything was dropped: a file without its attribute was none.
+#[test]
+fn a_pool_that_was_copied_without_attributes_loses_nothing() {
+    let space = filled();
+    without_attributes(&space.pool());
+    let found = findings(space.try_check(&[]));
+    assert!(found.len() == 4 && found.iter().all(|text| text.contains("has lost its attribute")), "{found:?}");
+    let report = space.try_check(&["--repair"]).json();
+    assert_eq!(report["repair"]["lost"].as_array().unwrap().len(), 0, "{report}");
+    space.check();
+    space.up();
+    look(&space);
+    let backing = space.backing(&space.path("a/file-1"));
+    program("getfattr", ["-n".as_ref(), "user.ullage".as_ref(), backing.as_os_str()]).ok();
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// A repair took a file whose attribute is damaged for lost, and the next start took it away.
+#[test]
+fn data_of_which_nobody_can_say_whose_it_is_is_named_and_stops_a_repair() {
+    let space = filled();
+    space.up();
+    let backing = space.backing(&space.path("a/file-1"));
+    space.down();
+    let attribute = |words: &[&str]| {
+        program("setfattr", words.iter().map(AsRef::as_ref).chain([backing.as_os_str()])).ok();
+    };
+    attribute(&["-n", "user.ullage", "-v", "damaged"]);
+    let shown = backing.display().to_string();
+    assert!(findings(space.try_check(&[])).iter().any(|text| text.contains(&shown) && text.contains("setfattr -x")));
+    let before = edit::records(&space.state);
+    space.try_check(&["--repair"]).refused("setfattr -x user.ullage");
+    assert_eq!(edit::records(&space.state), before);
+    attribute(&["-x", "user.ullage"]);
+    // What is no backing file is nobody's business.
+    fs::write(backing.with_file_name("notes.txt"), "of somebody").unwrap();
+    // A copy beside the file is not taken for it.
+    let copy = backing.parent().unwrap().parent().unwrap().join("copies");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(&backing, copy.join(backing.file_name().unwrap())).unwrap();
+    space.try_check(&["--repair"]).refused("has the number of another");
+    fs::remove_dir_all(copy).unwrap();
+    space.try_check(&["--repair"]).ok();
+    space.up();
+    look(&space);
+    space.down_and_check();
 }
 
 #[test]
