@@ -29,7 +29,7 @@ pub struct Repaired {
     pub lost: Vec<String>,
     /// Files that were dropped: with their data, or since they were removed after the snapshot that is being rebuilt.
     pub dropped: u64,
-    /// Backing files that came to `lost+found`.
+    /// Files that came to `lost+found`.
     pub adopted: u64,
     /// Records changed, added or removed.
     pub changes: u64,
@@ -44,7 +44,7 @@ pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> 
     let mut model = Model::load(kv, owner, now)?;
     inodes::mend(&mut model, facts);
     entries::mend(&mut model);
-    tree::mend(&mut model);
+    tree::mend(&mut model, facts);
     inodes::adopt(&mut model, facts);
     inodes::mark_bare(&mut model, facts);
     counts::mend(&mut model);

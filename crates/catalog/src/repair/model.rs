@@ -33,7 +33,7 @@ pub(super) struct Model {
     pub used: u64,
     /// Inodes that were there and are not to be missed.
     pub gone: BTreeSet<FileId>,
-    /// Backing files that came to `lost+found`.
+    /// Files that came to `lost+found`.
     pub adopted: u64,
     pub done: Vec<String>,
     pub lost: Vec<String>,

@@ -1,5 +1,6 @@
 //! The tree: everything is reached from the root, over `lost+found` where nothing else is known.
 
+use super::facts::{Facts, Mode};
 use super::model::Model;
 use std::collections::BTreeSet;
 use ullage_types::{FileId, Kind, ROOT};
@@ -7,8 +8,8 @@ use ullage_types::{FileId, Kind, ROOT};
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Gives every file a way from the root, and every record the parent and name that it has.
-pub(super) fn mend(model: &mut Model) {
-    name_the_nameless(model);
+pub(super) fn mend(model: &mut Model, facts: &Facts) {
+    name_the_nameless(model, facts);
     break_rings(model);
     // A ring of directories without names is one of orphans.
     let orphans: Vec<FileId> = model.records.keys().copied().filter(|id| model.is_orphan(*id)).collect();
@@ -56,9 +57,19 @@ fn to_lost_and_found(model: &mut Model, file: FileId, why: &str) {
     let name = name_in_lost_and_found(model, directory, file);
     model.done.push(format!("inode {file}, {why}, became lost+found/{}", String::from_utf8_lossy(&name)));
     model.enter(directory, name, file);
+    model.orphans.remove(&file);
+    model.adopted += 1;
 }
 
-fn name_the_nameless(model: &mut Model) {
+/// A file that had no name when the records were written may have got one since (linkat(2), after O_TMPFILE): if it still has data it
+/// is kept.
+fn may_be_named_by_now(model: &Model, facts: &Facts, id: FileId) -> bool {
+    let backing = model.records.get(&id).and_then(|record| record.backing.as_ref());
+    let found = backing.and_then(|backing| facts.found.get(&(id, backing.generation)));
+    facts.mode == Mode::Rebuild && found.is_some_and(|found| found.size > 0)
+}
+
+fn name_the_nameless(model: &mut Model, facts: &Facts) {
     let named = model.links();
     let has_entries = |model: &Model, id: &FileId| model.entries.get(id).is_some_and(|entries| !entries.is_empty());
     let nameless: Vec<FileId> = model
@@ -67,7 +78,7 @@ fn name_the_nameless(model: &mut Model) {
         .copied()
         .filter(|id| *id != ROOT && !named.contains_key(id))
         // Removed while it was open; but a directory that holds something was not.
-        .filter(|id| !model.is_orphan(*id) || has_entries(model, id))
+        .filter(|id| !model.is_orphan(*id) || has_entries(model, id) || may_be_named_by_now(model, facts, *id))
         .collect();
     for file in nameless {
         to_lost_and_found(model, file, "which had no name");

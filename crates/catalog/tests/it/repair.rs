@@ -339,6 +339,25 @@ fn a_mark_that_a_repair_sets_excuses_nothing_in_its_leaf() {
     assert!(repaired.lost.iter().any(|text| text.contains("its data with it")), "{repaired:?}");
 }
 
+/// The next start removed it: it had no name when the snapshot was begun, and got one before the state was lost.
+#[test]
+fn a_file_that_may_have_got_its_name_after_the_snapshot_is_kept() {
+    let (map, facts) = sound();
+    let whole = mend(map, facts).1;
+    let (&(open, _), _) = facts.found.iter().find(|(_, found)| found.size == 77).unwrap();
+    assert!(!whole.values().any(|(id, ..)| *id == open.0), "what was removed while it was open stays so in a repair");
+    let mut now = facts.clone();
+    now.mode = RepairMode::Rebuild;
+    let (repaired, tree) = mend(map, &now);
+    assert_eq!((repaired.adopted, repaired.dropped), (1, 0), "{repaired:?}");
+    assert_eq!(tree[&format!("/lost+found/#{open}")], (open.0, Kind::Regular, 5));
+    // Without data there is nothing to keep.
+    now.found.values_mut().filter(|found| found.size == 77).for_each(|found| found.size = 0);
+    let (repaired, tree) = mend(map, &now);
+    assert_eq!(repaired.adopted, 0, "{repaired:?}");
+    assert!(!tree.values().any(|(id, ..)| *id == open.0));
+}
+
 #[test]
 fn without_any_record_all_files_come_to_lost_and_found_with_their_owners() {
     let (_, facts) = sound();

@@ -62,7 +62,7 @@ pub fn rebuild(space: &mut Space, flags: &[&str]) -> serde_json::Value {
     report
 }
 
-fn generations(pool: &Path, ending: &str) -> Vec<PathBuf> {
+pub fn generations(pool: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(pool.join(".ullage-mirror"))
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -1,6 +1,12 @@
-//! `ullage rebuild` from copies that are not all that they seem: of pools without attributes.
+//! `ullage rebuild` from copies that are not all that they seem: of pools without attributes, of a catalog before a name was given.
 
-use crate::rebuild::{expect, fill, pools, rebuild, two};
+use crate::rebuild::{expect, fill, generations, pools, rebuild, two};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use ullage_mount_tests::run::{eventually, program};
 
 #[test]
 fn pools_that_were_copied_without_attributes_are_rebuilt_whole() {
@@ -13,6 +19,55 @@ fn pools_that_were_copied_without_attributes_are_rebuilt_whole() {
     for n in 0..6 {
         expect(&space, n);
     }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// `rebuild` kept it as one without a name, said nothing, and the next start removed it.
+#[test]
+fn a_file_that_got_its_name_after_the_newest_copy_of_the_catalog_comes_to_lost_and_found() {
+    let mut space = two();
+    space.down();
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("mirror_seconds = 30", "mirror_seconds = 1")).unwrap();
+    space.up();
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mut unnamed = match rustix::fs::open(&space.mount, flags, Mode::from_raw_mode(0o640)) {
+        Ok(fd) => File::from(fd),
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            eprintln!("skipped: the transport has no O_TMPFILE");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    unnamed.write_all(b"made in one step").and_then(|()| unnamed.sync_all()).unwrap();
+    let mirror = pools(&space)[0].join(".ullage-mirror");
+    let count = || generations(&pools(&space)[0], ".tail").len();
+    // What is written second from now on was begun after that.
+    let before = count();
+    let mut names = 0..;
+    eventually("the catalog is copied twice", Duration::from_secs(20), || {
+        fs::write(space.path(format!("tick-{}", names.next().unwrap_or(0))), "").unwrap();
+        count() >= before + 2
+    });
+    let keep = space.ground.directory("keep").join("mirror");
+    program("cp", ["-a".as_ref(), mirror.as_os_str(), keep.as_os_str()]).ok();
+    let name = space.path("named");
+    let by_fd = format!("/proc/self/fd/{}", unnamed.as_raw_fd());
+    rustix::fs::linkat(CWD, by_fd, CWD, &name, AtFlags::SYMLINK_FOLLOW).unwrap();
+    File::open(&name).and_then(|file| file.sync_all()).unwrap();
+    drop(unnamed);
+    space.down_and_check();
+    for pool in pools(&space) {
+        let mirror = pool.join(".ullage-mirror");
+        fs::remove_dir_all(&mirror).unwrap();
+        program("cp", ["-a".as_ref(), keep.as_os_str(), mirror.as_os_str()]).ok();
+    }
+    let report = rebuild(&mut space, &[]);
+    assert!(report["adopted"].as_u64().unwrap() >= 1, "{report}");
+    let found = fs::read_dir(space.path("lost+found")).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
+    assert!(found.into_iter().any(|content| content == b"made in one step"));
     space.compare_du(&space.mount);
     space.down_and_check();
 }
