@@ -174,7 +174,7 @@ impl Worker {
             // At the end nothing new is begun when nothing changed since the start.
             None if last && waiting.is_empty() && !self.failed => {}
             None => {
-                let generation = Generation::new()?;
+                let generation = self.writer.begin()?;
                 self.writer.write_settings(&self.settings)?;
                 let mut upto = Seq(0);
                 let store = self.store.clone();

@@ -26,6 +26,8 @@ pub struct RebuildReport {
     pub state: PathBuf,
     /// How old the snapshot is that was used, in seconds; none when there was none that is whole.
     pub snapshot_age_seconds: Option<u64>,
+    /// What to know of it before anybody relies on it.
+    pub warnings: Vec<String>,
     /// Pieces of the log that follow it.
     pub tails: u64,
     /// Snapshots and tails that were not whole.
@@ -85,7 +87,8 @@ pub fn rebuild(
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     Ok(RebuildReport {
         state: state.dir().to_owned(),
-        snapshot_age_seconds: generation.map(|generation| now.saturating_sub(generation.seconds())),
+        snapshot_age_seconds: generation.as_ref().map(|generation| now.saturating_sub(generation.seconds())),
+        warnings: generation.iter().filter_map(|generation| in_the_future(generation, now)).collect(),
         tails,
         damaged,
         files: report.files,
@@ -94,6 +97,16 @@ pub fn rebuild(
         done: repaired.done,
         lost: repaired.lost,
     })
+}
+
+/// A false clock dates a snapshot ahead. Those begun later are dated after it; but not by versions that looked at the clock alone.
+fn in_the_future(generation: &Generation, now: u64) -> Option<String> {
+    let ahead = generation.seconds().checked_sub(now).filter(|ahead| *ahead > 0)?;
+    Some(format!(
+        "the snapshot {} is dated {ahead} s after now: a clock was wrong, or is. If what was rebuilt is too old, move this snapshot \
+         and its tails out of each pool's .ullage-mirror and rebuild again",
+        generation.snapshot()
+    ))
 }
 
 type Settled = (SpaceSettings, rustc_hash::FxHashSet<PoolId>, Uuid);

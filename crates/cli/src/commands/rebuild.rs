@@ -61,6 +61,7 @@ impl Rebuild {
                 ("in lost+found", report.adopted.to_string()),
                 ("dropped", report.dropped.to_string()),
             ]);
+            report.warnings.iter().for_each(|text| say!("warning: {text}"));
             report.damaged.iter().for_each(|text| say!("not whole: {text}"));
             report.lost.iter().for_each(|text| say!("lost: {text}"));
             say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());

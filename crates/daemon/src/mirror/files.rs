@@ -14,7 +14,8 @@ const SETTINGS: &str = "space.toml";
 /// Bytes written before a snapshot rests.
 const PIECE: u64 = 256 << 10;
 
-/// A snapshot and its tails, by when they were begun. The order is that of time.
+/// A snapshot and its tails, by when they were begun. A later one is always of a later time, whatever the clock does: rebuild
+/// takes the last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Generation {
     /// Since 1970: two begun in one second are told apart.
@@ -23,11 +24,12 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    /// A new one.
-    pub(super) fn new() -> Result<Self> {
+    /// A new one, after another.
+    pub(super) fn after(last: Option<&Self>) -> Result<Self> {
         let nonce = ullage_pool::Uuid::random().map_err(io_error("read", "the random numbers of the kernel"))?;
         let nonce = u64::from_le_bytes(std::array::from_fn(|at| nonce.0[at]));
         let nanoseconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+        let nanoseconds = last.map_or(nanoseconds, |last| nanoseconds.max(last.nanoseconds.saturating_add(1)));
         Ok(Self { nanoseconds, nonce })
     }
 
@@ -151,6 +153,12 @@ impl Writer {
         }
     }
 
+    /// A new generation, after all that any pool has.
+    pub(super) fn begin(&self) -> Result<Generation> {
+        let pools = self.dirs.iter().filter_map(|dir| dir.parent());
+        Generation::after(pools.filter_map(|pool| generations(pool).1.into_iter().next()).max().as_ref())
+    }
+
     /// Removes all but this generation and the newest one before it.
     pub(super) fn keep_newest(&self, newest: &Generation) {
         for dir in &self.dirs {
@@ -217,5 +225,23 @@ impl Write for Copies {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_generation_is_of_a_later_time_whatever_the_clock_does() {
+        let now = Generation::after(None).expect("there are random numbers");
+        let ahead = Generation { nanoseconds: now.nanoseconds + 3_600_000_000_000, nonce: u64::MAX };
+        let mut last = ahead;
+        for _ in 0..100 {
+            let next = Generation::after(Some(&last)).expect("there are random numbers");
+            assert!(next > last);
+            last = next;
+        }
+        assert!(Generation::after(Some(&now)).expect("there are random numbers").seconds() <= now.seconds() + 60);
     }
 }

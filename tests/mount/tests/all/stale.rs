@@ -1,4 +1,5 @@
-//! `ullage rebuild` from copies that are not all that they seem: of pools without attributes, of a catalog before a name was given.
+//! `ullage rebuild` from copies that are not all that they seem: of pools without attributes, of a catalog before a name was given,
+//! of a clock that was ahead.
 
 use crate::rebuild::{expect, fill, generations, pools, rebuild, two};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -69,5 +70,36 @@ fn a_file_that_got_its_name_after_the_newest_copy_of_the_catalog_comes_to_lost_a
     let found = fs::read_dir(space.path("lost+found")).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap());
     assert!(found.into_iter().any(|content| content == b"made in one step"));
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What was copied while a clock was ahead was taken for the newest copy for ever.
+#[test]
+fn a_copy_that_was_made_while_the_clock_was_ahead_is_not_preferred_for_ever() {
+    let mut space = two();
+    fill(&space, 0, 2);
+    space.down();
+    // The same as if the clock had been a thousand hours ahead.
+    let later = |name: &str| {
+        let (time, rest) = name.split_once('-').unwrap();
+        let time = u64::from_str_radix(time, 16).unwrap() + 3_600_000 * 1_000_000_000;
+        format!("{time:016x}-{rest}")
+    };
+    for pool in pools(&space) {
+        for path in [generations(&pool, ".snapshot"), generations(&pool, ".tail")].concat() {
+            let name = later(path.file_name().unwrap().to_str().unwrap());
+            fs::rename(&path, path.with_file_name(name)).unwrap();
+        }
+    }
+    space.up();
+    fill(&space, 2, 2);
+    space.down_and_check();
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("a clock was wrong"), "{report}");
+    for n in 0..4 {
+        expect(&space, n);
+    }
     space.down_and_check();
 }
