@@ -302,18 +302,23 @@ impl State {
 
     /// Writes the settings in one step.
     pub fn store(&self, settings: &SpaceSettings) -> Result<()> {
-        fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
-        let path = self.settings_path();
-        let new = path.with_extension("toml.new");
         let text = toml::to_string_pretty(settings).map_err(|error| Error::Refused(error.to_string()))?;
+        self.replace(&self.settings_path(), &text)
+    }
+
+    /// Writes one of its files, durably and in one step.
+    pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
+        fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
         let write = || -> std::io::Result<()> {
             let mut file = fs::File::create(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&new, &path)?;
+            fs::rename(&new, path)?;
             fs::File::open(&self.dir)?.sync_all()
         };
-        write().map_err(io_error("write", &path))
+        write().map_err(io_error("write", path))
     }
 }
 

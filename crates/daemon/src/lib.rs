@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod error;
 mod facts;
+mod first_use;
 mod flags;
 mod fuzz;
 mod import;

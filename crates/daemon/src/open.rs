@@ -3,7 +3,7 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
-use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State};
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Arc;
 use ullage_catalog::{Catalog, CatalogMarks, Limit, Subject};
@@ -39,8 +39,12 @@ impl OpenSpace {
             .spread
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
+        first_use::take_up(state, &mut settings)?;
+        let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
+            Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
+        })?;
         for pool in &settings.pools {
-            precheck(pool, state)?;
+            precheck(pool, state, space_uuid)?;
         }
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
@@ -50,9 +54,7 @@ impl OpenSpace {
         let catalog = Catalog::open(store.clone(), uid, gid, ullage_fs::now())?;
         let mut members = Vec::new();
         let mut marks = Vec::new();
-        let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
-            Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
-        })?;
+        first_use::begin(state, &settings)?;
         for pool in &mut settings.pools {
             let id = PoolId(pool.id);
             let pool_marks = Arc::new(catalog.marks(id)?);
@@ -62,6 +64,7 @@ impl OpenSpace {
             marks.push((id, pool_marks));
         }
         state.store(&settings)?;
+        first_use::end(state);
         leave_room(&ballast, &mut members)?;
         store.set_room(Arc::new(ballast));
         let size = options.size;
@@ -132,7 +135,7 @@ fn take_in_step(state: &State) -> Result<bool> {
 }
 
 /// What can be refused before anything is made.
-fn precheck(pool: &PoolSettings, state: &State) -> Result<()> {
+fn precheck(pool: &PoolSettings, state: &State, space: Uuid) -> Result<()> {
     if pool.kind == Kind::Null {
         return Ok(());
     }
@@ -144,15 +147,28 @@ fn precheck(pool: &PoolSettings, state: &State) -> Result<()> {
         )));
     }
     match std::fs::metadata(&pool.path) {
-        Ok(meta) if meta.is_dir() => Ok(()),
-        Ok(_) => Err(Error::Refused(format!("pool '{}': {} is not a directory", pool.name, pool.path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::Refused(format!(
-            "pool '{}': {} does not exist; create it, or mount what belongs there, and try again",
-            pool.name,
-            pool.path.display()
-        ))),
-        Err(error) => Err(Error::Io { doing: "look at", path: pool.path.clone(), source: error }),
+        Ok(meta) if meta.is_dir() => {}
+        Ok(_) => {
+            return Err(Error::Refused(format!("pool '{}': {} is not a directory", pool.name, pool.path.display())));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::Refused(format!(
+                "pool '{}': {} does not exist; create it, or mount what belongs there, and try again",
+                pool.name,
+                pool.path.display()
+            )));
+        }
+        Err(error) => return Err(Error::Io { doing: "look at", path: pool.path.clone(), source: error }),
     }
+    let fail = |source| Error::Pool { name: pool.name.clone(), source };
+    let expected = pool.uuid.as_deref().and_then(Uuid::parse);
+    if pool.layout == Layout::Mirror && expected.is_none() {
+        Tree::examine(&pool.path, pool.import).map_err(fail)?;
+        if !pool.files().is_dir() {
+            return Ok(());
+        }
+    }
+    DirPool::examine(&pool.files(), space, expected).map_err(fail)
 }
 
 fn open_store(state: &State) -> Result<Arc<Store>> {

@@ -6,11 +6,16 @@ mod common;
 
 use common::{SPACE, config, files, hint, is_root, mount, open};
 use std::path::Path;
-use ullage_pool::{Error, Pool, PoolConfig, Uuid};
+use ullage_pool::{DirPool, Error, Pool, PoolConfig, Uuid};
 
 fn refusal(path: &Path, config: PoolConfig) -> String {
-    match open(path, config, 1).err() {
-        Some(Error::Unusable(text)) => text,
+    match open(path, config.clone(), 1).err() {
+        // What can be told beforehand is told in the same words, and changes nothing.
+        Some(Error::Unusable(text)) => {
+            let foreseen = DirPool::examine(path, config.space, config.pool).err().map(|error| error.to_string());
+            assert!(foreseen.is_none_or(|foreseen| foreseen == text), "{text}");
+            text
+        }
         other => panic!("{}: {other:?}", path.display()),
     }
 }
@@ -38,6 +43,7 @@ fn foreign_data() {
     std::fs::write(dir.path().join("thesis"), "years of work").unwrap();
     assert!(refusal(dir.path(), config()).contains("not empty (it holds 'thesis'"));
     assert_eq!(files(dir.path()).len(), 1);
+    assert!(DirPool::examine(dir.path(), SPACE, None).is_err());
     let fresh = tempfile::tempdir().unwrap();
     std::fs::create_dir(fresh.path().join("lost+found")).unwrap();
     open(fresh.path(), config(), 1).unwrap();

@@ -58,6 +58,24 @@ impl Drop for Lock {
 
 /// Claims the directory for a pool of this space: makes the marker at first use, else checks it.
 pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, Error> {
+    let root = open_root(path)?;
+    let Some(marker) = open_marker(&root, path, expected)? else { return first_use(root, path, space) };
+    lock(&marker, path)?;
+    let pool = check(&read(&marker, path)?, path, space, expected)?;
+    Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
+}
+
+/// Refuses what [`claim`] would refuse, but for one that is in use now, and changes nothing.
+pub fn examine(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<(), Error> {
+    let root = open_root(path)?;
+    match open_marker(&root, path, expected)? {
+        Some(marker) => check(&read(&marker, path)?, path, space, expected).map(drop),
+        None => refuse_foreign_data(&root, path),
+    }
+}
+
+/// The directory, in which this user can create files.
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, Error> {
     let shown = path.display();
     let refuse = |text: String| Err(Error::Unusable(text));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -73,28 +91,32 @@ pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, 
         Err(errno) => return Err(Error::io("open", path)(errno)),
     };
     check_writable(&root, path)?;
-    let marker =
-        match rustix::fs::openat(&root, NAME, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(marker) => marker,
-            Err(Errno::NOENT) => {
-                if let Some(pool) = expected {
-                    return refuse(format!(
-                        "the pool {shown} has no {NAME}: it is not the pool {pool} that this space used before; \
-                     mount the right disk there, or correct the path"
-                    ));
-                }
-                return first_use(root, path, space);
-            }
-            Err(Errno::ACCESS) => return refuse(format!("{shown}/{NAME} may not be read by this user: {OWNERSHIP}")),
-            Err(errno) => return Err(Error::io("open", path.join(NAME))(errno)),
-        };
-    lock(&marker, path)?;
+    Ok(root)
+}
+
+/// The marker; none where there may be none yet.
+fn open_marker(root: &OwnedFd, path: &Path, expected: Option<Uuid>) -> Result<Option<OwnedFd>, Error> {
+    let shown = path.display();
+    match rustix::fs::openat(root, NAME, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(marker) => Ok(Some(marker)),
+        Err(Errno::NOENT) => match expected {
+            Some(pool) => Err(Error::Unusable(format!(
+                "the pool {shown} has no {NAME}: it is not the pool {pool} that this space used before; \
+                 mount the right disk there, or correct the path"
+            ))),
+            None => Ok(None),
+        },
+        Err(Errno::ACCESS) => Err(Error::Unusable(format!("{shown}/{NAME} may not be read by this user: {OWNERSHIP}"))),
+        Err(errno) => Err(Error::io("open", path.join(NAME))(errno)),
+    }
+}
+
+fn read(marker: &OwnedFd, path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     File::from(marker.try_clone().map_err(Error::io("open", path.join(NAME)))?)
         .read_to_string(&mut text)
         .map_err(Error::io("read", path.join(NAME)))?;
-    let pool = check(&text, path, space, expected)?;
-    Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
+    Ok(text)
 }
 
 /// The space and the pool that a directory says it is, without claiming it.

@@ -28,7 +28,7 @@ mod suspects;
 mod worker;
 
 pub use config::{PoolConfig, Uuid};
-pub(crate) use marker::fuzz as fuzz_marker;
+pub(crate) use marker::{fuzz as fuzz_marker, open_root};
 pub use probe::Abilities;
 pub use record::Annotation;
 pub use stats::Stats;
@@ -94,6 +94,12 @@ impl DirPool {
         let core = Arc::clone(&opened.core);
         opened.start("pool-flusher", move || core.flusher.run(&core))?;
         Ok(opened)
+    }
+
+    /// Refuses a directory that [`DirPool::open`] would refuse for a pool of this space, unless it is only in use now. Nothing is
+    /// changed.
+    pub fn examine(path: &Path, space: Uuid, pool: Option<Uuid>) -> Result<(), Error> {
+        marker::examine(path, space, pool)
     }
 
     /// Which pool this is: to be expected at the next use.

@@ -10,7 +10,7 @@ mod limbo;
 
 pub use attributes::Shown;
 
-use crate::dir::record;
+use crate::dir::{open_root, record};
 use crate::{Error, Locator};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
@@ -51,6 +51,14 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// Refuses a directory that [`Tree::prepare`] and [`Tree::open`] would refuse for a new pool. Nothing is changed.
+    pub fn examine(path: &Path, imported: bool) -> Result<(), Error> {
+        if !imported && !path.join(FILES).is_dir() {
+            refuse_contents(path)?;
+        }
+        require_attributes(open_root(path)?, path)
+    }
+
     /// Where the backing files of a pool at `path` lie, made at first use. A directory with anything in it becomes a pool only
     /// when that is to be `imported`.
     pub fn prepare(path: &Path, imported: bool) -> Result<PathBuf, Error> {
@@ -93,14 +101,8 @@ impl Tree {
             path: path.to_owned(),
             privileged: rustix::process::geteuid().is_root(),
         };
-        match identity(&tree.limbo) {
-            Ok(_) => Ok(tree),
-            Err(_) => Err(Error::Unusable(format!(
-                "the pool {} is on a file system without user extended attributes: the layout 'mirror' needs them; use \
-                 layout=sparse there",
-                path.display()
-            ))),
-        }
+        require_attributes(&tree.limbo, path)?;
+        Ok(tree)
     }
 
     /// The top of the tree.
@@ -241,6 +243,16 @@ fn identity(directory: impl AsFd) -> rustix::io::Result<Option<FileId>> {
         Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(None),
         Err(errno) => Err(errno),
     }
+}
+
+fn require_attributes(directory: impl AsFd, path: &Path) -> Result<(), Error> {
+    identity(directory).map(drop).map_err(|_| {
+        Error::Unusable(format!(
+            "the pool {} is on a file system without user extended attributes: the layout 'mirror' needs them; use \
+             layout=sparse there",
+            path.display()
+        ))
+    })
 }
 
 fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {

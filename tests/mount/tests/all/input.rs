@@ -87,6 +87,45 @@ fn a_pool_that_is_not_empty_is_refused_at_first_use_and_the_next_try_succeeds() 
     space.down_and_check();
 }
 
+/// The first pool was made one of a space that did not come to be, and the corrected command was refused.
+#[test]
+fn a_first_use_that_is_refused_for_its_last_pool_leaves_the_others_as_they_were() {
+    let mut space = unused();
+    let (a, b, c) = (space.ground.directory("a"), space.ground.directory("b"), space.ground.directory("c"));
+    fs::write(b.join("precious"), "data").unwrap();
+    for layout in ["sparse", "mirror"] {
+        for last in ["sparse", "mirror"] {
+            space.pools =
+                vec![format!("a={},layout={layout}", a.display()), format!("b={},layout={last}", b.display())];
+            refused_harmlessly(&space, "is not empty");
+        }
+    }
+    space.pools = vec![format!("a={}", a.display()), format!("b={}", c.display())];
+    space.up();
+    space.down_and_check();
+}
+
+/// The first pool carries the space's uuid, and no settings say so: what nobody can foresee, or a crash.
+#[test]
+fn a_first_use_that_ended_half_way_is_taken_up_with_other_pools() {
+    let mut ground = Ground::new();
+    let small = ground.tmpfs("small", 64);
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    let (a, c) = (space.ground.directory("a"), space.ground.directory("c"));
+    fs::create_dir(small.join("b")).unwrap();
+    let full = fs::write(small.join("fill"), vec![1; 1 << 20]);
+    assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    space.pools = vec![format!("a={}", a.display()), format!("b={}", small.join("b").display())];
+    space.try_up().refused("No space left");
+    assert!(a.join(".ullage-pool.toml").exists() && !space.state.join("space.toml").exists());
+    space.pools[1] = format!("b={}", c.display());
+    space.up();
+    assert!(!space.state.join("uuid").exists());
+    fs::write(space.path("file"), "content").unwrap();
+    space.down_and_check();
+}
+
 #[test]
 fn a_pool_of_another_space_is_refused() {
     let one = unused();

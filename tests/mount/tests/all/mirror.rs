@@ -286,7 +286,7 @@ fn a_directory_with_files_becomes_a_space() {
     let number = tree.join("a/b/file-7").metadata().unwrap().ino();
     space.try_up().refused("--import");
     assert_eq!(described(&tree), before);
-    fs::remove_dir_all(&space.state).unwrap();
+    assert!(!space.state.exists(), "what is refused leaves nothing");
     space.flags = vec!["--import".into()];
     space.up();
     space.flags.clear();
@@ -336,8 +336,6 @@ fn an_import_that_was_killed_goes_on_and_loses_nothing() {
         let mut words: Vec<std::ffi::OsString> = vec!["up".into(), space.mount.clone().into(), "--foreground".into()];
         words.extend(["--state".into(), space.state.clone().into()]);
         if !space.state.join("space.toml").exists() {
-            let _ = fs::remove_dir_all(&space.state);
-            let _ = fs::remove_dir_all(tree.join(".ullage"));
             words.extend(["--pool".into(), space.pools[0].clone().into(), "--import".into()]);
         }
         let mut up = Command::new(ullage_mount_tests::binary::path()).args(words).spawn().unwrap();
@@ -349,6 +347,10 @@ fn an_import_that_was_killed_goes_on_and_loses_nothing() {
     }
     assert!(killed > 0, "it was always done before");
     space.flags.clear();
+    // On a busy machine none came as far as the settings.
+    if !space.state.join("space.toml").exists() {
+        space.flags.push("--import".into());
+    }
     space.up();
     assert_eq!(described(&space.mount), before);
     space.down_and_check();
