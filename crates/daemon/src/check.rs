@@ -4,8 +4,9 @@ use crate::error::io_error;
 use crate::facts::{Progress, survey};
 use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use serde::Serialize;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use ullage_catalog::{Facts, Report, describe_key};
@@ -184,12 +185,12 @@ fn drop_damaged(store: &Store) -> Result<Vec<String>> {
     Ok(done)
 }
 
-/// Copies the catalog's directory beside itself, durably; gives the copy's path.
+/// Copies the catalog's directory beside itself, durably and as private as it is; gives the copy's path.
 fn save(state: &State) -> Result<PathBuf> {
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let mut copy = state.dir().join(format!("catalog.before-repair-{now}"));
     for again in 1.. {
-        match std::fs::create_dir(&copy) {
+        match DirBuilder::new().mode(0o700).create(&copy) {
             Ok(()) => break,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 copy = state.dir().join(format!("catalog.before-repair-{now}-{again}"));

@@ -5,6 +5,7 @@ use crate::ballast::Ballast;
 use crate::import::import;
 use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use ullage_catalog::{Catalog, CatalogMarks, Limit, Subject};
 use ullage_fs::{PoolMember, Pools, Recovered, Space, SpaceOptions};
@@ -173,15 +174,21 @@ fn precheck(pool: &PoolSettings, state: &State, space: Uuid) -> Result<()> {
 
 fn open_store(state: &State) -> Result<Arc<Store>> {
     let dir = state.catalog_path();
-    if !dir.exists() {
+    let mode = |path: &Path, mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path, mode).map_err(crate::error::io_error("set the mode of", path))
+    };
+    if dir.exists() {
+        // It may be a copy that somebody put back in its place.
+        mode(&dir, 0o700)?;
+    } else {
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&dir)
             .map_err(crate::error::io_error("create", &dir))?;
         // Others reach the control socket, and nothing else.
-        let open = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(state.dir(), open).map_err(crate::error::io_error("open up", state.dir()))?;
+        mode(state.dir(), 0o711)?;
     }
     Ok(Arc::new(Store::open(&dir, EngineKind::Fjall, Options::default())?))
 }

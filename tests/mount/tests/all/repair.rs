@@ -2,8 +2,8 @@
 //! catalog's own tests; here, what a user sees.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use ullage_mount_tests::edit;
 use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
@@ -164,6 +164,24 @@ fn data_of_which_nobody_can_say_whose_it_is_is_named_and_stops_a_repair() {
     space.try_check(&["--repair"]).ok();
     space.up();
     look(&space);
+    space.down_and_check();
+}
+
+/// Regression: the copy was 0755, its name could be guessed, and everybody could read the names and attributes of all files in it.
+#[test]
+fn the_copy_of_the_catalog_is_as_private_as_the_catalog() {
+    let space = filled();
+    let (key, _) = edit::records(&space.state).into_iter().rfind(|(key, _)| key[0] == b'd').unwrap();
+    edit::set(&space.state, &key, None);
+    let report = space.try_check(&["--repair"]).json();
+    let saved = PathBuf::from(report["repair"]["saved"].as_str().unwrap());
+    let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
+    assert_eq!(mode(&saved), 0o700);
+    // Put back in its place by a copy that took no care, it is private from the next start on.
+    let catalog = space.state.join("catalog");
+    fs::set_permissions(&catalog, fs::Permissions::from_mode(0o755)).unwrap();
+    space.up();
+    assert_eq!(mode(&catalog), 0o700);
     space.down_and_check();
 }
 
