@@ -3,7 +3,6 @@
 use super::limit::Most;
 use anyhow::{Context, bail};
 use clap::Args;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -84,7 +83,7 @@ impl Up {
         if self.foreground {
             return match self.serve() {
                 Err(error) if self.report_ready => {
-                    println!("{}", crate::output::error(&error));
+                    say!("{}", crate::output::error(&error));
                     Err(error)
                 }
                 outcome => outcome,
@@ -205,15 +204,15 @@ impl Up {
         let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring, flags: self.flags };
         let mut told = Instant::now();
         ullage_daemon::end_at_any_panic();
+        // Who waits for this may have been ended: the mount serves whether or not anybody listens.
         let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
             if self.report_ready && told.elapsed() > Duration::from_millis(100) {
                 told = Instant::now();
-                println!("{PROGRESS}{count} {what}");
+                say!("{PROGRESS}{count} {what}");
             }
         })?;
         if self.report_ready {
-            println!("ready");
-            std::io::stdout().flush()?;
+            say!("ready");
         }
         serving.run()?;
         Ok(ExitCode::SUCCESS)

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::process::{Command, Stdio};
 use ullage_mount_tests::binary;
-use ullage_mount_tests::run::{run, ullage};
+use ullage_mount_tests::run::{LIMIT, eventually, run, ullage};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
 
 /// Runs a command whose output nobody reads any more.
 fn unread(arguments: &[&str]) -> (Option<i32>, String) {
@@ -48,6 +49,31 @@ fn a_closed_pipe_ends_quietly() {
     let (code, said) = unread(&["check", "--repair", mount, "--state", state]);
     assert_eq!((code, said.contains("panicked")), (Some(0), false), "{said}");
     space.check();
+}
+
+/// Regression: who ended `ullage up` while its daemon was starting, by ^C for example, had a mount whose server aborted when it was
+/// to say that it was ready.
+#[test]
+fn a_mount_serves_though_nobody_waits_for_it_any_more() {
+    let space = Space::plain();
+    space.down();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut daemon = Command::new(binary::path())
+        .args(space.up_arguments())
+        .args(["--foreground", "--report-ready"])
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("it is mounted", LIMIT, || is_mounted(&space.mount));
+    eventually("it is up", LIMIT, || ullage(["status".as_ref(), space.mount.as_os_str()]).code == Some(0));
+    std::fs::write(space.path("file"), "content").unwrap();
+    assert_eq!(std::fs::read(space.path("file")).unwrap(), b"content");
+    let ended = std::thread::spawn(move || daemon.wait().unwrap());
+    space.down_and_check();
+    assert!(ended.join().unwrap().success());
 }
 
 /// `ullage down` of a directory took down the whole space that it was in.
