@@ -88,7 +88,8 @@ fn sweep(work: &Path) {
 
 /// Unmounts everything below `directory`, the innermost first.
 fn unmount_below(directory: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mounts").unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     let prefix = format!("{}/", directory.display());
     let mut below: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
     below.retain(|path| path.starts_with(&prefix));

@@ -78,7 +78,8 @@ pub fn unmount(path: &Path) {
 
 /// Whether something is mounted exactly there.
 pub fn is_mounted(path: &Path) -> bool {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return false };
+    let Ok(mounts) = std::fs::read("/proc/self/mounts") else { return false };
+    let mounts = String::from_utf8_lossy(&mounts);
     let wanted = path.to_string_lossy().replace(' ', "\\040");
     mounts.lines().any(|line| line.split(' ').nth(1) == Some(&wanted))
 }

@@ -2,9 +2,8 @@
 
 use crate::error::io_error;
 use crate::messages::{Answer, Request};
-use crate::{Error, Result, State, control};
+use crate::{Error, Result, State, control, mounts};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -65,55 +64,12 @@ impl Client {
 /// The mount that a path lies in, and its state: from the kernel's list of mounts.
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     let path = path.canonicalize().map_err(io_error("look at", path))?;
-    let table = std::fs::read_to_string("/proc/self/mountinfo").map_err(io_error("read", "/proc/self/mountinfo"))?;
-    let mut best: Option<(PathBuf, Option<PathBuf>)> = None;
-    for line in table.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
-        let Some(point) = left.split(' ').nth(4).map(unescape) else { continue };
-        let mut right = right.split(' ');
-        let (kind, source) = (right.next().unwrap_or_default(), right.next().unwrap_or_default());
-        // The last of several mounts on one point is the one that is seen.
-        if path.starts_with(&point)
-            && best.as_ref().is_none_or(|(b, _)| point.components().count() >= b.components().count())
-        {
-            let ours = kind == "fuse" || kind == "fuse.ullage";
-            best = Some((point, ours.then(|| unescape(source))));
-        }
-    }
-    match best {
-        Some((point, Some(source))) if source.join("space.toml").exists() => Ok((point, State::at(source))),
-        _ => Err(Error::Refused(format!("{} is not in a mounted space; see `ullage up --help`", path.display()))),
-    }
-}
-
-/// Mount tables write blanks and backslashes in octal.
-fn unescape(text: &str) -> PathBuf {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let octal = bytes
-            .get(at + 1..at + 4)
-            .and_then(|d| std::str::from_utf8(d).ok())
-            .and_then(|d| u8::from_str_radix(d, 8).ok());
-        match (bytes[at], octal) {
-            (b'\\', Some(byte)) => {
-                out.push(byte);
-                at += 4;
-            }
-            (byte, _) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(out))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn mount_points_with_blanks_are_read() {
-        assert_eq!(super::unescape("/a\\040b\\134c"), std::path::PathBuf::from("/a b\\c"));
-    }
+    let around = mounts::list(None)?.into_iter().filter(|mount| path.starts_with(&mount.point));
+    let inner = around.max_by_key(|mount| mount.point.components().count()).filter(|mount| mount.ours);
+    let found = inner.and_then(|mount| {
+        // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
+        let states = [State::at(mount.source), State::of_mountpoint(&mount.point)];
+        Some((mount.point, states.into_iter().find(|state| state.settings_path().exists())?))
+    });
+    found.ok_or_else(|| Error::Refused(format!("{} is not in a mounted space; see `ullage up --help`", path.display())))
 }

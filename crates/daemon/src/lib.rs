@@ -21,6 +21,7 @@ mod mirror;
 mod mount;
 mod mountable;
 mod mountpoint;
+mod mounts;
 mod open;
 mod panics;
 mod rebuild;

@@ -36,16 +36,21 @@ pub fn end_connection(mount: &Path) {
 
 /// The minor number of the device of the file system mounted there, from the kernel's list of mounts.
 fn device_of(mount: &Path) -> Option<u64> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mount.to_str()?;
+    let (table, mount) = (table(), mount.to_str()?);
     let line = table.lines().rev().find(|line| line.split(' ').nth(4) == Some(mount) && line.contains(" - fuse"))?;
     line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
 }
 
 /// Whether something is mounted at a path.
 pub fn is_mounted(mount: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let table = table();
     mount.to_str().is_some_and(|mount| table.lines().any(|line| line.split(' ').nth(4) == Some(mount)))
+}
+
+/// Whatever else is mounted on this machine may be no text.
+fn table() -> String {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&table).into_owned()
 }
 
 /// Whether two paths are on one file system.

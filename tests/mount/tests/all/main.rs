@@ -13,6 +13,7 @@ mod hazards;
 mod input;
 mod limits;
 mod mirror;
+mod odd_paths;
 mod overlay;
 mod pools;
 mod power;
