@@ -43,6 +43,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether another process has the catalog or a pool.
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(
+            self,
+            Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Locked(_)))
+                | Self::Pool { source: ullage_pool::Error::Locked(_), .. }
+        )
+    }
+}
+
 impl From<ullage_kv::Error> for Error {
     fn from(error: ullage_kv::Error) -> Self {
         Self::Catalog(error.into())

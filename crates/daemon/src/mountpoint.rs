@@ -1,21 +1,19 @@
 //! What is at a mount point before we mount on it.
 
 use crate::error::io_error;
-use crate::{Client, Error, Request, Result, State};
+use crate::{Answer, Client, Error, Request, Result, State, mounts};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a daemon that does not answer is given to end.
+/// How long a daemon is given to end that does not answer or has lost its mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. Whether it was created.
 pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
-    if is_up(state)? {
-        return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
-    }
+    refuse_served(mountpoint, state)?;
     if clear_dead(mountpoint)? {
         return prepare(mountpoint, state);
     }
@@ -38,26 +36,34 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a daemon serves this state. One that is just ending, killed maybe, still has its socket: it is waited for, and so
-/// is the end of its process, since until then it has the catalog and the pools locked.
-fn is_up(state: &State) -> Result<bool> {
+/// Refuses while a daemon serves this state. One that is just ending, since its mount was taken away or since it was killed, still
+/// has its socket: it is waited for, and so is the end of its process, since until then it has the catalog and the pools locked.
+fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     while let Some(mut client) = Client::connect(state)? {
         let process = client.process();
         client.patience(PATIENCE);
-        if client.ask(&Request::Status).is_ok() {
-            return Ok(true);
+        if let Ok(Answer::Status(status)) = client.ask(&Request::Status)
+            && mounts::is_space(&status.mountpoint, process)?
+        {
+            return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
         }
-        let runs = || process.is_some_and(|pid| !has_ended(pid));
-        while runs() && Instant::now() < until {
+        loop {
+            if Instant::now() >= until {
+                return Err(Error::Refused(format!(
+                    "the space of {} was taken away, but its daemon{} has not ended: it still writes, or files are open; try \
+                     again when it has",
+                    state.dir().display(),
+                    process.map_or_else(String::new, |pid| format!(", process {pid},"))
+                )));
+            }
             std::thread::sleep(Duration::from_millis(5));
-        }
-        if Instant::now() >= until {
-            // Neither answers nor ends.
-            return Ok(true);
+            if process.is_none_or(has_ended) {
+                break;
+            }
         }
     }
-    Ok(false)
+    Ok(())
 }
 
 /// Whether no thread of a process runs any more, though nobody may have waited for it yet.

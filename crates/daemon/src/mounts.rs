@@ -4,7 +4,7 @@ use crate::Result;
 use crate::error::io_error;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One mount.
 pub(crate) struct Listed {
@@ -21,6 +21,12 @@ pub(crate) fn list(process: Option<u32>) -> Result<Vec<Listed>> {
     let path = process.map_or_else(|| "/proc/self/mountinfo".to_owned(), |pid| format!("/proc/{pid}/mountinfo"));
     let table = std::fs::read(&path).map_err(io_error("read", path))?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// Whether a space is mounted there, as its daemon sees it: that may be in a container.
+pub(crate) fn is_space(point: &Path, daemon: Option<u32>) -> Result<bool> {
+    let mounts = list(daemon).or_else(|_| list(None))?;
+    Ok(mounts.iter().any(|mount| mount.ours && mount.point == point))
 }
 
 fn parse(line: &[u8]) -> Option<Listed> {
@@ -59,7 +65,6 @@ fn unescape(bytes: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
     fn mount_points_with_blanks_are_read() {

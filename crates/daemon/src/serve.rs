@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_fs::SpaceOptions;
 
+/// How long what another process has locked is waited for: it may be ending, or be another `up` that has come first.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
 /// A mounted space.
 pub struct Serving {
     state: State,
@@ -34,22 +37,31 @@ pub fn serve(
 ) -> Result<Serving> {
     let point = settings.mountpoint.clone();
     mountable::refuse_unmountable()?;
-    let made = mountpoint::prepare(&point, state)?;
     rlimits::raise_rlimits();
     let files = rlimits::raise_descriptors();
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
-    let start = || {
-        let open = Arc::new(OpenSpace::open(state, settings, options, progress)?);
+    let mut start = || -> Result<Serving> {
+        let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
         let mirror = Mirror::start(&open)?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
         let busy = listen(state, &point, &mount, &open)?;
         Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy })
     };
-    start().inspect_err(|_| {
-        if made {
-            let _ = std::fs::remove_dir(&point);
+    let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
+    loop {
+        made |= mountpoint::prepare(&point, state)?;
+        match start() {
+            Err(error) if error.is_lock() && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
+            outcome => {
+                // Whoever has the lock may be about to mount there.
+                return outcome.inspect_err(|error| {
+                    if made && !error.is_lock() {
+                        let _ = std::fs::remove_dir(&point);
+                    }
+                });
+            }
         }
-    })
+    }
 }
 
 impl Serving {

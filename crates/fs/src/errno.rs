@@ -101,7 +101,7 @@ impl From<PoolError> for Errno {
                     Self::EIO
                 }
             },
-            PoolError::Mismatch { .. } | PoolError::Unusable(_) => {
+            PoolError::Mismatch { .. } | PoolError::Locked(_) | PoolError::Unusable(_) => {
                 tracing::error!("{error}");
                 Self::EIO
             }

@@ -24,6 +24,9 @@ pub enum Error {
         /// What the catalog says.
         expected: u64,
     },
+    /// A process of the same space has it.
+    #[error("the pool {0} is in use by a running process: stop that one first ('ullage down')")]
+    Locked(PathBuf),
     /// The pool cannot be used at all; the text says why and what to do.
     #[error("{0}")]
     Unusable(String),
@@ -39,7 +42,7 @@ impl Error {
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Self::Io { source, .. } => source.raw_os_error(),
-            Self::Mismatch { .. } | Self::Unusable(_) => None,
+            Self::Mismatch { .. } | Self::Locked(_) | Self::Unusable(_) => None,
         }
     }
 

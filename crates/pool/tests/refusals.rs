@@ -16,6 +16,7 @@ fn refusal(path: &Path, config: PoolConfig) -> String {
             assert!(foreseen.is_none_or(|foreseen| foreseen == text), "{text}");
             text
         }
+        Some(error @ Error::Locked(_)) => error.to_string(),
         other => panic!("{}: {other:?}", path.display()),
     }
 }
@@ -74,6 +75,8 @@ fn a_pool_in_use() {
     let (dir, _) = used();
     let _running = open(dir.path(), config(), 1).unwrap();
     assert!(refusal(dir.path(), config()).contains("in use by a running process"));
+    // Whose it is matters more: to wait for its end would not help.
+    assert!(refusal(dir.path(), PoolConfig::new(Uuid([8; 16]), None)).contains("in use by another space"));
 }
 
 #[test]

@@ -60,8 +60,9 @@ impl Drop for Lock {
 pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, Error> {
     let root = open_root(path)?;
     let Some(marker) = open_marker(&root, path, expected)? else { return first_use(root, path, space) };
-    lock(&marker, path)?;
+    // What it says never changes; so who comes to the wrong pool is told so, whether or not it is in use.
     let pool = check(&read(&marker, path)?, path, space, expected)?;
+    lock(&marker, path)?;
     Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
 }
 
@@ -201,10 +202,7 @@ fn check(text: &str, path: &Path, space: Uuid, expected: Option<Uuid>) -> Result
 fn lock(marker: &OwnedFd, path: &Path) -> Result<(), Error> {
     match rustix::fs::flock(marker, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::Unusable(format!(
-            "the pool {} is in use by a running process: stop that one first ('ullage down')",
-            path.display()
-        ))),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.to_owned())),
         Err(errno) => Err(Error::io("lock", path.join(NAME))(errno)),
     }
 }

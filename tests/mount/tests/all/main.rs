@@ -19,6 +19,7 @@ mod pools;
 mod power;
 mod rebuild;
 mod repair;
+mod restart;
 mod semantics;
 mod stale;
 mod supervised;
