@@ -37,6 +37,7 @@ pub struct CheckReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
     /// A copy of the catalog as it was before: put in place of `catalog` it undoes the repair.
+    #[serde(serialize_with = "crate::paths::show")]
     pub saved: PathBuf,
     /// What was set right.
     pub done: Vec<String>,

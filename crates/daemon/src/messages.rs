@@ -1,5 +1,6 @@
 //! What commands and daemon say to each other: one JSON object a line, over the control socket.
 
+use crate::paths::{show, show_any};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -84,8 +85,10 @@ pub struct StatusReport {
     /// The space.
     pub uuid: String,
     /// Where it is mounted.
+    #[serde(serialize_with = "show")]
     pub mountpoint: PathBuf,
     /// Its state directory.
+    #[serde(serialize_with = "show")]
     pub state: PathBuf,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
@@ -142,6 +145,7 @@ pub struct PoolReport {
     /// Its layout.
     pub layout: Option<String>,
     /// Where it is.
+    #[serde(serialize_with = "show_any")]
     pub path: Option<PathBuf>,
     /// The file system below.
     pub fs_type: Option<String>,
@@ -182,6 +186,7 @@ pub struct StatReport {
     /// Its pool.
     pub pool: Option<String>,
     /// Its backing file.
+    #[serde(serialize_with = "show_any")]
     pub backing: Option<PathBuf>,
     /// The binding's generation.
     pub generation: Option<u64>,
@@ -226,6 +231,7 @@ pub struct LimitReport {
     /// What it is on.
     pub subject: LimitSubject,
     /// For directories.
+    #[serde(serialize_with = "show_any")]
     pub path: Option<PathBuf>,
     /// Persistent use.
     pub used: Bytes,

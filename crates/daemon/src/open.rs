@@ -3,7 +3,7 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
-use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use};
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_odd_paths};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +40,7 @@ impl OpenSpace {
             .spread
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
+        refuse_odd_paths(&settings, state)?;
         first_use::take_up(state, &mut settings)?;
         let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
             Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))

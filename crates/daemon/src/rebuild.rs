@@ -7,7 +7,7 @@
 use crate::error::io_error;
 use crate::facts::{Progress, survey};
 use crate::mirror::{Generation, generations, read_settings};
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_odd_paths};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -23,6 +23,7 @@ use ullage_types::PoolId;
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildReport {
     /// The new state directory.
+    #[serde(serialize_with = "crate::paths::show")]
     pub state: PathBuf,
     /// How old the snapshot is that was used, in seconds; none when there was none that is whole.
     pub snapshot_age_seconds: Option<u64>,
@@ -60,6 +61,7 @@ pub fn rebuild(
         )));
     }
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
+    refuse_odd_paths(&settings, state)?;
     let dir = state.dir().join("catalog.rebuilding");
     let files: Vec<PathBuf> =
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();

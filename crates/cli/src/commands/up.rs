@@ -148,7 +148,7 @@ impl Up {
     }
 
     fn settings(&self, mountpoint: &Path, state: &State) -> anyhow::Result<SpaceSettings> {
-        match state.load()? {
+        let settings = match state.load()? {
             Some(mut settings) => {
                 let known = |asked| settings.pools.iter().any(|pool| pool.is_as_asked(asked));
                 let spread = self.spread.as_ref().is_none_or(|spread| *spread == settings.spread);
@@ -163,7 +163,7 @@ impl Up {
                 if let Some(reserve) = self.reserve {
                     settings.pools.iter_mut().for_each(|pool| pool.reserve_bytes = reserve);
                 }
-                Ok(settings)
+                settings
             }
             None => {
                 if self.pools.is_empty() {
@@ -187,9 +187,11 @@ impl Up {
                         .filter(|pool| pool.reserve_bytes.0 == 0)
                         .for_each(|pool| pool.reserve_bytes = reserve);
                 }
-                Ok(SpaceSettings::new(mountpoint, pools, spread)?)
+                SpaceSettings::new(mountpoint, pools, spread)?
             }
-        }
+        };
+        ullage_daemon::refuse_odd_paths(&settings, state)?;
+        Ok(settings)
     }
 
     fn serve(&self) -> anyhow::Result<ExitCode> {

@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
 use ullage_mount_tests::binary;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{run, ullage};
+use ullage_mount_tests::run::{LIMIT, eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 
 fn odd() -> &'static OsStr {
@@ -25,6 +26,55 @@ fn a_mount_on_a_path_that_is_no_text_is_in_nobodys_way() {
         beside.args(["-m", "sh", "-c", "mount -t tmpfs none \"$1\" && shift && exec \"$@\"", "sh"]);
         run(beside.arg(&place).arg(binary::path()).arg(command).arg(&space.mount)).ok();
     }
+}
+
+/// Regression: the answer could not be written, and who asked was told that the daemon had ended.
+#[test]
+fn names_that_are_no_text_are_shown_as_well_as_they_can_be() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools[0].push_str(",layout=mirror");
+    space.up();
+    let (directory, file) = (space.path("directory"), space.path(odd()).join("file"));
+    fs::create_dir(&directory).unwrap();
+    ullage(["limit".as_ref(), directory.as_os_str(), "1G".as_ref()]).ok();
+    fs::rename(directory, space.path(odd())).unwrap();
+    let shown = "no-text-\u{FFFD}";
+    assert!(ullage(["limit".as_ref(), space.mount.as_os_str()]).ok().contains(shown));
+    let limits = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert!(limits["limits"].to_string().contains(shown), "{limits}");
+    fs::write(&file, "content").unwrap();
+    let backing = || space.stat(&file)["backing"].as_str().unwrap().to_owned();
+    eventually("the file is in the plain tree", LIMIT, || backing().contains(shown));
+    space.down_and_check();
+}
+
+/// Regression: the settings could not be written, after the pool had been given to a space that was never there.
+#[test]
+fn no_space_is_made_at_a_path_that_is_no_text() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let space = Space::on(ground, &disk);
+    let (odd, pool) = (space.ground.path().join(odd()), space.pool());
+    let up = |mount: &Path, state: &Path, pool: &Path, at: &Path| {
+        let pool = format!("--pool=main={}", pool.display());
+        run(Command::new(binary::path()).current_dir(at).arg("up").arg(mount).arg("--state").arg(state).arg(pool))
+    };
+    let untouched = || assert_eq!(fs::read_dir(&pool).unwrap().count(), 0);
+    up(&odd, &space.state, &pool, Path::new("/")).refused("mount point");
+    up(&space.mount, &odd, &pool, Path::new("/")).refused("state directory");
+    assert!(!odd.exists() && !space.mount.exists() && !space.state.exists());
+    untouched();
+    fs::create_dir_all(odd.join("pool")).unwrap();
+    up(&space.mount, &space.state, Path::new("pool"), &odd).refused("not UTF-8");
+    assert_eq!(fs::read_dir(odd.join("pool")).unwrap().count(), 0);
+    // The pool was not given to anybody.
+    space.up();
+    ullage(["down".as_ref(), space.mount.as_os_str()]).ok();
+    up(&odd, &space.state, &pool, Path::new("/")).refused("mount point");
+    space.up();
+    space.down_and_check();
 }
 
 /// Regression: the helper of ordinary users takes commas for its own, so the mount says another source, and it was not found.
