@@ -47,7 +47,8 @@ impl Client {
             || Error::Refused("the daemon ended before it answered; see ullage.log in its state directory".into());
         let mut text = serde_json::to_string(request).map_err(|error| Error::Refused(error.to_string()))?;
         text.push('\n');
-        self.reader.get_mut().write_all(text.as_bytes()).map_err(|_| broken())?;
+        // Who is turned away unheard is still told why.
+        let _ = self.reader.get_mut().write_all(text.as_bytes());
         let mut line = String::new();
         if self.reader.read_line(&mut line).map_err(|_| broken())? == 0 {
             return Err(broken());

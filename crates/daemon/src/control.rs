@@ -1,6 +1,7 @@
 //! The control socket: one thread accepts, one a connection answers.
 
 use crate::error::io_error;
+use crate::guests::Guests;
 use crate::messages::{Answer, Request};
 use crate::{Result, State};
 use rustix::net::sockopt::socket_peercred;
@@ -15,8 +16,10 @@ use std::time::{Duration, Instant};
 
 /// The longest request, in bytes.
 const REQUEST_MAX: u64 = 64 * 1024;
-/// How long a silent connection is kept.
+/// How long a request may take to come in, and its answer to go out.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Until the next try, when no connection could be accepted: descriptors may have run out.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A path to the socket that fits the kernel's 108 bytes however long the state's path is.
 pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
@@ -55,11 +58,24 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
     std::thread::Builder::new()
         .name("control".into())
         .spawn(move || {
-            for stream in listener.incoming().flatten() {
+            let guests = Guests::default();
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                };
+                let Ok(peer) = socket_peercred(&stream) else { continue };
+                let peer = peer.uid.as_raw();
+                let Some(guest) = guests.admit(peer) else {
+                    turn_away(&stream);
+                    continue;
+                };
                 let (answer, busy) = (answer.clone(), counted.clone());
-                let spawned = std::thread::Builder::new()
-                    .name("control-answer".into())
-                    .spawn(move || converse(&stream, &*answer, &busy));
+                let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
+                    converse(&stream, peer, PATIENCE, &*answer, &busy);
+                    drop(stream);
+                    drop(guest);
+                });
                 if let Err(error) = spawned {
                     tracing::warn!("a control request is not answered: {error}");
                 }
@@ -69,12 +85,22 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
     Ok(busy)
 }
 
-fn converse(stream: &UnixStream, answer: &dyn Fn(Request, u32) -> Answer, busy: &Busy) {
-    let _ = stream.set_read_timeout(Some(PATIENCE));
-    let Ok(peer) = socket_peercred(stream) else { return };
-    let peer = peer.uid.as_raw();
-    let mut reader = BufReader::new(stream);
+/// Never waits: what is sent first always has room.
+fn turn_away(stream: &UnixStream) {
+    let why = "you have too many connections to this space, or all users together have; try again in a moment".into();
+    let _ = stream.set_nonblocking(true);
+    let _ = say(stream, &Answer::Refused { why });
+}
+
+fn say(mut to: impl Write, answer: &Answer) -> std::io::Result<()> {
+    let text = serde_json::to_string(answer)?;
+    to.write_all(format!("{text}\n").as_bytes())
+}
+
+fn converse(stream: &UnixStream, peer: u32, patience: Duration, answer: &dyn Fn(Request, u32) -> Answer, busy: &Busy) {
+    let mut reader = BufReader::new(Timed { stream, until: Instant::now() });
     loop {
+        reader.get_mut().until = Instant::now() + patience;
         let mut line = String::new();
         match reader.by_ref().take(REQUEST_MAX).read_line(&mut line) {
             Ok(0) | Err(_) => return,
@@ -85,11 +111,95 @@ fn converse(stream: &UnixStream, answer: &dyn Fn(Request, u32) -> Answer, busy: 
             Ok(request) => answer(request, peer),
             Err(error) => Answer::Refused { why: format!("the request cannot be read: {error}") },
         };
-        let sent = serde_json::to_string(&reply)
-            .is_ok_and(|text| (&*stream).write_all(format!("{text}\n").as_bytes()).is_ok());
+        let sent = say(Timed { stream, until: Instant::now() + patience }, &reply);
         busy.0.fetch_sub(1, Relaxed);
-        if !sent {
+        if sent.is_err() {
             return;
         }
+    }
+}
+
+/// A connection with a deadline for all that is moved, not for each piece of it.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(300);
+
+    /// Runs one conversation against a client; how long it took.
+    fn against(client: impl FnOnce(UnixStream) + Send, reply: &Answer) -> Duration {
+        let (own, other) = UnixStream::pair().unwrap();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(move || client(other));
+            converse(&own, 0, PATIENCE, &|_, _| reply.clone(), &Busy::default());
+            let took = began.elapsed();
+            drop(own);
+            took
+        })
+    }
+
+    /// Regression: each byte began the time anew, so a connection and its thread could be held for days.
+    #[test]
+    fn who_sends_a_request_byte_by_byte_is_not_waited_for_longer_than_others() {
+        let slow = |mut stream: UnixStream| {
+            while stream.write_all(b" ").is_ok() {
+                std::thread::sleep(PATIENCE / 10);
+            }
+        };
+        let took = against(slow, &Answer::Done);
+        assert!(took >= PATIENCE && took < 20 * PATIENCE, "{took:?}");
+    }
+
+    /// Regression: who did not read held the thread for ever.
+    #[test]
+    fn who_does_not_read_the_answer_is_not_waited_for() {
+        let deaf = |mut stream: UnixStream| {
+            stream.write_all(b"{\"ask\":\"df\"}\n").unwrap();
+            std::thread::sleep(10 * PATIENCE);
+        };
+        let took = against(deaf, &Answer::Refused { why: "x".repeat(8 << 20) });
+        assert!(took >= PATIENCE && took < 8 * PATIENCE, "{took:?}");
+    }
+
+    #[test]
+    fn who_is_turned_away_is_told_why() {
+        let (own, other) = UnixStream::pair().unwrap();
+        (&other).write_all(b"{\"ask\":\"df\"}\n").unwrap();
+        turn_away(&own);
+        drop(own);
+        let mut line = String::new();
+        BufReader::new(&other).read_line(&mut line).unwrap();
+        assert!(line.contains("too many connections"), "{line}");
     }
 }

@@ -14,6 +14,7 @@ mod facts;
 mod first_use;
 mod flags;
 mod fuzz;
+mod guests;
 mod import;
 mod limit;
 mod messages;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod connections;
 mod crash;
 mod descriptors;
 mod errors;
