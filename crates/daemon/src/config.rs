@@ -1,7 +1,7 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
 use crate::error::io_error;
-use crate::{Error, Result};
+use crate::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
@@ -296,6 +296,9 @@ impl State {
                 path.display(),
                 settings.format
             )));
+        }
+        if let Some(why) = bounds::wrong(&settings) {
+            return Err(Error::Refused(format!("{}: {why}", path.display())));
         }
         Ok(Some(settings))
     }

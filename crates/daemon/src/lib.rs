@@ -5,6 +5,7 @@
 mod adapt;
 mod background;
 mod ballast;
+mod bounds;
 mod check;
 mod client;
 mod config;
