@@ -151,7 +151,8 @@ impl Kernel for Connection {
     }
 
     fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
-        crate::envoy::start(&self.mountpoint, self.servers.clone())
+        let device = self.mounted.ok_or(io::ErrorKind::NotConnected)?;
+        crate::envoy::start(&self.mountpoint, device, self.servers.clone())
     }
 
     fn passthrough(&self) -> bool {

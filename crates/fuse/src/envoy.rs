@@ -3,16 +3,17 @@
 //! No signal ends a call's wait for an answer of ours. Made by a thread of this process it would outlive a kill of it, keep the
 //! process's memory, and with that the rings that are mapped there, in which requests of others would wait for ever.
 
+use crate::entrance::Entrance;
 use crate::servers::Servers;
 use crate::{refresh, sys};
 use rustix::process::{Resource, Rlimit};
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use ullage_fs::Envoy;
 use ullage_types::NodeId;
@@ -23,6 +24,9 @@ const NAME: &str = "ullage-envoy";
 const COMMAND: &CStr = c"ullage-envoy";
 /// What it says first: whatever else was started says something else.
 const READY: [u8; 12] = *b"ullage-envoy";
+
+/// What is said where there is no way in, which the kernel has no number for.
+const NO_WAY: &str = "the mount is not at its place, and who has the file open there is not found by a descriptor";
 
 const REFRESH: u8 = 1;
 const UNNAMED: u8 = 2;
@@ -42,11 +46,12 @@ struct Started {
     servers: Servers,
 }
 
-/// Starts one: this program again, in the scheduling class of the calling thread.
-pub(crate) fn start(mountpoint: &Path, servers: Servers) -> io::Result<Box<dyn Envoy>> {
+/// Starts one for the mount of this device: this program again, in the scheduling class of the calling thread.
+pub(crate) fn start(mountpoint: &Path, (major, minor): (u32, u32), servers: Servers) -> io::Result<Box<dyn Envoy>> {
     let mut child = Command::new("/proc/self/exe")
         .arg0(NAME)
         .arg(mountpoint)
+        .args([major.to_string(), minor.to_string()])
         .current_dir("/")
         // What a terminal sends to us all is not meant for it.
         .process_group(0)
@@ -84,7 +89,10 @@ impl Envoy for Started {
 
     fn refresh(&mut self, node: NodeId) -> io::Result<()> {
         let servers = self.servers.clone();
-        servers.first(|| self.ask(REFRESH, node.0)).map(drop)
+        servers.first(|| self.ask(REFRESH, node.0)).map(drop).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENXIO) => io::Error::other(NO_WAY),
+            _ => error,
+        })
     }
 
     fn unnamed(&mut self) -> io::Result<u64> {
@@ -112,10 +120,10 @@ pub fn is_envoy(name: Option<&OsStr>) -> bool {
     name.is_some_and(|name| name == NAME)
 }
 
-/// Is one, for the mount that the first argument names, until nothing more can be read from the standard input.
+/// Is one, for the mount whose path and device the arguments name, until nothing more can be read from the standard input.
 #[must_use]
 pub fn be_envoy() -> ExitCode {
-    let Some(mountpoint) = std::env::args_os().nth(1) else { return ExitCode::FAILURE };
+    let Some(entrance) = entrance(std::env::args_os().skip(1)) else { return ExitCode::FAILURE };
     // Whoever ends the program that it belongs to ends it too, and not before.
     sys::ignore_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGXFSZ]);
     let nothing = Rlimit { current: Some(0), maximum: Some(0) };
@@ -123,11 +131,17 @@ pub fn be_envoy() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let _ = rustix::thread::set_name(COMMAND);
-    let done = serve(Path::new(&mountpoint), io::stdin().lock(), io::stdout().as_fd());
+    let done = serve(entrance, io::stdin().lock(), io::stdout().as_fd());
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn serve(mountpoint: &Path, mut questions: impl Read, answers: impl AsFd) -> io::Result<()> {
+fn entrance(mut arguments: impl Iterator<Item = OsString>) -> Option<Entrance> {
+    let mountpoint = PathBuf::from(arguments.next()?);
+    let mut number = || arguments.next()?.to_str()?.parse().ok();
+    Some(Entrance::new(&mountpoint, (number()?, number()?)))
+}
+
+fn serve(mut entrance: Entrance, mut questions: impl Read, answers: impl AsFd) -> io::Result<()> {
     // Not through a buffer, which would wait for the end of a line.
     let mut answers = File::from(answers.as_fd().try_clone_to_owned()?);
     answers.write_all(&READY)?;
@@ -140,8 +154,8 @@ fn serve(mountpoint: &Path, mut questions: impl Read, answers: impl AsFd) -> io:
         }
         let node = question.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         let outcome = match question[0] {
-            REFRESH => refresh::refresh(mountpoint, NodeId(node)).map(|()| node),
-            UNNAMED => refresh::unnamed(mountpoint).and_then(|unnamed| Ok(file.insert(unnamed).metadata()?.ino())),
+            REFRESH => refresh::refresh(&mut entrance, NodeId(node)).map(|()| node),
+            UNNAMED => refresh::unnamed(&entrance).and_then(|unnamed| Ok(file.insert(unnamed).metadata()?.ino())),
             WRITE => file.take().ok_or(io::ErrorKind::NotFound.into()).and_then(write).map(|()| 0),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
@@ -173,7 +187,7 @@ mod tests {
     #[test]
     fn what_is_no_envoy_is_not_taken_for_one() {
         // This program's tests, of which none has the name that is given.
-        let error = start(Path::new("no-such-test"), Servers::default()).err().unwrap();
+        let error = start(Path::new("no-such-test"), (0, 0), Servers::default()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(is_envoy(Some(OsStr::new(NAME))) && !is_envoy(Some(OsStr::new("ullage"))) && !is_envoy(None));
     }
@@ -181,13 +195,14 @@ mod tests {
     #[test]
     fn each_question_has_its_answer_and_the_last_is_the_end() {
         let directory = tempfile::tempdir().unwrap();
+        let device = crate::connection::mounted_at(directory.path()).unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let mut questions = Vec::new();
         for (what, node) in [(WRITE, 0u64), (UNNAMED, 0), (WRITE, 0), (WRITE, 0), (9, 0)] {
             questions.push(what);
             questions.extend(node.to_ne_bytes());
         }
-        serve(directory.path(), questions.as_slice(), &writer).unwrap();
+        serve(Entrance::new(directory.path(), device), questions.as_slice(), &writer).unwrap();
         drop(writer);
         let mut said = Vec::new();
         reader.read_to_end(&mut said).unwrap();

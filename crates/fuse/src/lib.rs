@@ -17,6 +17,7 @@ mod decode;
 mod decode_tests;
 mod device;
 mod dispatch;
+mod entrance;
 mod envoy;
 mod fuser_adapter;
 mod message;

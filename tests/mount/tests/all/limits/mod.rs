@@ -5,6 +5,7 @@ mod beside;
 mod brake;
 mod closed;
 mod commands;
+mod detached;
 mod fence;
 mod growth;
 mod lasting;
