@@ -123,15 +123,9 @@ impl Mount {
 
     /// Unmounts; [`Error::Refused`] says what to do while it is in use.
     pub(crate) fn unmount(&self, lazy: bool) -> Result<()> {
-        let outcome = if lazy {
-            rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::DETACH).map_err(io::Error::from)
-        } else {
-            match &self.server {
-                Server::Own(_) => {
-                    rustix::mount::unmount(&self.point, rustix::mount::UnmountFlags::empty()).map_err(io::Error::from)
-                }
-                Server::Fuser(mounted) => mounted.unmount(),
-            }
+        let outcome = match &self.server {
+            Server::Own(mounted) => mounted.take_away(lazy),
+            Server::Fuser(mounted) => mounted.take_away(lazy),
         };
         outcome.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => Error::Refused(format!(

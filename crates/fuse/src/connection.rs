@@ -82,6 +82,9 @@ impl Connection {
         }
         let Err(error) = self.abort_by_number() else { return };
         tracing::debug!(%error, "no control file system; forcing the unmount");
+        if mounted_at(&self.mountpoint) != self.mounted {
+            return;
+        }
         // A forced unmount aborts first of all, whether or not it may unmount.
         if let Err(error) = rustix::mount::unmount(&self.mountpoint, UnmountFlags::FORCE) {
             tracing::debug!(mountpoint = %self.mountpoint.display(), %error, "the broken mount stays");

@@ -11,15 +11,15 @@ mod wire;
 
 use crate::fuser_adapter::dispatch::Adapter;
 use crate::fuser_adapter::kernel::Connection;
+use crate::point;
 use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use ullage_fs::Filesystem;
+use ullage_fs::{Filesystem, Kernel};
 
 /// Fewer threads could all be waiting for disks at once, with nobody left to answer a look-up.
 const THREADS_MIN: usize = 4;
@@ -41,6 +41,7 @@ pub struct FuserOptions {
 #[derive(Debug)]
 pub struct FuserMount {
     mountpoint: PathBuf,
+    device: Option<(u32, u32)>,
     server: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -56,7 +57,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
     let session = Session::new(adapter, &mountpoint, &config(options))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
-    let servers = connection.servers.clone();
+    let (servers, device) = (connection.servers.clone(), Kernel::device(&*connection));
     fs.attach(connection);
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let serving = servers.enlist();
@@ -65,7 +66,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
         fs.detach();
         ended
     })?;
-    Ok(FuserMount { mountpoint, server: Mutex::new(Some(server)) })
+    Ok(FuserMount { mountpoint, device, server: Mutex::new(Some(server)) })
 }
 
 impl FuserMount {
@@ -78,24 +79,13 @@ impl FuserMount {
         server.join().unwrap_or_else(|_| Err(io::Error::other("the thread that served the mount panicked")))
     }
 
-    /// Unmounts; service ends when the last user is gone (see [`FuserMount::join`]).
+    /// Unmounts, wherever the mount is now, with `lazy` also while it is in use; service ends when the last user is gone (see
+    /// [`FuserMount::join`]).
     ///
     /// # Errors
-    /// EBUSY while files of the mount are in use.
-    pub fn unmount(&self) -> io::Result<()> {
-        match rustix::mount::unmount(&self.mountpoint, UnmountFlags::empty()) {
-            Err(rustix::io::Errno::PERM) => self.unmount_by_helper(),
-            other => Ok(other?),
-        }
-    }
-
-    /// Only the set-uid helper may unmount for an ordinary user.
-    fn unmount_by_helper(&self) -> io::Result<()> {
-        let output = Command::new("fusermount3").arg("-u").arg("--").arg(&self.mountpoint).output()?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    /// EBUSY while files of the mount are in use; what else there is at its place is not unmounted.
+    pub fn take_away(&self, lazy: bool) -> io::Result<()> {
+        point::unmount(&self.mountpoint, self.device, lazy)
     }
 }
 

@@ -24,6 +24,7 @@ mod message;
 mod mount;
 mod negotiate;
 mod options;
+mod point;
 mod refresh;
 mod reply;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::dispatch::Dispatcher;
 use crate::negotiate::negotiate;
 use crate::options::{Choice, MountOptions};
 use crate::workers::Workers;
-use crate::{affinity, uring};
+use crate::{affinity, point, uring};
 use parking_lot::{Condvar, Mutex};
 use rustix::mount::UnmountFlags;
 use std::ffi::CString;
@@ -223,14 +223,19 @@ impl Mounted {
 
     /// Unmounts and waits for the end. EBUSY while files are open or a process is in it.
     pub fn unmount(&self) -> io::Result<()> {
-        rustix::mount::unmount(self.connection.mountpoint(), UnmountFlags::empty())?;
+        self.take_away(false)?;
         self.wait();
         Ok(())
     }
 
     /// Takes the mount out of the name space now; it is served until its last file is closed.
     pub fn detach(&self) -> io::Result<()> {
-        Ok(rustix::mount::unmount(self.connection.mountpoint(), UnmountFlags::DETACH)?)
+        self.take_away(true)
+    }
+
+    /// Unmounts, wherever the mount is now, and waits for nothing. See [`Mounted::unmount`], and with `lazy` [`Mounted::detach`].
+    pub fn take_away(&self, lazy: bool) -> io::Result<()> {
+        point::unmount(self.connection.mountpoint(), Kernel::device(&*self.connection), lazy)
     }
 
     /// Breaks the connection off: callers that wait get an error. The mount stays, dead, until it is unmounted.

@@ -35,7 +35,7 @@ fn exercise(allow_other: bool) {
     let mount = mount_with_fuser(fs.clone(), directory.path(), &options).unwrap();
     // A failure must not leave a mount behind, which would also stop the directory from being removed.
     let outcome = std::panic::catch_unwind(|| use_it(directory.path()));
-    mount.unmount().unwrap();
+    mount.take_away(false).unwrap();
     mount.join().unwrap();
     outcome.unwrap();
     assert_eq!((fs.attached.load(Ordering::SeqCst), fs.detached.load(Ordering::SeqCst)), (1, 1));

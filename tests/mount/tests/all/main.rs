@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod away;
 mod commands;
 mod connections;
 mod crash;

@@ -2,9 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, run};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
@@ -55,6 +56,45 @@ fn an_ordinary_users_mount_is_theirs_alone() {
     let check =
         [binary.as_os_str(), "check".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
     nobody(&check).ok();
+}
+
+/// Only the helper may unmount for them; it was not asked to do so lazily, and a signal to a space in use was forgotten.
+#[test]
+fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let space = Space::on(ground, &disk);
+    fs::create_dir(&space.mount).unwrap();
+    for path in [disk.as_path(), &space.pool(), &space.mount] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let binary = ullage_mount_tests::binary::path();
+    let ullage = |words: &[&str]| {
+        let own = [binary.as_os_str(), words[0].as_ref(), space.mount.as_os_str(), "--state".as_ref()];
+        let more = words[1..].iter().map(AsRef::<std::ffi::OsStr>::as_ref);
+        nobody(&own.into_iter().chain([space.state.as_os_str()]).chain(more).collect::<Vec<_>>())
+    };
+    for signal in [false, true] {
+        let first = ["up", "--pool", &space.pools[0]];
+        ullage(if signal { &first[..1] } else { &first }).ok();
+        let pid = ullage(&["status", "--json"]).json()["pid"].as_u64().unwrap() as u32;
+        let mut user = Command::new("setpriv");
+        user.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"]);
+        user.arg("exec 3>$0/file; echo; exec head -c 1 >&3").arg(&space.mount);
+        let mut user = user.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_exact(user.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        if signal {
+            process::signal(pid, rustix::process::Signal::TERM);
+        } else {
+            ullage(&["down"]).refused("in use");
+            ullage(&["down", "--lazy"]).ok();
+        }
+        eventually("the mount is gone", Duration::from_secs(10), || !is_mounted(&space.mount));
+        assert!(process::runs(pid));
+        drop(user.stdin.take());
+        user.wait().unwrap();
+        process::wait(pid);
+    }
 }
 
 /// Such an `up` changes nothing: once the reason is gone the same command works.

@@ -1,0 +1,93 @@
+//! What is unmounted at the end of a space: its own mount, wherever that is, and nothing else.
+
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ullage_mount_tests::process;
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
+use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn down(space: &Space, point: &Path, more: &[&str]) -> Outcome {
+    let own = ["down".as_ref(), point.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+}
+
+fn mount_over(point: &Path) -> u64 {
+    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), point.as_os_str()]).ok();
+    point.metadata().unwrap().dev()
+}
+
+fn unmount(point: &Path) {
+    program("umount", [point]).ok();
+}
+
+/// Whoever asked waited for two minutes, and was told that the daemon was still writing.
+#[test]
+fn what_is_mounted_over_a_space_is_not_unmounted_instead() {
+    let space = Space::plain();
+    let pid = space.pid();
+    let over = mount_over(&space.mount);
+    for more in [&[][..], &["--lazy"]] {
+        down(&space, &space.mount, more).refused("is mounted over it");
+    }
+    process::signal(pid, Signal::TERM);
+    eventually("the signal is answered", SOON, || space.log().contains("is mounted over it"));
+    assert_eq!(space.mount.metadata().unwrap().dev(), over);
+    unmount(&space.mount);
+    fs::write(space.path("file"), "it still works").unwrap();
+    space.down_and_check();
+}
+
+#[test]
+fn what_took_the_place_of_a_space_that_went_lazily_is_not_unmounted() {
+    let space = Space::plain();
+    let file = File::create(space.path("file")).unwrap();
+    let pid = space.pid();
+    down(&space, &space.mount, &["--lazy"]).ok();
+    let over = mount_over(&space.mount);
+    process::signal(pid, Signal::TERM);
+    eventually("the signal is answered", SOON, || space.log().contains("taken away"));
+    for more in [&[][..], &["--lazy"]] {
+        down(&space, &space.mount, more).refused("ends with its last user");
+    }
+    assert_eq!(space.mount.metadata().unwrap().dev(), over);
+    unmount(&space.mount);
+    drop(file);
+    process::wait(pid);
+    space.check();
+}
+
+/// A space in a directory that is renamed then; gives back where it is mounted, and its daemon.
+fn moved() -> (Space, PathBuf, u32) {
+    let mut space = Space::plain();
+    space.down();
+    let (before, after) = (space.ground.directory("before"), space.ground.join("after"));
+    space.mount = before.canonicalize().unwrap().join("mnt");
+    space.limit(Duration::from_secs(60));
+    space.up();
+    let pid = space.pid();
+    fs::rename(before, &after).unwrap();
+    (space, after.canonicalize().unwrap().join("mnt"), pid)
+}
+
+/// Neither of these could end it.
+#[test]
+fn a_space_whose_parent_was_renamed_is_taken_down() {
+    let (space, point, _) = moved();
+    down(&space, &point, &[]).ok();
+    assert!(!is_mounted(&point));
+    space.check();
+
+    let (space, point, pid) = moved();
+    let file = File::create(point.join("file")).unwrap();
+    process::signal(pid, Signal::TERM);
+    eventually("the mount is gone", SOON, || !is_mounted(&point));
+    drop(file);
+    process::wait(pid);
+    space.check();
+}
