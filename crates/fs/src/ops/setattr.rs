@@ -86,6 +86,8 @@ impl Space {
             if let Some(gid) = change.gid {
                 record.gid = gid;
             }
+            // One change has one time, also where that is a little ahead of the clock.
+            let now = ullage_catalog::after(record.ctime, now);
             if let Some(time) = change.atime {
                 record.atime = at(time, now);
                 record.times_ahead = record.kind == Kind::Regular;
@@ -94,7 +96,7 @@ impl Space {
                 record.mtime = at(time, now);
                 record.times_ahead = record.kind == Kind::Regular;
             }
-            record.ctime = change.ctime.unwrap_or_else(|| ullage_catalog::after(record.ctime, now));
+            record.ctime = change.ctime.unwrap_or(now);
         };
         let acl = change.mode.map_or(Ok(None), |mode| self.acl_with(inode, mode))?;
         self.asked(ANY, || match &acl {
