@@ -250,7 +250,9 @@ impl Space {
     pub(crate) fn keep(&self, node: &Arc<Node>, pool: PoolId, keep: Keep) -> Outcome<()> {
         self.hold(&node.inode, pool, keep.bytes)?;
         node.open.lock().grant.keep(keep);
-        self.headroom.holders.lock().insert(node.inode.id, node.clone());
+        if keep.bytes > 0 {
+            self.headroom.holders.lock().insert(node.inode.id, node.clone());
+        }
         Ok(())
     }
 
@@ -498,6 +500,20 @@ mod tests {
         assert_eq!(piece(&last, 12288..20480, PLAIN, Some(0), false), (16384, 4096));
         assert_eq!(piece(&last, 12288..20480, PLAIN, Some(4096), true), (20480, 8192));
         assert_eq!(piece(&holes(&[]), 5..9, PLAIN, Some(0), false), (9, 0));
+    }
+
+    /// It was looked at whenever anybody was refused, until the end: nothing was ever given back that would have taken it out.
+    #[test]
+    fn who_keeps_nothing_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = crate::lend::tests::lending(dir.path());
+        let keep = node.open.lock().grant.to_keep(1 << 20, true, PLAIN);
+        space.keep(&node, PoolId(0), keep).unwrap();
+        assert!(space.holders().is_empty());
+        let mapped = Counting { map: true, ..PLAIN };
+        let keep = node.open.lock().grant.to_keep(1 << 20, true, mapped);
+        space.keep(&node, PoolId(0), keep).unwrap();
+        assert_eq!(space.holders().len(), 1);
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl Space {
             }
             std::thread::sleep(PAUSE);
         }
-        leaving.into_iter().for_each(|file| self.leaving.end(file));
+        for file in leaving {
+            self.leaving.end(file);
+        }
     }
 }
