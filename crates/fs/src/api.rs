@@ -104,6 +104,11 @@ pub struct Opened {
     pub keep_cache: bool,
 }
 
+/// Whether who opens or writes with these flags is answered when all is on disk (`O_DSYNC`, which is part of `O_SYNC`).
+pub fn syncs(flags: u32) -> bool {
+    flags as i32 & libc::O_DSYNC != 0
+}
+
 /// Which time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
@@ -266,8 +271,17 @@ pub trait Filesystem: Send + Sync + 'static {
     fn tmpfile(&self, caller: Caller, parent: NodeId, mode: u32, umask: u32, flags: u32) -> Outcome<(Entry, Opened)>;
     /// READ: appends at most `size` bytes to `into`; fewer only at the end of the file. May block.
     fn read(&self, node: NodeId, handle: u64, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()>;
-    /// WRITE: gives back how many bytes were taken. A `stranger`'s write clears setuid and setgid. May block.
-    fn write(&self, node: NodeId, handle: u64, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32>;
+    /// WRITE with the flags of open(2) and of the call: gives back how many bytes were taken. A `stranger`'s write clears setuid and
+    /// setgid. May block, and waits for disks where it [`syncs`].
+    fn write(
+        &self,
+        node: NodeId,
+        handle: u64,
+        offset: u64,
+        data: &[u8],
+        flags: u32,
+        stranger: Option<Caller>,
+    ) -> Outcome<u32>;
     /// RELEASE of a handle from `open`, `create` or `tmpfile`.
     fn release(&self, node: NodeId, handle: u64);
     /// FLUSH, sent at each close(2) unless the open said otherwise.

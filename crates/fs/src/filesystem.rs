@@ -91,8 +91,18 @@ impl Filesystem for Space {
         self.do_read(node, offset, size, into)
     }
 
-    fn write(&self, node: NodeId, _handle: u64, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
-        self.do_write(node, offset, data, stranger)
+    fn write(
+        &self,
+        node: NodeId,
+        _handle: u64,
+        offset: u64,
+        data: &[u8],
+        flags: u32,
+        stranger: Option<Caller>,
+    ) -> Outcome<u32> {
+        let written = self.do_write(node, offset, data, stranger)?;
+        self.sync_written(node, flags)?;
+        Ok(written)
     }
 
     fn release(&self, node: NodeId, handle: u64) {

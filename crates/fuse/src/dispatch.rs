@@ -115,8 +115,8 @@ impl Dispatcher {
                 scratch.truncate(size);
                 Ok(Answer::Scratch)
             }
-            Request::Write { handle, offset, data, kill_privileges, whole } => {
-                let written = fs.write(node, handle, offset, data, kill_privileges.then_some(caller))?;
+            Request::Write { handle, offset, data, flags, kill_privileges, whole } => {
+                let written = fs.write(node, handle, offset, data, flags, kill_privileges.then_some(caller))?;
                 if whole && (written as usize) < data.len() {
                     return Err(Errno(libc::ENOSPC));
                 }

@@ -84,6 +84,8 @@ pub enum Request<'a> {
         handle: u64,
         offset: u64,
         data: &'a [u8],
+        /// Of open(2), with what the call adds to them.
+        flags: u32,
         kill_privileges: bool,
         /// A short count would be taken for all of it (pages of a mapping) or for EIO (O_DIRECT).
         whole: bool,
@@ -182,7 +184,8 @@ impl Request<'_> {
             }
             // What takes away little is done at once (`ullage_fs::Errno::LATER`).
             Self::Setattr(change) => blocking_io && change.size.is_some(),
-            Self::Read { .. } | Self::Write { .. } => blocking_io,
+            Self::Write { flags, .. } => blocking_io || ullage_fs::syncs(*flags),
+            Self::Read { .. } => blocking_io,
             _ => false,
         }
     }

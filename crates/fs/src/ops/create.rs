@@ -218,10 +218,12 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
+        Self::may_sync_names(flags)?;
         self.await_removed()?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
         self.trees.name(parent.id, name);
+        self.sync_names(flags)?;
         self.open_new(caller, inode, pool, fresh, flags)
     }
 

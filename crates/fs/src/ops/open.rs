@@ -18,6 +18,7 @@ impl Space {
             Kind::Directory => return Err(Errno::EISDIR),
             _ => return Err(Errno::ENXIO),
         }
+        self.sync_names(flags)?;
         let flags = flags as i32;
         let truncates = flags & libc::O_TRUNC != 0;
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;

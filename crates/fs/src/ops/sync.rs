@@ -1,7 +1,7 @@
 //! FSYNC, FSYNCDIR, SYNCFS.
 
 use crate::open_file::{Measure, OpenFile};
-use crate::{Outcome, Space};
+use crate::{Outcome, Space, hurry, syncs};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use ullage_kv::Seq;
@@ -62,6 +62,27 @@ impl Space {
         })
     }
 
+    /// What was written with such flags is to be durable now. What has pages of its own in the kernel is synced by it (FSYNC).
+    pub(crate) fn sync_written(&self, node: NodeId, flags: u32) -> Outcome<()> {
+        if !syncs(flags) {
+            return Ok(());
+        }
+        let past_pages = self.node(node)?.open.lock().backing.as_ref().is_some_and(|it| it.registered.is_some());
+        if past_pages { self.do_fsync(node, flags as i32 & libc::O_SYNC != libc::O_SYNC) } else { Ok(()) }
+    }
+
+    /// Before a handle with such flags is given out: what the kernel writes through it, and syncs, is not heard of here, and is to be
+    /// found after a crash. The leaf is marked, so the length is measured then.
+    pub(crate) fn sync_names(&self, flags: u32) -> Outcome<()> {
+        Self::may_sync_names(flags)?;
+        if writes_and_syncs(flags) { Ok(self.catalog.sync()?) } else { Ok(()) }
+    }
+
+    /// LATER where that may not be waited for.
+    pub(crate) fn may_sync_names(flags: u32) -> Outcome<()> {
+        if writes_and_syncs(flags) { hurry::may_wait() } else { Ok(()) }
+    }
+
     /// Whether the record says everything but the times that the data cannot be read without, and is durable: then
     /// fdatasync(2) is the backing file's own. Databases overwrite and sync all the time.
     fn only_times_changed(&self, open: &OpenFile) -> Outcome<bool> {
@@ -115,4 +136,9 @@ impl Space {
             tracing::error!("the catalog could not be written: {error}");
         }
     }
+}
+
+/// Whether a handle with these flags writes, and all that is durable when a call returns.
+fn writes_and_syncs(flags: u32) -> bool {
+    syncs(flags) && flags as i32 & libc::O_ACCMODE != libc::O_RDONLY
 }

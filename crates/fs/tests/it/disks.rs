@@ -12,7 +12,7 @@ fn write(bed: &Bed, name: &str, offset: u64, data: &[u8]) {
     let space = bed.space();
     let entry = space.lookup(ROOT, name.as_bytes()).unwrap();
     let opened = space.open(CALLER, entry.node, RDWR).unwrap();
-    space.write(entry.node, opened.handle, offset, data, None).unwrap();
+    space.write(entry.node, opened.handle, offset, data, 0, None).unwrap();
     space.release(entry.node, opened.handle);
     space.forget(entry.node, 1);
 }
@@ -49,7 +49,7 @@ fn leaves_that_were_changed_after_the_catalogs_disk_was_cut_come_right_by_themse
     let space = bed.space();
     for number in 0..60 {
         let (entry, opened) = space.create(CALLER, ROOT, format!("f{number}").as_bytes(), 0o644, 0, RDWR).unwrap();
-        space.write(entry.node, opened.handle, 0, b"first", None).unwrap();
+        space.write(entry.node, opened.handle, 0, b"first", 0, None).unwrap();
         space.fsync(entry.node, opened.handle, false).unwrap();
         space.release(entry.node, opened.handle);
         space.forget(entry.node, 1);

@@ -166,7 +166,7 @@ impl Run {
             Op::Write { handle, offset, length, byte } => {
                 let Some(handle) = self.handle(handle).filter(|handle| handle.writes) else { return };
                 let bytes = vec![byte; length as usize];
-                let written = space.write(handle.node, handle.number, offset.into(), &bytes, None).unwrap();
+                let written = space.write(handle.node, handle.number, offset.into(), &bytes, 0, None).unwrap();
                 assert_eq!(written as usize, bytes.len());
                 let file = handle.file;
                 let data = &mut self.files.get_mut(&file).unwrap().data;

@@ -17,7 +17,7 @@ fn files_that_are_removed_while_they_wait_to_be_closed_leave_no_mark() {
     for number in 0..FILES {
         let name = format!("f{number}");
         let (entry, opened) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, RDWR).unwrap();
-        space.write(entry.node, opened.handle, 0, b"data", None).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", 0, None).unwrap();
         space.release(entry.node, opened.handle);
         space.unlink(ROOT, name.as_bytes()).unwrap();
         space.forget(entry.node, 1);
@@ -39,7 +39,7 @@ fn a_leaf_stays_marked_while_what_recovery_gives_back_lies_in_it() {
     let space = bed.space();
     let create = |name: &str| {
         let (entry, opened) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, RDWR).unwrap();
-        space.write(entry.node, opened.handle, 0, b"data", None).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", 0, None).unwrap();
         (entry.node, opened.handle)
     };
     let held = create("held");

@@ -22,7 +22,7 @@ fn churn(bed: &Bed, seed: u64, end: Instant) -> u64 {
                 let flags = libc::O_RDWR as u32;
                 if let Ok((entry, opened)) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, flags) {
                     let stamp = entry.attributes.attributes.ino.to_le_bytes();
-                    space.write(entry.node, opened.handle, 8 * random(100), &stamp, None).unwrap();
+                    space.write(entry.node, opened.handle, 8 * random(100), &stamp, 0, None).unwrap();
                     space.release(entry.node, opened.handle);
                     space.forget(entry.node, 1);
                 }

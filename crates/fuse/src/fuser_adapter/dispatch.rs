@@ -325,13 +325,13 @@ impl fuser::Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        open_flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let _turn = self.turn(request);
         let stranger = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request));
-        match self.fs.write(node(ino), handle.0, offset, data, stranger) {
+        match self.fs.write(node(ino), handle.0, offset, data, open_flags.0 as u32, stranger) {
             // Pages of a mapping: the kernel takes a short count for all of it.
             Ok(taken) if flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (taken as usize) < data.len() => {
                 reply.error(errno(ullage_fs::Errno::ENOSPC));

@@ -379,7 +379,7 @@ impl Filesystem for MirrorFs {
         Ok(())
     }
 
-    fn write(&self, _: NodeId, handle: u64, offset: u64, data: &[u8], _: Option<Caller>) -> Outcome<u32> {
+    fn write(&self, _: NodeId, handle: u64, offset: u64, data: &[u8], _: u32, _: Option<Caller>) -> Outcome<u32> {
         let open = self.open_file(handle)?;
         rustix::io::pwrite(&open.file, data, offset).map(|count| count as u32).map_err(errno)
     }

@@ -272,7 +272,7 @@ impl Filesystem for MemoryFs {
         into.truncate(read);
         Ok(())
     }
-    fn write(&self, node: NodeId, handle: u64, offset: u64, bytes: &[u8], _: Option<Caller>) -> Outcome<u32> {
+    fn write(&self, node: NodeId, handle: u64, offset: u64, bytes: &[u8], _: u32, _: Option<Caller>) -> Outcome<u32> {
         assert_eq!(handle, 77);
         self.data_requests.fetch_add(1, Ordering::SeqCst);
         let mut state = self.state.lock();

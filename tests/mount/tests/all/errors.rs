@@ -1,7 +1,8 @@
 //! Disks that fail below a space: nothing that fails is called done, and nothing more is accepted than can be kept.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
@@ -77,5 +78,39 @@ fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
     assert!(space.path("kept").exists());
     fs::create_dir(space.path("directory")).unwrap();
     File::open(&space.mount).unwrap().sync_all().unwrap();
+    space.kill();
+}
+
+/// What is written to a limited file comes past the page cache, and the kernel leaves it to the server to make it durable: nobody
+/// did, and what O_SYNC had promised was lost.
+#[test]
+fn when_a_pools_disk_fails_no_synchronous_write_to_a_limited_file_succeeds() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let state = ground.directory("good").join("state");
+    let mut space = Space::on(ground, &disk.mounted);
+    space.state = state;
+    space.up();
+    let dir = space.path("limited");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "64M".as_ref()]).ok();
+    let file = |name: &str, flags| {
+        let mut file = File::options().create_new(true).write(true).custom_flags(flags).open(dir.join(name)).unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        file
+    };
+    let (data, all, asked) = (file("data", libc::O_DSYNC), file("all", libc::O_SYNC), file("asked", 0));
+    let writes = |file: &File, flags| {
+        rustix::io::pwritev2(file, &[IoSlice::new(&[8; 100_000])], 0, flags).map_err(std::io::Error::from)
+    };
+    writes(&data, rustix::io::ReadWriteFlags::empty()).unwrap();
+    disk.fail();
+    for (file, flags) in [
+        (&data, rustix::io::ReadWriteFlags::empty()),
+        (&all, rustix::io::ReadWriteFlags::empty()),
+        (&asked, rustix::io::ReadWriteFlags::DSYNC),
+    ] {
+        assert!(writes(file, flags).is_err(), "{file:?} was written on a disk that has failed");
+    }
     space.kill();
 }

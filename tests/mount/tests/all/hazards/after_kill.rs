@@ -2,7 +2,7 @@
 //! which must by then be nobody else's.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::space::Space;
@@ -194,6 +194,61 @@ fn what_an_old_descriptor_writes_after_the_restart_is_counted_at_the_next_one() 
     space.up();
     let length = fs::symlink_metadata(&name).unwrap().len();
     assert_eq!(length, 45_056);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// The kernel wrote and synced the backing file, and the name was in the daemon's memory only.
+#[test]
+fn what_was_written_through_o_sync_is_there_after_kill() {
+    let space = Space::new();
+    let limited = space.path("limited");
+    fs::create_dir(&limited).unwrap();
+    ullage_mount_tests::run::ullage(["limit".as_ref(), limited.as_os_str(), "64M".as_ref()]).ok();
+    let (late, soon) = (space.path("late"), space.path("soon"));
+    fs::write(&late, OLD).unwrap();
+    let ways = [libc::O_SYNC, libc::O_DSYNC];
+    let new: Vec<_> = [&space.mount, &limited]
+        .into_iter()
+        .flat_map(|dir| ways.map(|way| (dir.join(format!("new-{way:x}")), way)))
+        .collect();
+    let open =
+        |path, way| File::options().create(true).write(true).truncate(false).custom_flags(way).open(path).unwrap();
+    for (path, way) in &new {
+        open(path, *way).write_all_at(OLD, 0).unwrap();
+    }
+    // A file that was there is one that somebody made a moment ago.
+    fs::rename(&late, &soon).unwrap();
+    let grown = open(&soon, libc::O_DSYNC);
+    grown.write_all_at(OLD, 4096).unwrap();
+    space.kill();
+    drop(grown);
+    space.up();
+    for (path, _) in &new {
+        assert!(fs::read(path).is_ok_and(|content| content == OLD), "{} is lost", path.display());
+    }
+    assert_eq!(fs::read(&soon).unwrap(), [OLD, OLD].concat());
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn what_syncfs_and_msync_leave_to_the_catalog_is_durable_a_second_later() {
+    let space = Space::new();
+    let (written, mapped) = (space.path("written"), space.path("mapped"));
+    fs::write(&written, OLD).unwrap();
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&mapped).unwrap();
+    file.set_len(4096).unwrap();
+    let mut map = Map::new(&file, 4096).unwrap();
+    map.write(0, OLD);
+    map.sync().unwrap();
+    rustix::fs::syncfs(&file).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    space.kill();
+    drop((map, file));
+    space.up();
+    assert!(fs::read(&written).unwrap() == OLD);
+    assert!(fs::read(&mapped).unwrap() == OLD);
     space.compare_du(&space.mount);
     space.down_and_check();
 }
