@@ -5,6 +5,7 @@
 
 use crate::grant::Grant;
 use crate::refresh::Refresher;
+use crate::{Errno, Outcome};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ pub(crate) struct OpenFile {
     pub backing: Option<OpenBacking>,
     /// What is held for its writes.
     pub grant: Grant,
+    /// Why something that was written to it cannot be on disk. All handles share one descriptor here, which tells of it once: so it
+    /// is told to every fsync(2) until the last of them is closed.
+    pub failed: Option<Errno>,
     /// Data may have moved in the kernel since pages of it were cached: they are not to be believed.
     pub stale_pages: bool,
     /// Little is left of its limit, and what is written to it unseen is to ask first (`brake.rs`), since then.
@@ -62,6 +66,12 @@ impl OpenFile {
         let may_be_behind = self.handles > 0 || self.unmeasured;
         let backing = self.backing.as_ref().filter(|backing| may_be_behind && backing.written)?;
         Some(Measure::of(&backing.file).ok()?.blocks)
+    }
+
+    /// Remembers a failure to write it out; gives back that, or the one before.
+    pub(crate) fn told(&mut self, written: Outcome<()>) -> Outcome<()> {
+        self.failed = self.failed.or(written.err());
+        self.failed.map_or(Ok(()), Err)
     }
 
     /// Nothing is left that could store into the file unseen.
@@ -113,7 +123,7 @@ pub(crate) struct OpenBacking {
 impl OpenBacking {
     /// Gives the backing file the times that its record was given; of that of its data only `with_mtime`, since somebody may be
     /// writing.
-    pub(crate) fn follow_times(&mut self, record: &Record, with_mtime: bool, written: bool) -> crate::Outcome<()> {
+    pub(crate) fn follow_times(&mut self, record: &Record, with_mtime: bool, written: bool) -> Outcome<()> {
         set_times(&self.file, Some(record.atime), with_mtime.then_some(record.mtime))?;
         self.times_behind = false;
         let now = Measure::of(&self.file)?;
@@ -154,7 +164,7 @@ impl Measure {
 }
 
 /// Gives a backing file times: those that its record was given while it was closed, or that of its last write alone.
-pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> crate::Outcome<()> {
+pub(crate) fn set_times(file: &File, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Outcome<()> {
     let time = |t: Timestamp| rustix::fs::Timespec { tv_sec: t.seconds, tv_nsec: t.nanoseconds.into() };
     let as_it_is = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
     let times = rustix::fs::Timestamps {

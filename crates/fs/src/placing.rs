@@ -20,7 +20,9 @@ impl Space {
             if self.allocate(backing.pool, &backing.file, &range, backing.baseline.block) {
                 open.grant.place(range);
             } else if backing.fence.is_some() {
-                let _ = sys::write_out(&backing.file);
+                let written = sys::write_out(&backing.file);
+                // Who asks for it at fsync(2) is told.
+                let _ = open.told(written.map_err(Errno::from));
             }
         }
     }
@@ -62,7 +64,9 @@ impl Space {
         let block = backing.baseline.block;
         if backing.fence.is_some() {
             // A quota counts what is asked for beside what is there already: a fence that fits lets nothing be asked for.
-            sys::write_out(&backing.file)?;
+            let written = sys::write_out(&backing.file).map_err(Errno::from);
+            let _ = open.told(written);
+            written?;
             open.grant.pay();
             return Ok(());
         }

@@ -42,14 +42,11 @@ pub trait Kv: Send + Sync {
         Ok(upto)
     }
 
-    /// The log's device was flushed, by a flush begun after [`Kv::write_out`] gave back `written`.
-    fn flushed(&self, written: Seq) {
+    /// The log's device was flushed, by a flush begun after [`Kv::write_out`] gave back `written`. Where such a flush fails, it may be
+    /// for another reason than the log's: [`Kv::sync`] tells.
+    fn flushed(&self, written: Seq) -> Result<(), Error> {
         let _ = written;
-    }
-
-    /// Such a flush failed: what was written may be lost, so nothing more is taken.
-    fn flush_failed(&self, error: &std::io::Error) {
-        let _ = error;
+        Ok(())
     }
 
     /// The `st_dev` of the device whose cache is all that [`Kv::write_out`] leaves to be flushed, where fsync(2) of any

@@ -80,9 +80,9 @@ impl Kv for MemoryKv {
         Ok(Seq(1))
     }
 
-    fn flushed(&self, _: Seq) {}
-
-    fn flush_failed(&self, _: &std::io::Error) {}
+    fn flushed(&self, _: Seq) -> Result<(), Error> {
+        Ok(())
+    }
 
     fn device(&self) -> Option<u64> {
         None

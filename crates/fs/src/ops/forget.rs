@@ -24,6 +24,7 @@ impl Space {
         if open.handles > 0 {
             return Ok(());
         }
+        open.failed = None;
         let named = node.inode.lock().record.nlink > 0;
         if named {
             self.closed(&node, &mut open)?;

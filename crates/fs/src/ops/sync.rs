@@ -1,7 +1,9 @@
 //! FSYNC, FSYNCDIR, SYNCFS.
 
+use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
-use crate::{Outcome, Space, hurry, syncs};
+use crate::{Errno, Outcome, Space, hurry, syncs};
+use std::fs::File;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use ullage_kv::Seq;
@@ -20,7 +22,7 @@ impl Space {
             let mut open = node.open.lock();
             if data_only && self.only_times_changed(&open)? {
                 drop(open);
-                return Ok(rustix::fs::fdatasync(&stream.file)?);
+                return sync_data(&node, &stream.file, data_only);
             }
             self.record_measure(&node, &mut open)?;
         }
@@ -29,36 +31,31 @@ impl Space {
         }
         let kv = self.catalog.kv();
         let newest = kv.newest();
-        let data = || if data_only { rustix::fs::fdatasync(&stream.file) } else { rustix::fs::fsync(&stream.file) };
+        let data = || sync_data(&node, &stream.file, data_only);
         if self.catalog.durable() >= newest {
-            return Ok(data()?);
+            return data();
         }
         if kv.device().is_some_and(|device| self.pools.get(stream.pool).is_ok_and(|pool| pool.device() == Some(device)))
         {
             // The disk writes the data while the log is written: a tenth of the whole on a fast one. What fails here fails again below.
             let _ = crate::sys::begin_writing(&stream.file);
             let written = kv.write_out(newest)?;
-            return match data() {
-                Ok(()) => {
-                    kv.flushed(written);
-                    Ok(())
-                }
-                Err(errno) => {
-                    kv.flush_failed(&errno.into());
-                    Err(errno.into())
-                }
-            };
+            data().inspect_err(|_| {
+                // That may be this file's affair alone, and what the log still lacks is others'. It tells itself of its failure.
+                let _ = kv.sync(newest);
+            })?;
+            return Ok(kv.flushed(written)?);
         }
         // Handing the log to another thread pays where a flush takes longer than waking that thread.
         if self.log_flush.load(Relaxed) < WORTH_A_THREAD.as_nanos() as u64 {
             self.flush_log(newest)?;
-            return Ok(data()?);
+            return data();
         }
         std::thread::scope(|scope| -> Outcome<()> {
             let log = scope.spawn(|| self.flush_log(newest));
             let data = data();
             log.join().expect("a sync does not panic")?;
-            Ok(data?)
+            data
         })
     }
 
@@ -141,4 +138,9 @@ impl Space {
 /// Whether a handle with these flags writes, and all that is durable when a call returns.
 fn writes_and_syncs(flags: u32) -> bool {
     syncs(flags) && flags as i32 & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+fn sync_data(node: &Node, file: &File, data_only: bool) -> Outcome<()> {
+    let synced = if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) };
+    node.open.lock().told(synced.map_err(Errno::from))
 }

@@ -29,6 +29,7 @@ impl Core {
 
     fn advance(&self, upto: Seq, flush: Flush) -> Result<Seq, Error> {
         let mut state = self.state.lock();
+        state.check()?;
         let upto = upto.min(state.newest);
         let reached = |state: &State| if flush == Flush::Now { state.durable } else { state.written };
         while reached(&state) < upto {
@@ -78,11 +79,12 @@ impl Core {
     }
 
     /// The device of the log was flushed after [`Core::write_out`] gave back `written`.
-    pub fn flushed(&self, written: Seq) {
+    pub fn flushed(&self, written: Seq) -> Result<(), Error> {
         let mut state = self.state.lock();
         if state.durable >= written {
-            return;
+            return Ok(());
         }
+        state.check()?;
         state.durable = written;
         // While somebody writes there is something unflushed in any case.
         if state.written == written
@@ -92,6 +94,7 @@ impl Core {
             log.lock().flushed();
         }
         self.progress.notify_all();
+        Ok(())
     }
 
     /// Call with `State::flushing` set.

@@ -120,13 +120,8 @@ impl Kv for Store {
         self.core.write_out(upto)
     }
 
-    fn flushed(&self, written: Seq) {
-        self.core.flushed(written);
-    }
-
-    fn flush_failed(&self, error: &std::io::Error) {
-        let source = std::io::Error::new(error.kind(), error.to_string());
-        self.core.poison(Error::Io { doing: "flush the log of", path: self.core.path.clone(), source });
+    fn flushed(&self, written: Seq) -> Result<(), Error> {
+        self.core.flushed(written)
     }
 
     fn device(&self) -> Option<u64> {

@@ -67,6 +67,32 @@ fn short_writes_at_each_call() {
     }
 }
 
+/// An fsync of a file that had nothing new to write asked for nothing that could fail, and its flush made durable what was not.
+#[test]
+fn after_a_failed_flush_nobody_elses_flush_makes_durable_what_was_written() {
+    let mut model = Model::new(None);
+    model.commit(&[(1, Some(1))]).unwrap();
+    let newest = model.store().newest();
+    let written = model.store().write_out(newest).unwrap();
+    model.world.arm(0, Fault::Errno(EIO));
+    assert!(model.sync().is_err());
+    assert!(matches!(model.store().write_out(newest), Err(Error::Poisoned(_))));
+    assert!(matches!(model.store().flushed(written), Err(Error::Poisoned(_))));
+    assert!(model.store().durable() < newest);
+}
+
+/// Such a flush may fail for what it flushes beside the log, as where a file's own data cannot be written.
+#[test]
+fn a_flush_that_failed_for_others_is_made_up_for_by_the_logs_own() {
+    let mut model = Model::new(None);
+    model.commit(&[(1, Some(1))]).unwrap();
+    model.world.arm(1, Fault::Errno(EIO));
+    model.flushed_outside().unwrap();
+    model.commit(&[(2, Some(1))]).unwrap();
+    model.sync().unwrap();
+    assert_eq!(model.crash(&mut Random(1)), Ok(()));
+}
+
 #[test]
 fn an_interrupted_write_is_no_failure() {
     let mut model = Model::new(None);

@@ -114,16 +114,15 @@ impl Model {
         assert!(written >= newest);
         match self.world.flush() {
             Ok(()) => {
-                self.store().flushed(written);
+                self.store().flushed(written)?;
                 assert!(self.store().durable() >= written);
                 self.synced = newest.0 as usize;
                 Ok(())
             }
+            // That may have been for another reason than the log's, whose own flush tells, if there is anything to flush.
             Err(error) => {
-                self.store().flush_failed(&error);
-                let refused = self.store().sync(newest);
-                assert!(refused.is_err() || self.store().durable() >= newest, "after a failed flush nothing is taken");
-                Err(Error::Engine(error.to_string()))
+                self.sync()?;
+                if self.world.is_off() { Err(Error::Engine(error.to_string())) } else { Ok(()) }
             }
         }
     }

@@ -1,13 +1,19 @@
 //! Disks that fail below a space: nothing that fails is called done, and nothing more is accepted than can be kept.
 
+use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::io::{IoSlice, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
+
+/// What a file holds whose blocks are to be lost.
+const MARKED: &[u8; 4096] = &[0xC3; 4096];
+/// How many such blocks: a loop device calls a write done of which the first part is.
+const LOST: usize = 16;
 
 /// A disk that can be broken: an image on a memory disk of its own.
 struct Disk {
@@ -20,7 +26,7 @@ impl Disk {
         let below = ground.tmpfs("below", 320 << 10);
         let image = below.join("image");
         File::create(&image).and_then(|file| file.set_len(256 << 20)).unwrap();
-        program("mkfs.ext4", ["-q", "-F", image.to_str().unwrap()]).ok();
+        program("mkfs.ext4", ["-q", "-F", "-b", "4096", image.to_str().unwrap()]).ok();
         let mounted = ground.mount_image("failing", &image);
         Self { below, mounted }
     }
@@ -28,6 +34,26 @@ impl Disk {
     /// From now on there is nothing behind it, and nothing can be put there.
     fn fail(&self) {
         File::options().write(true).open(self.below.join("image")).and_then(|image| image.set_len(0)).unwrap();
+        self.fill();
+    }
+
+    /// From now on what is marked cannot be written any more, and all else can.
+    fn fail_where_marked(&self) {
+        let image = File::options().read(true).write(true).open(self.below.join("image")).unwrap();
+        let blocks = image.metadata().unwrap().len() / 4096;
+        let (mut block, mut lost) = ([0; 4096], 0);
+        for at in (0..blocks).map(|at| at * 4096) {
+            image.read_exact_at(&mut block, at).unwrap();
+            let marked = block == *MARKED;
+            let how = if marked { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::empty() };
+            rustix::fs::fallocate(&image, how | FallocateFlags::KEEP_SIZE, at, 4096).unwrap();
+            lost += usize::from(marked);
+        }
+        assert_eq!(lost, LOST, "what is marked lies in whole pages of the image");
+        self.fill();
+    }
+
+    fn fill(&self) {
         let mut rest = File::create(self.below.join("rest")).unwrap();
         while rest.write_all(&vec![1; 1 << 20]).is_ok() {}
         while rest.write_all(&[1; 4096]).is_ok() {}
@@ -113,4 +139,39 @@ fn when_a_pools_disk_fails_no_synchronous_write_to_a_limited_file_succeeds() {
         assert!(writes(file, flags).is_err(), "{file:?} was written on a disk that has failed");
     }
     space.kill();
+}
+
+/// One fsync(2) was told of it and the next one not; and where the catalog is on the same disk, the first made the space read-only.
+#[test]
+fn data_that_cannot_be_written_fails_every_fsync_of_its_file_and_nothing_else() {
+    for one_disk in [true, false] {
+        let mut ground = Ground::new();
+        let disk = Disk::new(&mut ground);
+        let good = ground.directory("good").join("state");
+        let mut space = Space::on(ground, &disk.mounted);
+        if !one_disk {
+            space.state = good;
+        }
+        space.up();
+        let name = space.path("file");
+        let open = |path: &Path| File::options().create(true).truncate(false).write(true).open(path).unwrap();
+        let (first, second) = (open(&name), open(&name));
+        first.write_all_at(&MARKED.repeat(LOST), 0).unwrap();
+        first.write_all_at(&[1; 4096], 65_536).unwrap();
+        first.sync_all().unwrap();
+        disk.fail_where_marked();
+        first.write_all_at(&[2; 65_536], 0).unwrap();
+        // So that there is something for the log, too.
+        fs::create_dir(space.path("before")).unwrap();
+        assert!(first.sync_all().is_err(), "one disk: {one_disk}");
+        second.write_all_at(&[3; 4096], 65_536).unwrap();
+        assert!(second.sync_all().is_err(), "one disk: {one_disk}: the second handle is told that all is well");
+        assert!(second.sync_data().is_err() && open(&name).sync_all().is_err(), "one disk: {one_disk}");
+        fs::create_dir(space.path("after")).unwrap();
+        fs::remove_dir(space.path("before")).unwrap();
+        durable(&space.path("other")).unwrap();
+        drop((first, second));
+        eventually("the file is closed", Duration::from_secs(5), || open(&name).sync_all().is_ok());
+        space.down_and_check();
+    }
 }
