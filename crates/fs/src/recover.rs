@@ -192,7 +192,11 @@ impl Space {
         if !bound {
             return Ok(Some(suspect));
         }
-        let file = pool.open(binding, Access::Read)?;
+        let file = match pool.open(binding, Access::Read) {
+            // It is being removed, and the pool has taken its backing file out of the leaf since that was looked through.
+            Err(ullage_pool::Error::Mismatch { .. }) if inode.lock().record.nlink == 0 => return Ok(None),
+            opened => opened?,
+        };
         if let Ok(fences) = pool.fences()
             && let Err(error) = fences.release(&file)
         {

@@ -139,7 +139,7 @@ pub trait Pool: Send + Sync {
         false
     }
 
-    /// Recovery is over: what files will be made in soon may be prepared, in the background.
+    /// Recovery is over: what files will be made in soon may be prepared, in the background, and marks may be cleared.
     fn begin(&self) {}
 
     /// Has files prepared before they are given out, where they are held ready. Called once at most.

@@ -70,6 +70,7 @@ fn ready_files_of_one_process_are_moved_to_where_the_rule_puts_those_of_another(
     each_file_system(64, |kind, path| {
         let sparse = Sparse { entries: 16, buckets: 8, ..Sparse::default() };
         let opened = open(path, PoolConfig { sparse, node: 3, ..config() }, 10).unwrap();
+        opened.pool.begin();
         let mut kept = Vec::new();
         let mut create = |hint: Hint| {
             let fresh = opened.pool.create(hint).unwrap();
@@ -135,6 +136,7 @@ fn marks_are_cleared_when_a_leaf_is_idle_and_not_while_a_file_is_open_for_writin
     let sparse = Sparse { entries: 2, random_bits: 0, buckets: 1, ..Sparse::default() };
     let config = PoolConfig { clear_after: Duration::from_millis(100), ready: false, sparse, ..config() };
     let opened = open(dir.path(), config, 1).unwrap();
+    opened.pool.begin();
     // Two to a leaf: the first leaf is no longer filled.
     let fresh: Vec<_> = (0..4).map(|_| opened.pool.create(hint(1)).unwrap().binding).collect();
     std::thread::sleep(Duration::from_millis(1500));
@@ -151,6 +153,55 @@ fn marks_are_cleared_when_a_leaf_is_idle_and_not_while_a_file_is_open_for_writin
     opened.pool.closed(&fresh[0]);
     opened.pool.close().unwrap();
     assert!(opened.marks.set.lock().unwrap().is_empty(), "an orderly end leaves none");
+}
+
+/// What recovery removed first left its leaf, whose mark and note went when it had come to rest: recovery, if it took longer or was
+/// broken off, did not look at what else had been written there.
+#[test]
+fn no_mark_is_cleared_before_recovery_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let sparse = Sparse { entries: 2, random_bits: 0, buckets: 1, ..Sparse::default() };
+    let config = PoolConfig { clear_after: Duration::from_millis(100), ready: false, sparse, ..config() };
+    let opened = open(dir.path(), config.clone(), 1).unwrap();
+    // Two to a leaf: the first leaf is no longer filled.
+    let fresh: Vec<_> = (0..4).map(|_| opened.pool.create(hint(1)).unwrap().binding).collect();
+    let config = PoolConfig { pool: Some(opened.pool.uuid()), ..config };
+    drop(opened);
+    let again = || open(dir.path(), config.clone(), 100).unwrap();
+    let opened = again();
+    opened.pool.doom(&fresh[0]).unwrap();
+    opened.pool.release(fresh[0].clone());
+    until("it is gone", || !opened.pool.backing_path(&fresh[0].locator).unwrap().exists());
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(opened.marks.has(&fresh[0].locator), "the mark is gone and nobody has looked yet");
+    opened.pool.begin();
+    until("the mark is cleared", || !opened.marks.has(&fresh[0].locator));
+    opened.pool.close().unwrap();
+    drop(opened);
+    // A start that is broken off leaves what it found.
+    let opened = again();
+    opened.pool.doom(&fresh[2]).unwrap();
+    opened.pool.closed(&fresh[2]);
+    opened.pool.close().unwrap();
+    assert!(opened.marks.has(&fresh[2].locator), "a start that failed took a mark away");
+}
+
+/// The start ended with EIO where the worker took a file out of a leaf that was just being looked through.
+#[test]
+fn a_file_that_goes_while_its_leaf_is_looked_through_is_no_suspect() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), PoolConfig { ready: false, ..config() }, 1).unwrap();
+    let fresh: Vec<_> = (0..8).map(|_| opened.pool.create(hint(1)).unwrap().binding).collect();
+    let leaf = fresh[0].locator.0.rsplitn(2, |byte| *byte == b'/').last().unwrap();
+    let mut seen = 0;
+    let looked = opened.pool.suspects(leaf, &mut |_| {
+        seen += 1;
+        for binding in &fresh {
+            let _ = std::fs::remove_file(opened.pool.backing_path(&binding.locator).unwrap());
+        }
+    });
+    assert!(looked.is_ok(), "{looked:?}");
+    assert_eq!(seen, 1);
 }
 
 /// Whoever makes a file waits for no flush: one marks all leaves in which files are made next.

@@ -14,6 +14,7 @@ fn a_file_is_made_written_opened_again_and_taken_back() {
     each_file_system(64, |kind, path| {
         let opened = open(path, common::config(), 10).unwrap();
         let pool = &opened.pool;
+        pool.begin();
         let fresh = pool.create(hint(1)).unwrap();
         assert!(opened.marks.has(&fresh.binding.locator), "{kind}: marked before it is given out");
         fresh.file.write_all_at(b"mine", 0).unwrap();

@@ -139,6 +139,7 @@ impl Bed {
         let options = SpaceOptions { linger: self.times.linger, ..SpaceOptions::default() };
         let space = Space::new(catalog, pools, options);
         space.recover(&[(ID, &marks)]).unwrap();
+        pool.begin();
         (self.pool, self.marks, self.store, self.space) = (Some(pool), Some(marks), Some(store), Some(space));
     }
 

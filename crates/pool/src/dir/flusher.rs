@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often marks are looked through.
@@ -19,9 +20,22 @@ struct Pending {
 pub struct Flusher {
     pending: Mutex<Pending>,
     wake: Condvar,
+    /// Recovery is over. Until then a mark may be what tells it to look at a leaf, and stays.
+    begun: AtomicBool,
 }
 
 impl Flusher {
+    /// Recovery is over.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.mark_ahead();
+    }
+
+    /// Whether it is, so that marks may be cleared.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// The leaves marked ahead may have become few.
     pub fn mark_ahead(&self) {
         self.pending.lock().ahead = true;
@@ -52,7 +66,7 @@ impl Flusher {
                 // Who makes a file in a leaf that is not marked marks it.
                 tracing::debug!(%error, "no leaves are marked ahead");
             }
-            if looked.elapsed() >= ROUND {
+            if looked.elapsed() >= ROUND && self.has_begun() {
                 looked = Instant::now();
                 core.clear_idle();
             }

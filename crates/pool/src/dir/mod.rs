@@ -3,7 +3,7 @@
 //! Crash rules. Every file that is ready, open for writing or being taken back is in a leaf that was marked durably
 //! before; a process killed at any point leaves nothing else in doubt. Creating is: file, attribute, hand out. Recycling
 //! is: empty, new attribute, new name. A crash between two steps leaves a file whose name or attribute no catalog knows.
-//! Marks are cleared after a flush of the whole file system below. The pool notes them too, for a catalog that is older
+//! Marks are cleared after a flush of the whole file system below, and never before recovery is over. The pool notes them too, for a catalog that is older
 //! than it ([`notes`]). A synced file is expected to keep its name, which ext4, xfs and btrfs give (creation, rename and
 //! attribute are in the log before the file's own flush returns).
 
@@ -212,7 +212,7 @@ impl Pool for DirPool {
     }
 
     fn begin(&self) {
-        self.core.flusher.mark_ahead();
+        self.core.flusher.begin();
     }
 
     fn prepare_with(&self, prepare: Arc<dyn Prepare>) {
@@ -368,7 +368,9 @@ impl Pool for DirPool {
             return Ok(());
         }
         self.core.sync()?;
-        self.core.leaves.clear_idle(Duration::ZERO, |_| false, &self.core.marks, || true);
+        if self.core.flusher.has_begun() {
+            self.core.leaves.clear_idle(Duration::ZERO, |_| false, &self.core.marks, || true);
+        }
         Ok(())
     }
 }

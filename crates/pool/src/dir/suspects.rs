@@ -8,7 +8,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 impl Core {
-    /// Visits every file of a leaf. A leaf that was never made holds none.
+    /// Visits every file of a leaf. A leaf that was never made holds none. The worker may take files out of it meanwhile.
     pub fn suspects(&self, leaf: &[u8], visit: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
         let path = str::from_utf8(leaf).map_err(|_| Error::Unusable(format!("a leaf is called {leaf:?}")))?;
         let fail = |errno| Error::io("look through", self.path.join(path))(errno);
@@ -21,8 +21,11 @@ impl Core {
             let entry = entry.map_err(fail)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
-                let binding = self.binding_of(&dir, path, name).map_err(fail)?;
-                visit(Suspect { binding, locator: name::locator(path, name) });
+                match self.binding_of(&dir, path, name) {
+                    Ok(binding) => visit(Suspect { binding, locator: name::locator(path, name) }),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => return Err(fail(errno)),
+                }
             }
         }
         Ok(())
