@@ -30,6 +30,7 @@ mod privileges;
 mod reaper;
 mod recover;
 mod refresh;
+mod replaced;
 mod reserve;
 mod room;
 mod settle;

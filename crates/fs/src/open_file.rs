@@ -74,6 +74,15 @@ impl OpenFile {
         self.failed.map_or(Ok(()), Err)
     }
 
+    /// All of it is known to be on disk: nothing was written since the last fsync(2).
+    pub(crate) fn is_synced(&self) -> bool {
+        let Some(backing) = &self.backing else { return false };
+        let same = |synced: Measure, now: Measure| {
+            (now.size, now.mtime, now.ctime) == (synced.size, synced.mtime, synced.ctime)
+        };
+        backing.synced.is_some_and(|synced| Measure::of(&backing.file).is_ok_and(|now| same(synced, now)))
+    }
+
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();
@@ -114,6 +123,8 @@ pub(crate) struct OpenBacking {
     pub claimed: bool,
     /// The newest commit when the record was last brought up to the backing file.
     pub recorded: Seq,
+    /// What it looked like at the last fsync(2) of it.
+    pub synced: Option<Measure>,
     /// The pool takes no data: reads give zeros, writes are only counted.
     pub discards: bool,
     /// The record was given times that the backing file has not yet: whether a read moves atime is decided there.

@@ -11,6 +11,7 @@ use crate::ops::Listing;
 use crate::pools::Pools;
 use crate::prepared::Preparer;
 use crate::reaper::Reaper;
+use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome};
@@ -54,6 +55,7 @@ pub struct Space {
     pub(crate) nodes: Nodes,
     pub(crate) options: SpaceOptions,
     pub(crate) reaper: Reaper,
+    pub(crate) replaced: Arc<Replaced>,
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
@@ -74,8 +76,10 @@ pub struct Space {
 impl Space {
     /// A space over an open catalog and its pools.
     pub fn new(catalog: Arc<Catalog>, pools: Arc<Pools>, options: SpaceOptions) -> Arc<Self> {
+        let replaced = Replaced::start(&catalog, &pools);
         let space = Arc::new_cyclic(|own| Self {
             own: own.clone(),
+            replaced,
             nodes: Nodes::new(catalog.root().clone()),
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),

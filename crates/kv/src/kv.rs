@@ -72,6 +72,17 @@ pub trait Kv: Send + Sync {
     /// Asks `cut` for its records each time the commits so far are about to be written, and writes them with
     /// those. A `sync` must therefore not be called by whoever holds up [`Cut::cut`].
     fn set_cut(&self, cut: Weak<dyn Cut>);
+
+    /// Asks `ahead` each time before that.
+    fn set_ahead(&self, ahead: Weak<dyn Ahead>) {
+        let _ = ahead;
+    }
+}
+
+/// Makes durable elsewhere what is to be so before the commits that speak of it.
+pub trait Ahead: Send + Sync {
+    /// Commits are about to be written: whoever waits for them waits for this, too. No lock is held.
+    fn ahead(&self);
 }
 
 /// Room for the engine on its disk, where others may fill that.

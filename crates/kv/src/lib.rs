@@ -19,6 +19,6 @@ pub use batch::{Batch, Change};
 pub use engine::{FjallEngine, FjallOptions, MemoryEngine};
 pub use error::Error;
 pub use fuzz::fuzz_decode;
-pub use kv::{Cut, Engine, Kv, Room, Seq, Visit};
+pub use kv::{Ahead, Cut, Engine, Kv, Room, Seq, Visit};
 pub use log::{BLOCK, FileMedium, Medium};
 pub use store::{Canary, Durable, EngineKind, Follow, Options, Stats, Store, Tail};

@@ -287,6 +287,7 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         solid: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),
+        synced: None,
         discards: false,
         times_behind: false,
     })

@@ -190,6 +190,7 @@ impl Space {
             solid: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),
+            synced: None,
             discards,
             times_behind: false,
         });

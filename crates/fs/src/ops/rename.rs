@@ -46,6 +46,12 @@ impl Space {
         self.trees.name(to.id, to_name);
         drop(held);
         if let Some(replaced) = renamed.replaced {
+            let is_synced = |file| self.nodes.find(file).is_some_and(|node| node.open.lock().is_synced());
+            if (renamed.moved.kind, replaced.file.kind) == (Kind::Regular, Kind::Regular)
+                && !is_synced(renamed.moved.id)
+            {
+                self.replaced.push(renamed.moved);
+            }
             self.after_unlink(replaced);
         }
         Ok(())

@@ -18,20 +18,21 @@ impl Space {
     pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
         let node = self.node(node)?;
         let stream = self.stream(node.id)?;
-        {
+        let measured = {
             let mut open = node.open.lock();
             if data_only && self.only_times_changed(&open)? {
                 drop(open);
-                return sync_data(&node, &stream.file, data_only);
+                return sync_data(&node, &stream.file, data_only, None);
             }
             self.record_measure(&node, &mut open)?;
-        }
+            open.backing.as_ref().map(|backing| backing.baseline)
+        };
         if stream.discards {
             return Ok(self.catalog.sync()?);
         }
         let kv = self.catalog.kv();
         let newest = kv.newest();
-        let data = || sync_data(&node, &stream.file, data_only);
+        let data = || sync_data(&node, &stream.file, data_only, measured);
         if self.catalog.durable() >= newest {
             return data();
         }
@@ -140,7 +141,13 @@ fn writes_and_syncs(flags: u32) -> bool {
     syncs(flags) && flags as i32 & libc::O_ACCMODE != libc::O_RDONLY
 }
 
-fn sync_data(node: &Node, file: &File, data_only: bool) -> Outcome<()> {
+/// Makes durable what was written to a file, at least what it was `measured` with.
+fn sync_data(node: &Node, file: &File, data_only: bool, measured: Option<Measure>) -> Outcome<()> {
     let synced = if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) };
-    node.open.lock().told(synced.map_err(Errno::from))
+    let mut open = node.open.lock();
+    open.told(synced.map_err(Errno::from))?;
+    if let (Some(backing), Some(measured)) = (&mut open.backing, measured) {
+        backing.synced = Some(measured);
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use super::state::State;
 use super::stats::Counters;
 use crate::layer::Layer;
 use crate::log::Log;
-use crate::{Batch, Cut, Engine, Error, Room, Seq};
+use crate::{Ahead, Batch, Cut, Engine, Error, Room, Seq};
 use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,6 +33,8 @@ pub(super) struct Core {
     pub wake: Condvar,
     /// Who completes what is about to be written.
     pub cut: Mutex<Option<Weak<dyn Cut>>>,
+    /// Who makes other things durable before.
+    pub ahead: Mutex<Option<Weak<dyn Ahead>>>,
     /// Who follows what becomes durable.
     pub follower: Mutex<Option<Weak<dyn super::Follow>>>,
     /// Who knows whether the engine may write.
@@ -57,6 +59,7 @@ impl Core {
             progress: Condvar::new(),
             wake: Condvar::new(),
             cut: Mutex::new(None),
+            ahead: Mutex::new(None),
             follower: Mutex::new(None),
             room: OnceLock::new(),
             tight: AtomicBool::new(false),
@@ -109,6 +112,10 @@ impl Core {
 
     /// Closes the pending layer, with the records that go with it.
     pub fn seal(&self) -> Arc<Layer> {
+        let ahead = self.ahead.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(ahead) = ahead {
+            ahead.ahead();
+        }
         let cut = self.cut.lock().as_ref().and_then(Weak::upgrade);
         let Some(cut) = cut else { return self.state.lock().seal() };
         let mut sealed = None;

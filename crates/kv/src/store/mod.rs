@@ -21,7 +21,7 @@ pub use self::stats::Stats;
 
 use self::core::Core;
 use crate::kv::Visit;
-use crate::{Batch, Cut, Error, Kv, Room, Seq};
+use crate::{Ahead, Batch, Cut, Error, Kv, Room, Seq};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -146,5 +146,9 @@ impl Kv for Store {
 
     fn set_cut(&self, cut: Weak<dyn Cut>) {
         *self.core.cut.lock() = Some(cut);
+    }
+
+    fn set_ahead(&self, ahead: Weak<dyn Ahead>) {
+        *self.core.ahead.lock() = Some(ahead);
     }
 }

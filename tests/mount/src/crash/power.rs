@@ -136,6 +136,17 @@ impl Machine {
         (wrong, promises.values().filter(|promise| !promise.names.is_empty()).count())
     }
 
+    /// What is there, and up again, after the power went now.
+    #[track_caller]
+    pub fn after_a_cut(&self) -> Space {
+        self.freeze(false, Duration::ZERO, &mut Random::new(1));
+        let copy = self.copy().expect("the disks can be read");
+        copy.up();
+        // What is mounted keeps it.
+        self.disks.iter().for_each(|disk| fs::remove_file(frozen(&disk.image)).expect("the copy was made"));
+        copy
+    }
+
     /// Copies every image in an instant, one after the other.
     fn freeze(&self, backwards: bool, between: Duration, random: &mut Random) {
         let mut disks: Vec<&Disk> = self.disks.iter().collect();

@@ -1,5 +1,6 @@
 //! A short form of the power campaign; the long one is `cargo run -p ullage-mount-tests --bin crash-campaign -- --power`.
 
+use std::fs;
 use std::time::Duration;
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 
@@ -29,4 +30,29 @@ fn a_disk_that_calls_durable_what_is_not_is_noticed() {
     let (wrong, promised) = machine.cut(5000, Duration::ZERO, true);
     assert!(promised > 0);
     assert!(wrong.iter().any(|text| text.contains("was fsynced")), "{wrong:?}");
+}
+
+/// The rename was durable within a second and the old file gone, while what was written to the new one was still in memory.
+#[test]
+fn a_file_that_was_renamed_over_another_is_whole_after_a_power_cut() {
+    for (kind, two) in [(Kind::Ext4, false), (Kind::Ext4, true), (Kind::Xfs, false), (Kind::Xfs, true)] {
+        let machine = Machine::new(kind, two, Writes::Ordered, &[]);
+        let (name, beside) = (machine.space.path("cfg"), machine.space.path("cfg.new"));
+        let mut old = vec![1; 8192];
+        fs::write(&name, &old).unwrap();
+        fs::File::open(&name).unwrap().sync_all().unwrap();
+        for (version, wait) in [(2, 300), (3, 1100), (4, 2500)] {
+            let new = vec![version; 8192];
+            fs::write(&beside, &new).unwrap();
+            fs::rename(&beside, &name).unwrap();
+            std::thread::sleep(Duration::from_millis(wait));
+            let copy = machine.after_a_cut();
+            let content = fs::read(copy.path("cfg")).unwrap();
+            assert!(content == old || content == new, "{kind:?}, {wait} ms later: {} bytes are left", content.len());
+            assert!(wait < 2000 || content == new, "{kind:?}: the rename is not durable");
+            copy.down_and_check();
+            old = new;
+        }
+        machine.space.down_and_check();
+    }
 }

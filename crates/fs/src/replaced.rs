@@ -1,0 +1,108 @@
+//! Files that took the names of others by rename(2): what was written to them is on disk before those names are theirs for good, though
+//! nobody called fsync(2). ext4 does so (`auto_da_alloc`), and editors count on it: the old file is gone a second later, and after a
+//! power cut there would be neither.
+
+use crate::pools::Pools;
+use crate::sys;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use ullage_catalog::{Catalog, Inode};
+use ullage_kv::Ahead;
+use ullage_pool::{Access, Binding, Locator};
+
+/// For so long the log waits, and with it everybody: a pool may hang.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Of more than so many the later ones are left to the file system below.
+const MOST: usize = 65_536;
+/// How many are open at once.
+const OPEN: usize = 128;
+/// Of those so many are flushed one by one. A journal takes the others along, once their data has its place.
+const FLUSHED: usize = 16;
+
+/// The files that wait for that.
+pub(crate) struct Replaced {
+    pools: Arc<Pools>,
+    waiting: Mutex<Vec<Arc<Inode>>>,
+    /// A thread is at work.
+    busy: Arc<AtomicBool>,
+}
+
+impl Replaced {
+    pub(crate) fn start(catalog: &Catalog, pools: &Arc<Pools>) -> Arc<Self> {
+        let replaced = Arc::new(Self { pools: pools.clone(), waiting: Mutex::default(), busy: Arc::default() });
+        let ahead: Arc<dyn Ahead> = replaced.clone();
+        catalog.kv().set_ahead(Arc::downgrade(&ahead));
+        replaced
+    }
+
+    /// This regular file took the name of another.
+    pub(crate) fn push(&self, file: Arc<Inode>) {
+        let mut waiting = self.waiting.lock();
+        if waiting.len() < MOST {
+            waiting.push(file);
+        }
+    }
+
+    /// Begins to write out what waits; gives back how to learn of its end.
+    fn begin(&self) -> Option<mpsc::Receiver<()>> {
+        if self.waiting.lock().is_empty() || self.busy.swap(true, Relaxed) {
+            return None;
+        }
+        let files = std::mem::take(&mut *self.waiting.lock());
+        let (pools, busy) = (self.pools.clone(), self.busy.clone());
+        let (ends, end) = mpsc::channel();
+        let spawned = std::thread::Builder::new().name("replaced".into()).spawn(move || {
+            write_out(&pools, &files);
+            busy.store(false, Relaxed);
+            // Who waited may have gone on.
+            let _ = ends.send(());
+        });
+        spawned.inspect_err(|_| self.busy.store(false, Relaxed)).ok()?;
+        Some(end)
+    }
+}
+
+impl Ahead for Replaced {
+    /// Twice: while many are written others come, with whose names the log is written as well.
+    fn ahead(&self) {
+        let until = Instant::now() + PATIENCE;
+        for _ in 0..2 {
+            let Some(end) = self.begin() else { return };
+            let _ = end.recv_timeout(until.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
+    for files in files.chunks(OPEN) {
+        let open: Vec<File> = files.iter().filter_map(|file| open(pools, file)).collect();
+        for file in &open {
+            let _ = sys::begin_writing(file);
+        }
+        for file in &open {
+            let _ = sys::write_out(file);
+        }
+        for file in open.iter().rev().take(FLUSHED) {
+            if let Err(error) = rustix::fs::fdatasync(file) {
+                tracing::warn!(%error, "a file that was renamed over another is not on disk yet");
+            }
+        }
+    }
+}
+
+/// The backing file, by a descriptor of its own: no lock is taken that somebody may hold who waits for the log. None where it was
+/// replaced itself since.
+fn open(pools: &Pools, file: &Inode) -> Option<File> {
+    let (linked, place) = {
+        let state = file.lock();
+        (state.record.nlink > 0, state.record.backing.clone())
+    };
+    let place = place.filter(|_| linked)?;
+    let pool = pools.get(place.pool).ok().filter(|pool| !pool.discards())?;
+    let binding = Binding { file: file.id, generation: place.generation, locator: Locator(place.locator) };
+    pool.open(&binding, Access::Read).ok()
+}
