@@ -14,7 +14,9 @@ fn pools_that_were_copied_without_attributes_are_rebuilt_whole() {
     let mut space = two();
     fill(&space, 0, 6);
     space.down_and_check();
-    pools(&space).iter().for_each(|pool| crate::repair::without_attributes(pool));
+    for pool in pools(&space) {
+        crate::repair::without_attributes(&pool);
+    }
     let report = rebuild(&mut space, &[]);
     assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
     for n in 0..6 {
