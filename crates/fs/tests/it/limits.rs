@@ -35,7 +35,7 @@ fn an_allocation_of_more_than_there_can_be_is_refused() {
                 });
             }
         });
-        space.write(entry.node, opened.handle, 0, b"data", None).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", 0, None).unwrap();
         space.release(entry.node, opened.handle);
         space.forget(entry.node, 1);
     }
@@ -53,7 +53,7 @@ fn what_was_removed_is_waited_for_before_anything_is_refused() {
     let dir = limited(&space, b"dir", Limit { bytes: Some(20 * 4096), inodes: Some(2) });
     let create = |name: &[u8]| space.create(CALLER, dir, name, 0o644, 0, RDWR);
     let (entry, opened) = create(b"first").unwrap();
-    assert_eq!(space.write(entry.node, opened.handle, 0, &vec![1; 15 * 4096], None), Ok(15 * 4096));
+    assert_eq!(space.write(entry.node, opened.handle, 0, &vec![1; 15 * 4096], 0, None), Ok(15 * 4096));
     space.unlink(dir, b"first").unwrap();
     assert_eq!(hurried(|| create(b"second")).map(drop), Err(Errno::LATER), "who answers the kernel waits for nothing");
     let second = std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ fn what_was_removed_is_waited_for_before_anything_is_refused() {
     space.set_limit(Subject::Directory(FileId(dir.0)), Limit { bytes: Some(20 * 4096), inodes: None }).unwrap();
     let third = create(b"third").unwrap();
     let write = |made: &(ullage_fs::Entry, ullage_fs::Opened)| {
-        space.write(made.0.node, made.1.handle, 0, &vec![2; 15 * 4096], None)
+        space.write(made.0.node, made.1.handle, 0, &vec![2; 15 * 4096], 0, None)
     };
     assert_eq!(write(&second), Ok(15 * 4096));
     space.unlink(dir, b"second").unwrap();
