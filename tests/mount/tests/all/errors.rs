@@ -122,12 +122,12 @@ fn when_a_pools_disk_fails_no_synchronous_write_to_a_limited_file_succeeds() {
     ullage(["limit".as_ref(), dir.as_os_str(), "64M".as_ref()]).ok();
     let file = |name: &str, flags| {
         let mut file = File::options().create_new(true).write(true).custom_flags(flags).open(dir.join(name)).unwrap();
-        file.write_all(&[7; 100_000]).unwrap();
+        file.write_all(&vec![7; 100_000]).unwrap();
         file
     };
     let (data, all, asked) = (file("data", libc::O_DSYNC), file("all", libc::O_SYNC), file("asked", 0));
     let writes = |file: &File, flags| {
-        rustix::io::pwritev2(file, &[IoSlice::new(&[8; 100_000])], 0, flags).map_err(std::io::Error::from)
+        rustix::io::pwritev2(file, &[IoSlice::new(&vec![8; 100_000])], 0, flags).map_err(std::io::Error::from)
     };
     writes(&data, rustix::io::ReadWriteFlags::empty()).unwrap();
     disk.fail();
@@ -160,7 +160,7 @@ fn data_that_cannot_be_written_fails_every_fsync_of_its_file_and_nothing_else() 
         first.write_all_at(&[1; 4096], 65_536).unwrap();
         first.sync_all().unwrap();
         disk.fail_where_marked();
-        first.write_all_at(&[2; 65_536], 0).unwrap();
+        first.write_all_at(&vec![2; 65_536], 0).unwrap();
         // So that there is something for the log, too.
         fs::create_dir(space.path("before")).unwrap();
         assert!(first.sync_all().is_err(), "one disk: {one_disk}");
