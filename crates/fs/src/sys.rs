@@ -141,7 +141,8 @@ pub(crate) fn sees_calls() -> bool {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let able = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
     // 3: nobody may.
-    able && scope.trim() != "3" && Path::new("/proc/self/syscall").exists()
+    let stack = std::fs::read("/proc/self/stack").unwrap_or_default();
+    able && scope.trim() != "3" && Path::new("/proc/self/syscall").exists() && !stack.is_empty()
 }
 
 /// Has the calling thread run before all that share time, if it may. Gives back whether.

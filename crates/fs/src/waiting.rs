@@ -1,6 +1,7 @@
 //! What a process that waits for our answer is doing.
 
 mod queues;
+mod within;
 
 use crate::{Outcome, hurry};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// System calls that take away capabilities and write no data in the kernel.
+/// System calls that take away capabilities and write no data themselves.
 const HARMLESS: &[libc::c_long] = &[
     libc::SYS_truncate,
     libc::SYS_ftruncate,
@@ -42,10 +43,8 @@ const MOST_BUFFERS: usize = 1024;
 /// What a thread that waits for us is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// It writes nothing, or tells us what comes of it while nobody else writes.
+    /// It writes nothing, or what it writes comes to us.
     Nothing,
-    /// What it writes comes to us.
-    Seen,
     /// It writes so many bytes at most, if that is known.
     Writing(Option<u64>),
 }
@@ -200,8 +199,13 @@ impl Call {
     fn doing(&self, thread: u32) -> Doing {
         let argument = |index: usize| self.arguments.get(index).copied();
         match self.number {
-            number if HARMLESS.contains(&number) => Doing::Nothing,
-            libc::SYS_fallocate | libc::SYS_copy_file_range => Doing::Seen,
+            number if HARMLESS.contains(&number) => within::doing(thread).unwrap_or(Doing::Nothing),
+            libc::SYS_fallocate => Doing::Nothing,
+            // Between two file systems the kernel writes itself, piece by piece.
+            libc::SYS_copy_file_range => match within::doing(thread) {
+                Some(Doing::Nothing) => Doing::Nothing,
+                _ => Doing::Writing(argument(4).map(|length| length.min(SENT))),
+            },
             libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
             libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
             libc::SYS_splice => Doing::Writing(argument(4).map(|length| length.min(SPLICED))),
@@ -212,7 +216,7 @@ impl Call {
                 argument(1).zip(argument(2)).and_then(|(count, at)| queues::longest_submitted(thread, at, count)),
             ),
             libc::SYS_io_uring_enter => Doing::Writing(queues::longest_in_rings(thread)),
-            _ => Doing::Writing(None),
+            _ => within::doing(thread).unwrap_or(Doing::Writing(None)),
         }
     }
 

@@ -13,4 +13,5 @@ mod lend;
 mod mark;
 mod overwrites;
 mod side_by_side;
+mod within;
 mod writers;
