@@ -34,9 +34,10 @@ const HARMLESS: &[libc::c_long] = &[
     libc::SYS_lchown,
 ];
 
-/// The most that sendfile(2) hands on at once, and splice(2) from a pipe of the size that everybody may have.
+/// The most that sendfile(2) hands on at once, and that a page of a pipe stands for which came from a socket.
 const SENT: u64 = 64 << 10;
-const SPLICED: u64 = 1 << 20;
+const IN_A_PAGE: u64 = 64 << 10;
+const SMALLEST_PAGE: u64 = 4096;
 /// Buffers that one call may name (`UIO_MAXIOV`).
 const MOST_BUFFERS: usize = 1024;
 
@@ -208,15 +209,29 @@ impl Call {
             },
             libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
             libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
-            libc::SYS_splice => Doing::Writing(argument(4).map(|length| length.min(SPLICED))),
+            libc::SYS_splice => Doing::Writing(argument(4).map(spliced)),
             libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
                 Doing::Writing(argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count)))
             }
-            libc::SYS_io_submit => Doing::Writing(
-                argument(1).zip(argument(2)).and_then(|(count, at)| queues::longest_submitted(thread, at, count)),
-            ),
-            libc::SYS_io_uring_enter => Doing::Writing(queues::longest_in_rings(thread)),
+            libc::SYS_io_submit | libc::SYS_io_uring_enter => {
+                let longest = || self.queued(thread).and_then(|queued| queues::longest(&queued));
+                match within::doing(thread) {
+                    Some(Doing::Nothing) => Doing::Nothing,
+                    // What is spliced, or an open(2) that copies.
+                    Some(Doing::Writing(Some(piece))) => Doing::Writing(longest().map(|length| length.max(piece))),
+                    _ => Doing::Writing(longest()),
+                }
+            }
             _ => within::doing(thread).unwrap_or(Doing::Writing(None)),
+        }
+    }
+
+    /// How long the writes are that it brings, or that wait in the rings of its process.
+    fn queued(&self, thread: u32) -> Option<Vec<u64>> {
+        match (self.number, &self.arguments[..]) {
+            (libc::SYS_io_submit, [_, count, at, ..]) => queues::submitted(thread, *at, *count),
+            (libc::SYS_io_uring_enter, _) => queues::in_rings(thread),
+            _ => None,
         }
     }
 
@@ -243,6 +258,13 @@ fn lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
     let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
     let length = |entry: &[u8]| entry.last_chunk().map(|length| usize::from_ne_bytes(*length) as u64);
     bytes.chunks_exact(ENTRY).try_fold(0u64, |sum, entry| sum.checked_add(length(entry)?))
+}
+
+/// The most of a length that one splice(2) from a pipe writes: what fits into one as large as everybody may have it. The pipe is not
+/// asked: its lock may be held by who waits for us.
+fn spliced(length: u64) -> u64 {
+    let most = std::fs::read_to_string("/proc/sys/fs/pipe-max-size").ok().and_then(|text| text.trim().parse().ok());
+    length.min(most.map_or(u64::MAX, |bytes: u64| (bytes / SMALLEST_PAGE).saturating_mul(IN_A_PAGE)))
 }
 
 /// So many bytes of a thread's memory.
@@ -301,6 +323,16 @@ mod tests {
         };
         let says = asked(write, || reader.read_exact(&mut vec![0; (1 << 20) + 5000]).unwrap());
         assert_eq!(says, Doing::Writing(Some((1 << 20) + 5000)));
+    }
+
+    /// What came from a socket stands for more than a page in a page of a pipe: 4 MiB were let go on as one.
+    #[test]
+    fn a_splice_is_as_long_as_a_pipe_may_hold() {
+        let splice = |length: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, 0, length, 0] }.doing(0);
+        assert_eq!(splice(1000), Doing::Writing(Some(1000)));
+        let Doing::Writing(Some(most)) = splice(1 << 40) else { panic!("{:?}", splice(1 << 40)) };
+        let pipe: u64 = std::fs::read_to_string("/proc/sys/fs/pipe-max-size").unwrap().trim().parse().unwrap();
+        assert_eq!(most, pipe / 4096 * (64 << 10));
     }
 
     #[test]

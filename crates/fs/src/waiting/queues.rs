@@ -1,9 +1,9 @@
-//! How long the writes are that a process has queued, with io_submit(2) or in its rings: one of them waits for us.
+//! The writes that a process has queued, with io_submit(2) or in its rings: one of them waits for us.
 //!
 //! What stands there is the process's own memory. It may have changed it since the kernel took it, and a ring still holds what was
 //! taken from it before: the longest write of all is what is thought of.
 
-use super::{lengths, memory};
+use super::{lengths, memory, numbers, spliced};
 
 /// Requests that one io_submit(2) may bring.
 const MOST_SUBMITTED: usize = 4096;
@@ -27,60 +27,92 @@ mod sqe {
     pub const WRITE_FIXED: u8 = 5;
     pub const WRITE: u8 = 23;
     pub const SPLICE: u8 = 30;
+    pub const WRITEV_FIXED: u8 = 61;
+    /// What comes after it may write as well, for all we know (`IORING_OP_PIPE`).
+    pub const LAST_KNOWN: u8 = 62;
     /// Where in the ring's file its requests are mapped from (`IORING_OFF_SQES`).
     pub const MAPPED_AT: u64 = 0x1000_0000;
     /// The largest ring, of the larger kind of requests.
     pub const MOST: u64 = 2 * 32768 * 64;
 }
 
+/// How the descriptor of a ring is shown.
+const RING: &str = "anon_inode:[io_uring]";
+
+/// The longest of these. None is not believed: one of them waits for us.
+pub(super) fn longest(queued: &[u64]) -> Option<u64> {
+    queued.iter().copied().max().filter(|length| *length > 0)
+}
+
 fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The longest write among those that a thread submits.
-pub(super) fn longest_submitted(thread: u32, at: u64, count: u64) -> Option<u64> {
+fn short(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?).into())
+}
+
+/// How long the writes are among those that a thread submits.
+pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<u64>> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MOST_SUBMITTED)?;
-    let mut longest = 0;
+    let mut queued = Vec::new();
     for pointer in memory(thread, at, count * 8)?.chunks_exact(8) {
         let bytes = memory(thread, number(pointer, 0)?, iocb::SIZE)?;
-        longest = longest.max(match bytes[iocb::OPCODE] {
+        let length = match bytes[iocb::OPCODE] {
             iocb::PWRITE => number(&bytes, iocb::LENGTH)?,
             iocb::PWRITEV => lengths(thread, number(&bytes, iocb::BUFFER)?, number(&bytes, iocb::LENGTH)?)?,
-            _ => 0,
-        });
+            _ => continue,
+        };
+        queued.push(length);
     }
-    Some(longest)
+    Some(queued)
 }
 
-/// Other threads may take rings of theirs away while we look: so often it is looked again.
+/// Other threads may make rings and take theirs away while we look: so often it is looked again.
 const LOOKS: usize = 64;
 
-/// The longest write in the rings of a thread's process. None when it has no ring that we can see.
-pub(super) fn longest_in_rings(thread: u32) -> Option<u64> {
-    in_rings(thread, |requests| longest_in(thread, requests))?.into_iter().max()
-}
-
-/// What is found in each ring. None when one of them is not to be read.
-fn in_rings<T>(thread: u32, find: impl Fn(&[u8]) -> Option<T>) -> Option<Vec<T>> {
+/// How long the writes are in the rings of a thread's process. None when it has a ring that we cannot see.
+pub(super) fn in_rings(thread: u32) -> Option<Vec<u64>> {
     (0..LOOKS).find_map(|_| {
+        let used = numbers(format!("/proc/{thread}/fd")).filter(|descriptor| is_used_ring(thread, *descriptor)).count();
         let maps = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
-        let rings = maps.lines().filter_map(ring);
-        rings.map(|(start, length)| find(&memory(thread, start, usize::try_from(length).ok()?)?)).collect()
+        let requests = |(start, length)| memory(thread, start, usize::try_from(length).ok()?);
+        let mut rings = maps.lines().filter_map(ring).map(requests).collect::<Option<Vec<_>>>()?;
+        // One that is new shows nothing, and stands for no other.
+        rings.retain(|requests| requests.iter().any(|byte| *byte != 0));
+        if rings.is_empty() || rings.len() < used {
+            return None;
+        }
+        Some(rings.iter().map(|requests| writes(thread, requests)).collect::<Option<Vec<_>>>()?.concat())
     })
 }
 
-/// The longest write among requests.
-fn longest_in(thread: u32, requests: &[u8]) -> Option<u64> {
-    let mut longest = 0;
+/// Whether a descriptor is a ring, and one that something was ever taken from.
+fn is_used_ring(thread: u32, descriptor: u32) -> bool {
+    let is_ring =
+        std::fs::read_link(format!("/proc/{thread}/fd/{descriptor}")).is_ok_and(|target| target.as_os_str() == RING);
+    let is_new = || {
+        let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).unwrap_or_default();
+        text.lines().any(|line| line.strip_prefix("CachedSqHead:").is_some_and(|taken| taken.trim() == "0"))
+    };
+    is_ring && !is_new()
+}
+
+/// How long the writes are among requests.
+fn writes(thread: u32, requests: &[u8]) -> Option<Vec<u64>> {
+    let mut queued = Vec::new();
     for request in requests.chunks_exact(sqe::SIZE) {
-        let length = u64::from(u32::from_ne_bytes(request[sqe::LENGTH..sqe::LENGTH + 4].try_into().ok()?));
-        longest = longest.max(match request[0] {
-            sqe::WRITE | sqe::WRITE_FIXED | sqe::SPLICE => length,
-            sqe::WRITEV => lengths(thread, number(request, sqe::ADDRESS)?, length)?,
-            _ => 0,
-        });
+        let length = short(request, sqe::LENGTH)?;
+        let length = match request[0] {
+            sqe::WRITE | sqe::WRITE_FIXED => length,
+            sqe::SPLICE => spliced(length),
+            sqe::WRITEV | sqe::WRITEV_FIXED => lengths(thread, number(request, sqe::ADDRESS)?, length)?,
+            other if other > sqe::LAST_KNOWN => return None,
+            _ => continue,
+        };
+        queued.push(length);
     }
-    Some(longest)
+    Some(queued)
 }
 
 /// Of a line of `/proc/PID/maps`: where the requests of a ring are, if it is that.
@@ -88,7 +120,7 @@ fn ring(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let offset = u64::from_str_radix(words.nth(1)?, 16).ok()?;
-    if !line.ends_with("anon_inode:[io_uring]") || offset != sqe::MAPPED_AT {
+    if !line.ends_with(RING) || offset != sqe::MAPPED_AT {
         return None;
     }
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
@@ -98,8 +130,8 @@ fn ring(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use io_uring::{IoUring, opcode::Write, types::Fd};
-    use std::os::fd::AsRawFd;
+    use io_uring::{IoUring, opcode::Nop, opcode::Write, types::Fd};
+    use std::os::fd::{AsRawFd, BorrowedFd};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
@@ -123,12 +155,37 @@ mod tests {
         };
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let vector = [0, 3000_u64, 0, 4000];
+        let longest_submitted = |at, count| submitted(own, at, count).and_then(|queued| longest(&queued));
         let requests = [request(0, 0, 1 << 30), request(1, 0, 5000), request(8, vector.as_ptr() as u64, 2)];
         let pointers: Vec<u64> = requests.iter().map(|bytes| bytes.as_ptr() as u64).collect();
         let at = pointers.as_ptr() as u64;
-        assert_eq!(longest_submitted(own, at, 3), Some(7000));
-        assert_eq!(longest_submitted(own, at, 2), Some(5000));
-        assert_eq!((longest_submitted(own, at, 1 << 40), longest_submitted(own, 8, 1)), (None, None));
+        assert_eq!(longest_submitted(at, 3), Some(7000));
+        assert_eq!(longest_submitted(at, 2), Some(5000));
+        // One of them writes.
+        assert_eq!(longest_submitted(at, 1), None);
+        assert_eq!((longest_submitted(at, 1 << 40), longest_submitted(8, 1)), (None, None));
+    }
+
+    fn request(opcode: u8, address: u64, length: u32) -> [u8; sqe::SIZE] {
+        let mut bytes = [0; sqe::SIZE];
+        bytes[0] = opcode;
+        bytes[sqe::ADDRESS..sqe::ADDRESS + 8].copy_from_slice(&address.to_ne_bytes());
+        bytes[sqe::LENGTH..sqe::LENGTH + 4].copy_from_slice(&length.to_ne_bytes());
+        bytes
+    }
+
+    /// What was not known passed for nothing, and was let go on at the limit.
+    #[test]
+    fn what_newer_kernels_have_written_is_told_or_said_to_be_unknown() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let vector = [0, 3000_u64, 0, 4000];
+        let longest = |opcode| {
+            let requests = [request(0, 0, 9000), request(opcode, vector.as_ptr() as u64, 2)].concat();
+            writes(own, &requests).and_then(|queued| longest(&queued))
+        };
+        assert_eq!((longest(sqe::WRITEV), longest(sqe::WRITEV_FIXED)), (Some(7000), Some(7000)));
+        // IORING_OP_READ, and what nobody has thought of yet.
+        assert_eq!((longest(22), longest(200)), (None, None));
     }
 
     /// A write was refused with room left: a ring of another thread's was gone when it was to be read.
@@ -138,9 +195,10 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let data = [0; 5000];
         let write = Write::new(Fd(file.as_raw_fd()), data.as_ptr(), 5000).build();
-        // SAFETY: it is never submitted.
+        // SAFETY: `data` and `file` outlive the ring.
         unsafe { kept.submission().push(&write) }.unwrap();
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let longest_in_rings = || in_rings(own).and_then(|queued| longest(&queued));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -150,7 +208,7 @@ mod tests {
             });
             let until = Instant::now() + Duration::from_millis(500);
             while Instant::now() < until {
-                let longest = longest_in_rings(own);
+                let longest = longest_in_rings();
                 if longest.is_none_or(|longest| longest < 5000) {
                     stop.store(true, Relaxed);
                     panic!("{longest:?}");
@@ -158,5 +216,17 @@ mod tests {
             }
             stop.store(true, Relaxed);
         });
+        // Nor does the one hide another that is not mapped: writes of that passed the limit.
+        kept.submit_and_wait(1).unwrap();
+        let mut used = IoUring::new(2).unwrap();
+        // SAFETY: it uses nothing.
+        unsafe { used.submission().push(&Nop::new().build()) }.unwrap();
+        used.submit_and_wait(1).unwrap();
+        // SAFETY: the ring is open.
+        let hidden = unsafe { BorrowedFd::borrow_raw(used.as_raw_fd()) }.try_clone_to_owned().unwrap();
+        drop(used);
+        assert_eq!(longest_in_rings(), None);
+        drop(hidden);
+        assert_eq!(longest_in_rings(), Some(5000));
     }
 }
