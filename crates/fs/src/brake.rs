@@ -337,7 +337,7 @@ impl Space {
         }
         hurry::may_wait()?;
         // Where it is not known the write might begin anywhere.
-        match waiting::place(caller.pid).ok_or(Errno::ENOSPC)? {
+        match waiting::furthest(caller.pid, self.file_of(node)).ok_or(Errno::ENOSPC)? {
             Place::End => Ok(()),
             Place::At(at) => {
                 let _alone = self.headroom.flow.write();

@@ -83,6 +83,18 @@ impl OpenFile {
         backing.synced.is_some_and(|synced| Measure::of(&backing.file).is_ok_and(|now| same(synced, now)))
     }
 
+    /// It has no holes, or need not be without: it was written unseen before a limit bounded it.
+    pub(crate) fn is_solid_or_unbound(&self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.solid || backing.unseen && !backing.lends)
+    }
+
+    /// Somebody wanted to map the file for writing and could not open it. Unless others did, it may have holes as before.
+    pub(crate) fn need_not_be_solid(&mut self) {
+        if self.backing.as_ref().is_some_and(|backing| !backing.mappable) {
+            self.is_mapped_by_nobody();
+        }
+    }
+
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         self.grant.unkeep();

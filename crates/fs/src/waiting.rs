@@ -1,7 +1,10 @@
 //! What a process that waits for our answer is doing.
 
+mod place;
 mod queues;
 mod within;
+
+pub(crate) use place::{Place, furthest, place};
 
 use crate::{Outcome, hurry};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -145,36 +148,6 @@ pub(crate) fn waits_in(process: i32, call: libc::c_long) -> bool {
     u32::try_from(process).ok().and_then(call_of).is_some_and(|it| it.number == call)
 }
 
-/// Where a write begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    At(u64),
-    /// At the end of the file, wherever that is.
-    End,
-}
-
-/// Where a thread that waits for us begins to write, if that is known.
-pub(crate) fn place(thread: u32) -> Option<Place> {
-    let Call { number, arguments } = call_of(thread)?;
-    match number {
-        libc::SYS_write | libc::SYS_writev | libc::SYS_sendfile => position(thread, *arguments.first()?),
-        libc::SYS_splice if *arguments.get(3)? == 0 => position(thread, *arguments.get(2)?),
-        libc::SYS_pwrite64 | libc::SYS_pwritev => Some(match position(thread, *arguments.first()?)? {
-            Place::At(_) => Place::At(*arguments.get(3)?),
-            Place::End => Place::End,
-        }),
-        _ => None,
-    }
-}
-
-/// Where a descriptor of a thread stands.
-fn position(thread: u32, descriptor: u64) -> Option<Place> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/fdinfo/{descriptor}")).ok()?;
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let flags = i32::from_str_radix(field("flags:")?, 8).ok()?;
-    if flags & libc::O_APPEND != 0 { Some(Place::End) } else { Some(Place::At(field("pos:")?.parse().ok()?)) }
-}
-
 /// What `/proc/PID/syscall` says: the number of the call and its arguments. They are the kernel's own copy, which nobody changes.
 struct Call {
     number: libc::c_long,
@@ -226,8 +199,8 @@ impl Call {
         }
     }
 
-    /// How long the writes are that it brings, or that wait in the rings of its process.
-    fn queued(&self, thread: u32) -> Option<Vec<u64>> {
+    /// The writes that it brings, or that wait in the rings of its process.
+    fn queued(&self, thread: u32) -> Option<Vec<queues::Queued>> {
         match (self.number, &self.arguments[..]) {
             (libc::SYS_io_submit, [_, count, at, ..]) => queues::submitted(thread, *at, *count),
             (libc::SYS_io_uring_enter, _) => queues::in_rings(thread),

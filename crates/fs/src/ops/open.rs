@@ -43,10 +43,15 @@ impl Space {
                 open = lock()?;
                 continue;
             }
-            self.ask_from_now_on(&node)?;
-            self.make_solid(&node)?;
+            if let Err(error) = self.ask_from_now_on(&node).and_then(|()| self.make_solid(&node)) {
+                node.open.lock().need_not_be_solid();
+                return Err(error);
+            }
             open = lock()?;
-            break;
+            // Not so where another open of the kind failed meanwhile.
+            if open.is_solid_or_unbound() {
+                break;
+            }
         }
         if truncates {
             self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;

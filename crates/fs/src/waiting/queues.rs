@@ -1,9 +1,10 @@
 //! The writes that a process has queued, with io_submit(2) or in its rings: one of them waits for us.
 //!
 //! What stands there is the process's own memory. It may have changed it since the kernel took it, and a ring still holds what was
-//! taken from it before: the longest write of all is what is thought of.
+//! taken from it before: the longest write of all is what is thought of, and the furthest.
 
-use super::{lengths, memory, numbers, spliced};
+use super::place::{Place, STANDS, begins};
+use super::{File, file_at, lengths, memory, numbers, spliced};
 
 /// Requests that one io_submit(2) may bring.
 const MOST_SUBMITTED: usize = 4096;
@@ -12,8 +13,10 @@ const MOST_SUBMITTED: usize = 4096;
 mod iocb {
     pub const SIZE: usize = 64;
     pub const OPCODE: usize = 16;
+    pub const DESCRIPTOR: usize = 20;
     pub const BUFFER: usize = 24;
     pub const LENGTH: usize = 32;
+    pub const OFFSET: usize = 40;
     pub const PWRITE: u8 = 1;
     pub const PWRITEV: u8 = 8;
 }
@@ -21,6 +24,9 @@ mod iocb {
 /// `struct io_uring_sqe`: where it holds what.
 mod sqe {
     pub const SIZE: usize = 64;
+    pub const FLAGS: usize = 1;
+    pub const DESCRIPTOR: usize = 4;
+    pub const OFFSET: usize = 8;
     pub const ADDRESS: usize = 16;
     pub const LENGTH: usize = 24;
     pub const WRITEV: u8 = 2;
@@ -30,6 +36,8 @@ mod sqe {
     pub const WRITEV_FIXED: u8 = 61;
     /// What comes after it may write as well, for all we know (`IORING_OP_PIPE`).
     pub const LAST_KNOWN: u8 = 62;
+    /// The descriptor is a number that the ring alone knows (`IOSQE_FIXED_FILE`).
+    pub const FIXED_FILE: u8 = 1;
     /// Where in the ring's file its requests are mapped from (`IORING_OFF_SQES`).
     pub const MAPPED_AT: u64 = 0x1000_0000;
     /// The largest ring, of the larger kind of requests.
@@ -39,9 +47,32 @@ mod sqe {
 /// How the descriptor of a ring is shown.
 const RING: &str = "anon_inode:[io_uring]";
 
+/// A write that is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queued {
+    /// What it goes to, if that is a descriptor of the process.
+    descriptor: Option<u64>,
+    offset: u64,
+    length: u64,
+}
+
 /// The longest of these. None is not believed: one of them waits for us.
-pub(super) fn longest(queued: &[u64]) -> Option<u64> {
-    queued.iter().copied().max().filter(|length| *length > 0)
+pub(super) fn longest(queued: &[Queued]) -> Option<u64> {
+    queued.iter().map(|write| write.length).max().filter(|length| *length > 0)
+}
+
+/// The furthest place where one of these begins that may go to a file, at the end where none begins anywhere else.
+pub(super) fn furthest(thread: u32, queued: &[Queued], file: Option<File>) -> Option<Place> {
+    let may_be_it = |write: &&Queued| {
+        let its = write.descriptor.and_then(|descriptor| file_at(thread, descriptor));
+        file.zip(its).is_none_or(|(file, its)| file == its)
+    };
+    let place = |write: &Queued| {
+        let known = (write.offset != STANDS).then_some(Place::At(write.offset));
+        write.descriptor.and_then(|descriptor| begins(thread, descriptor, write.offset)).or(known)
+    };
+    let places: Option<Vec<Place>> = queued.iter().filter(may_be_it).map(place).collect();
+    places?.into_iter().max_by_key(|place| if let Place::At(at) = place { Some(*at) } else { None })
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u64> {
@@ -52,8 +83,8 @@ fn short(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?).into())
 }
 
-/// How long the writes are among those that a thread submits.
-pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<u64>> {
+/// The writes among those that a thread submits.
+pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<Queued>> {
     let count = usize::try_from(count).ok().filter(|count| *count <= MOST_SUBMITTED)?;
     let mut queued = Vec::new();
     for pointer in memory(thread, at, count * 8)?.chunks_exact(8) {
@@ -63,7 +94,8 @@ pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<u64>> {
             iocb::PWRITEV => lengths(thread, number(&bytes, iocb::BUFFER)?, number(&bytes, iocb::LENGTH)?)?,
             _ => continue,
         };
-        queued.push(length);
+        let descriptor = Some(short(&bytes, iocb::DESCRIPTOR)?);
+        queued.push(Queued { descriptor, offset: number(&bytes, iocb::OFFSET)?, length });
     }
     Some(queued)
 }
@@ -71,8 +103,8 @@ pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<u64>> {
 /// Other threads may make rings and take theirs away while we look: so often it is looked again.
 const LOOKS: usize = 64;
 
-/// How long the writes are in the rings of a thread's process. None when it has a ring that we cannot see.
-pub(super) fn in_rings(thread: u32) -> Option<Vec<u64>> {
+/// The writes in the rings of a thread's process. None when it has a ring that we cannot see.
+pub(super) fn in_rings(thread: u32) -> Option<Vec<Queued>> {
     (0..LOOKS).find_map(|_| {
         let used = numbers(format!("/proc/{thread}/fd")).filter(|descriptor| is_used_ring(thread, *descriptor)).count();
         let maps = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
@@ -98,8 +130,8 @@ fn is_used_ring(thread: u32, descriptor: u32) -> bool {
     is_ring && !is_new()
 }
 
-/// How long the writes are among requests.
-fn writes(thread: u32, requests: &[u8]) -> Option<Vec<u64>> {
+/// The writes among requests.
+fn writes(thread: u32, requests: &[u8]) -> Option<Vec<Queued>> {
     let mut queued = Vec::new();
     for request in requests.chunks_exact(sqe::SIZE) {
         let length = short(request, sqe::LENGTH)?;
@@ -110,7 +142,8 @@ fn writes(thread: u32, requests: &[u8]) -> Option<Vec<u64>> {
             other if other > sqe::LAST_KNOWN => return None,
             _ => continue,
         };
-        queued.push(length);
+        let descriptor = Some(short(request, sqe::DESCRIPTOR)?).filter(|_| request[sqe::FLAGS] & sqe::FIXED_FILE == 0);
+        queued.push(Queued { descriptor, offset: number(request, sqe::OFFSET)?, length });
     }
     Some(queued)
 }
@@ -166,9 +199,11 @@ mod tests {
         assert_eq!((longest_submitted(at, 1 << 40), longest_submitted(8, 1)), (None, None));
     }
 
-    fn request(opcode: u8, address: u64, length: u32) -> [u8; sqe::SIZE] {
+    fn request(opcode: u8, descriptor: u32, offset: u64, address: u64, length: u32) -> [u8; sqe::SIZE] {
         let mut bytes = [0; sqe::SIZE];
         bytes[0] = opcode;
+        bytes[sqe::DESCRIPTOR..sqe::DESCRIPTOR + 4].copy_from_slice(&descriptor.to_ne_bytes());
+        bytes[sqe::OFFSET..sqe::OFFSET + 8].copy_from_slice(&offset.to_ne_bytes());
         bytes[sqe::ADDRESS..sqe::ADDRESS + 8].copy_from_slice(&address.to_ne_bytes());
         bytes[sqe::LENGTH..sqe::LENGTH + 4].copy_from_slice(&length.to_ne_bytes());
         bytes
@@ -180,12 +215,31 @@ mod tests {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let vector = [0, 3000_u64, 0, 4000];
         let longest = |opcode| {
-            let requests = [request(0, 0, 9000), request(opcode, vector.as_ptr() as u64, 2)].concat();
+            let requests = [request(0, 0, 0, 0, 9000), request(opcode, 0, 0, vector.as_ptr() as u64, 2)].concat();
             writes(own, &requests).and_then(|queued| longest(&queued))
         };
         assert_eq!((longest(sqe::WRITEV), longest(sqe::WRITEV_FIXED)), (Some(7000), Some(7000)));
         // IORING_OP_READ, and what nobody has thought of yet.
         assert_eq!((longest(22), longest(200)), (None, None));
+    }
+
+    #[test]
+    fn the_furthest_place_of_what_is_queued_for_a_file_counts() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let [file, other] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let descriptor = |file: &std::fs::File| file.as_raw_fd() as u32;
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(70_000)).unwrap();
+        let all = [
+            request(sqe::WRITE, descriptor(&file), 4096, 0, 10),
+            request(sqe::WRITE, descriptor(&other), 1 << 40, 0, 10),
+            request(sqe::WRITE, descriptor(&file), u64::MAX, 0, 10),
+        ];
+        let its = file_at(own, descriptor(&file).into());
+        let furthest = |count: usize| furthest(own, &writes(own, &all[..count].concat()).unwrap(), its);
+        assert_eq!((furthest(0), furthest(1), furthest(2)), (None, Some(Place::At(4096)), Some(Place::At(4096))));
+        assert_eq!(furthest(3), Some(Place::At(70_000)));
+        rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND).unwrap();
+        assert_eq!(furthest(3), Some(Place::End));
     }
 
     /// A write was refused with room left: a ring of another thread's was gone when it was to be read.

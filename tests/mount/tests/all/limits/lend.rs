@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::ring_write;
 use ullage_mount_tests::run::{eventually, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -311,7 +312,49 @@ fn a_file_that_is_lent_room_and_then_mapped_has_no_holes_to_be_filled() {
     space.down_and_check();
 }
 
-/// Each of them could be looked at too seldom.
+/// Once somebody opened such a file for both, calls whose place was not known were refused with all room left, and so was every hole, also
+/// where that open had failed.
+#[test]
+fn who_opens_a_file_that_is_lent_room_for_both_keeps_nobody_from_writing_it() {
+    let space = spacious(Below::Ext4);
+    let dir = lending(&space, "box", 8 * GIB);
+    let path = dir.join("file");
+    let file = lent(&path);
+    file.write_all_at(&vec![1; 65536], 0).unwrap();
+    let open = || OpenOptions::new().read(true).write(true).open(&path);
+    let ways = |at: u64| {
+        let piece = [std::io::IoSlice::new(&[2; 4096])];
+        rustix::io::pwritev2(&file, &piece, at, rustix::io::ReadWriteFlags::DSYNC).unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::write(&writer, &[3; 4096]).unwrap();
+        let mut to = at + 8192;
+        rustix::pipe::splice(&reader, None, &file, Some(&mut to), 4096, rustix::pipe::SpliceFlags::empty()).unwrap();
+        assert_eq!(ring_write(&file, &[4; 4096], at + 16384).unwrap(), 4096);
+    };
+    ways(1 << 20);
+    let both = open().unwrap();
+    ways(2 << 20);
+    let meta = path.metadata().unwrap();
+    if space.uses_passthrough() {
+        assert!(meta.blocks() * 512 >= meta.len(), "holes of a file that can be mapped are filled");
+    }
+    drop(both);
+
+    // What does not fit is not opened, and nothing comes of it.
+    let path = dir.join("other");
+    let other = lent(&path);
+    other.write_all_at(&[1; 4096], 64 << 20).unwrap();
+    limit(&[&format!("{}B", counted(&dir).bytes + (8 << 20))], &dir);
+    let both = OpenOptions::new().read(true).write(true).open(&path);
+    if space.uses_passthrough() {
+        assert!(is_full(&both), "{both:?}");
+    }
+    other.write_all_at(&[1; 4096], 128 << 20).unwrap();
+    drop((file, other, both));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// Whatever else might be waiting to write was unknown then, and calls were refused with 2 GiB left.
 #[test]
 fn a_file_that_was_opened_by_a_thread_that_is_gone_is_written_to_the_limit() {
@@ -392,6 +435,7 @@ fn a_file_that_is_lent_room_gets_all_there_is_by_one_call() {
     }
 }
 
+/// Each of them could be looked at too seldom.
 #[test]
 fn no_more_files_are_lent_room_than_can_be_looked_at() {
     const FILES: u64 = 600;
