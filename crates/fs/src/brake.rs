@@ -292,17 +292,16 @@ impl Space {
         let (pool, counting, lends) = {
             let open = node.open.lock();
             let Some(backing) = &open.backing else { return Ok(()) };
-            let counting = self.pools.blocks(backing.pool).counting(backing.baseline.block);
+            let counting = self.pools.counting(backing.pool, backing.baseline.block);
             (backing.pool, counting, backing.lends)
         };
-        // Nobody tells where: at worst it begins with the last byte of a block.
-        let worst = |length: u64| counting.worst(counting.block - 1, length.min(CALL));
+        let worst = |length: u64| counting.anywhere(length.min(CALL));
         let beside = beside(&node.open.lock());
         let need = match length {
             Some(length) if self.takes_nothing(caller, node, length) => 0,
             Some(length) => worst(length) + beside,
             None if lends => worst(CALL),
-            None => counting.block,
+            None => counting.unit,
         };
         let need = need + if between > 0 { worst(between) } else { 0 };
         self.take_just(node, pool, need)?;

@@ -167,7 +167,7 @@ impl Space {
         let counted = |counting: Counting| {
             let file = &open.backing.as_ref()?.file;
             let holes = Holes::of(file, 0..Measure::of(file).ok()?.size, counting.block).ok()?;
-            Some(holes.bytes() + counting.map_growth(holes.bytes() / counting.block, u64::MAX))
+            Some(Holes { extents: u64::MAX, ..holes }.cost(counting))
         };
         self.counting_of(open).and_then(|(_, counting)| counted(counting)).unwrap_or(0)
     }

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COUNTING: Counting = Counting { block: 4096, map: true };
+    const COUNTING: Counting = Counting { block: 4096, unit: 4096, map: true };
 
     #[test]
     fn a_write_that_goes_on_costs_no_map_of_its_own() {

@@ -69,8 +69,8 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn counting(self, block: u64) -> Counting {
-        Counting { block, map: self != Self::AtOnce }
+    pub(crate) fn counting(self, block: u64, unit: u64) -> Counting {
+        Counting { block, unit: unit.max(block), map: self != Self::AtOnce }
     }
 }
 
@@ -123,7 +123,7 @@ impl Space {
             return write(range.offset, range.length);
         }
         let blocks = self.pools.blocks(pool);
-        let counting = blocks.counting(block);
+        let counting = self.pools.counting(pool, block);
         match self.take(range, pool, blocks, counting) {
             Ok(taken) => {
                 let enclosed = is_enclosed(&range.node.open.lock());
@@ -462,8 +462,7 @@ impl Space {
 
 /// How far a write goes and what it needs for that: to the end of the range where all of it fits into `room`.
 fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: Option<u64>, whole: bool) -> (u64, u64) {
-    let cost = |bytes: u64| bytes + counting.map_growth(bytes / counting.block, holes.extents);
-    let all = cost(holes.bytes());
+    let all = holes.cost(counting);
     if whole || all == 0 || room.is_none_or(|room| all <= room) {
         return (range.end, all);
     }
@@ -474,14 +473,15 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
     let blocks = (first.end - first.start) / counting.block;
     // Where nothing fits a block is asked for all the same, so that the limit says which one it is.
     let fits = counting.fitting(blocks, holes.extents, room.unwrap_or(u64::MAX)).max(1) * counting.block;
-    ((first.start + fits).min(range.end), cost(fits))
+    let cost = counting.span(first.start, fits) + counting.map_growth(fits / counting.block, holes.extents);
+    ((first.start + fits).min(range.end), cost)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAIN: Counting = Counting { block: 4096, map: false };
+    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false };
 
     fn holes(ranges: &[(u64, u64)]) -> Holes {
         Holes { ranges: ranges.iter().map(|(start, end)| *start..*end).collect(), extents: 0, guessed: false }
@@ -514,6 +514,14 @@ mod tests {
         let keep = node.open.lock().grant.to_keep(1 << 20, true, mapped);
         space.keep(&node, PoolId(0), keep).unwrap();
         assert_eq!(space.holders().len(), 1);
+    }
+
+    #[test]
+    fn each_hole_takes_the_clusters_that_it_touches() {
+        let clusters = Counting { unit: 65536, ..PLAIN };
+        let two = holes(&[(61440, 69632), (131_072, 135_168)]);
+        assert_eq!(piece(&two, 61440..135_168, clusters, None, false), (135_168, 3 * 65536));
+        assert_eq!(piece(&two, 61440..135_168, clusters, Some(65536), false), (65536, 65536));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
+use ullage_policy::headroom::Counting;
 
 /// The holes of a range, and what the file is made of.
 #[derive(Debug, Default)]
@@ -36,6 +37,12 @@ impl Holes {
     /// Bytes without blocks.
     pub(crate) fn bytes(&self) -> u64 {
         self.ranges.iter().map(|hole| hole.end - hole.start).sum()
+    }
+
+    /// What it takes at most to fill them.
+    pub(crate) fn cost(&self, counting: Counting) -> u64 {
+        let spans: u64 = self.ranges.iter().map(|hole| counting.span(hole.start, hole.end - hole.start)).sum();
+        spans + counting.map_growth(self.bytes() / counting.block, self.extents)
     }
 }
 

@@ -136,7 +136,7 @@ impl Space {
 
     pub(crate) fn counting_of(&self, open: &OpenFile) -> Option<(PoolId, Counting)> {
         let backing = open.backing.as_ref()?;
-        Some((backing.pool, self.pools.blocks(backing.pool).counting(backing.baseline.block)))
+        Some((backing.pool, self.pools.counting(backing.pool, backing.baseline.block)))
     }
 
     /// Whether a handle may write unseen, since room is lent to it: to one of a file, and to none that somebody may execute, so that few wait

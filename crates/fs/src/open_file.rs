@@ -178,12 +178,19 @@ impl Measure {
         Ok(Self {
             size: stat.st_size as u64,
             blocks: stat.st_blocks as u64,
-            block: (stat.st_blksize as u64).clamp(512, 1 << 20),
+            block: block(stat.st_blksize as u64),
             atime: time(stat.st_atime, stat.st_atime_nsec),
             mtime: time(stat.st_mtime, stat.st_mtime_nsec),
             ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         })
     }
+}
+
+/// What st_blksize says of the size of a block. Where it says more than blocks have anywhere it is what to transfer at once.
+fn block(said: u64) -> u64 {
+    const LARGEST: u64 = 64 << 10;
+    const USUAL: u64 = 4096;
+    if said > LARGEST { USUAL } else { said.max(512) }
 }
 
 /// Gives a backing file times: those that its record was given while it was closed, or that of its last write alone.

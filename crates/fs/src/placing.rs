@@ -1,7 +1,6 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
-use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
@@ -38,7 +37,7 @@ impl Space {
         if !open.grant.is_loose() && !pays {
             return Ok((written, written));
         }
-        let counting = Blocks::Later.counting(backing.baseline.block);
+        let counting = self.pools.counting(backing.pool, backing.baseline.block);
         if !last && counting.needs_no_map(written.blocks * 512) {
             open.grant.stays_loose(counting);
             return Ok((written, written));

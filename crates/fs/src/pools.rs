@@ -6,6 +6,7 @@ use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ullage_policy::choose::{Room, Spread};
+use ullage_policy::headroom::Counting;
 use ullage_pool::{Error, Fresh, Hint, Pool, Tree, Usage};
 use ullage_types::{Bytes, PoolId};
 
@@ -27,7 +28,8 @@ pub struct PoolMember {
 /// Every pool of a space.
 pub struct Pools {
     members: Vec<PoolMember>,
-    blocks: Vec<Blocks>,
+    /// When each finds blocks, and how much of them at once.
+    blocks: Vec<(Blocks, u64)>,
     distances: Vec<Distance>,
     spread: Spread,
     turn: AtomicU64,
@@ -37,7 +39,11 @@ impl Pools {
     /// Pools in the order of the configuration.
     pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        let blocks = members.iter().map(|member| Blocks::of(member.pool.describe().fs_type.as_deref())).collect();
+        let blocks = |member: &PoolMember| {
+            let below = member.pool.describe();
+            (Blocks::of(below.fs_type.as_deref()), below.unit)
+        };
+        let blocks = members.iter().map(blocks).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
         Self { blocks, distances, members, spread, turn: AtomicU64::new(0) }
     }
@@ -66,7 +72,13 @@ impl Pools {
     /// When a pool's file system finds blocks for what is written.
     pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
         let index = self.members.iter().position(|member| member.id == id);
-        index.map_or(Blocks::Unknown, |index| self.blocks[index])
+        index.map_or(Blocks::Unknown, |index| self.blocks[index].0)
+    }
+
+    /// What a pool's file system counts among the blocks, of this size, of a file.
+    pub(crate) fn counting(&self, id: PoolId, block: u64) -> Counting {
+        let unit = self.members.iter().position(|member| member.id == id).map_or(block, |index| self.blocks[index].1);
+        self.blocks(id).counting(block, unit)
     }
 
     /// Runs what writes data to a file of a pool with no claim on what is reserved below it.

@@ -165,7 +165,7 @@ impl Space {
             let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
             (backing.pool, backing.file.clone(), backing.baseline.block)
         };
-        let counting = self.pools.blocks(pool).counting(block);
+        let counting = self.pools.counting(pool, block);
         let bare = bare(&file, &range);
         if bare == 0 {
             return Ok(());

@@ -26,19 +26,21 @@ const IN_INODE: u64 = 4;
 pub struct Counting {
     /// Size of a block.
     pub block: u64,
+    /// What it gives a file at once, at most: some blocks, where it gives clusters of them or large pages.
+    pub unit: u64,
     /// Whether the blocks of the map of extents are counted too (ext4, xfs).
     pub map: bool,
 }
 
 impl Counting {
-    /// Bytes of the blocks that a range touches.
+    /// Bytes of the units that a range touches.
     pub fn span(&self, offset: u64, length: u64) -> u64 {
         if length == 0 {
             return 0;
         }
-        let first = offset / self.block;
-        let last = offset.saturating_add(length - 1) / self.block;
-        (last - first + 1).saturating_mul(self.block)
+        let first = offset / self.unit;
+        let last = offset.saturating_add(length - 1) / self.unit;
+        (last - first + 1).saturating_mul(self.unit)
     }
 
     /// Bytes that the map may grow by when so many blocks are added to a file of so many extents: each block may be an
@@ -47,7 +49,7 @@ impl Counting {
         if !self.map || blocks == 0 || extents.saturating_add(blocks.saturating_mul(2)) <= IN_INODE {
             return 0;
         }
-        (blocks / 32 + 8).saturating_mul(self.block)
+        (blocks / 32 + 8).saturating_mul(self.unit)
     }
 
     /// Whether a file that takes so much can have no map outside its inode, wherever its blocks come to lie.
@@ -61,9 +63,19 @@ impl Counting {
         span.saturating_add(self.map_growth(span / self.block, u64::MAX))
     }
 
+    /// What a write of this length takes at most, wherever it goes: at worst it begins with the last byte of a unit.
+    pub fn anywhere(&self, length: u64) -> u64 {
+        self.worst(self.unit - 1, length)
+    }
+
+    /// Bytes of the units that so many blocks in a row touch at most.
+    fn touched(&self, blocks: u64) -> u64 {
+        self.span(self.unit - self.block, blocks.saturating_mul(self.block))
+    }
+
     /// How many of `blocks` fit into so much room, in a file of so many extents.
     pub fn fitting(&self, blocks: u64, extents: u64, room: u64) -> u64 {
-        let fits = |n: u64| n.saturating_mul(self.block).saturating_add(self.map_growth(n, extents)) <= room;
+        let fits = |n: u64| self.touched(n).saturating_add(self.map_growth(n, extents)) <= room;
         if fits(blocks) {
             return blocks;
         }
@@ -91,7 +103,7 @@ pub fn fence(counting: Counting, held: u64) -> u64 {
 /// How much to lend to a file that is written unseen, when so much is left (none: no limit): what a call under way takes at
 /// most, and what is written before the next look. None where too little would be left.
 pub fn lend(counting: Counting, room: Option<u64>) -> Option<u64> {
-    let lent = counting.worst(counting.block - 1, CALL + SPEED);
+    let lent = counting.anywhere(CALL + SPEED);
     room.is_none_or(|room| room >= lent + 2 * ASK_BACK).then_some(lent)
 }
 
@@ -100,8 +112,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLAIN: Counting = Counting { block: 4096, map: false };
-    const MAPPED: Counting = Counting { block: 4096, map: true };
+    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false };
+    const MAPPED: Counting = Counting { map: true, ..PLAIN };
+    const CLUSTERS: Counting = Counting { unit: 65536, ..MAPPED };
 
     #[test]
     fn a_range_touches_every_block_it_begins_or_ends_in() {
@@ -130,23 +143,35 @@ mod tests {
         assert_eq!(lend(MAPPED, Some(lent + 2 * ASK_BACK - 1)), None);
     }
 
+    #[test]
+    fn what_comes_in_clusters_is_counted_in_clusters() {
+        assert_eq!((CLUSTERS.span(0, 1), CLUSTERS.span(65535, 2)), (65536, 131_072));
+        assert_eq!(CLUSTERS.anywhere(2), 131_072 + CLUSTERS.map_growth(32, u64::MAX));
+        assert_eq!(CLUSTERS.map_growth(32, u64::MAX), 9 * 65536);
+        // A cluster may hold more extents than the inode does.
+        assert!(!CLUSTERS.needs_no_map(65536));
+        // Two blocks may lie in two clusters.
+        assert_eq!((CLUSTERS.fitting(2, 0, 131_071), CLUSTERS.fitting(2, 0, 131_072)), (1, 2));
+        assert_eq!(CLUSTERS.fitting(1, 0, 65535), 0);
+    }
+
     proptest! {
         #[test]
         fn what_a_fence_lets_in_is_held_with_its_map(held in 0u64..1 << 40, map: bool) {
-            let counting = Counting { block: 4096, map };
+            let counting = Counting { map, ..PLAIN };
             let inside = fence(counting, held);
             prop_assert!(inside + counting.map_growth(inside / 4096, u64::MAX) <= held);
         }
 
         #[test]
         fn a_fence_lets_in_what_one_write_needs(length in 1u64..1 << 31, map: bool) {
-            let counting = Counting { block: 4096, map };
+            let counting = Counting { map, ..PLAIN };
             prop_assert!(fence(counting, counting.worst(4095, length)) >= counting.span(4095, length));
         }
 
         #[test]
         fn what_fits_fits_and_one_more_does_not(blocks in 1u64..100_000, extents in 0u64..2000, room in 0u64..1 << 28, map: bool) {
-            let counting = Counting { block: 4096, map };
+            let counting = Counting { map, ..PLAIN };
             let n = counting.fitting(blocks, extents, room);
             let cost = |n: u64| n * 4096 + counting.map_growth(n, extents);
             prop_assert!(n <= blocks && cost(n) <= room);

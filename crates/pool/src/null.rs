@@ -62,6 +62,7 @@ impl Pool for NullPool {
             layout: None,
             path: None,
             fs_type: None,
+            unit: 0,
             abilities: Abilities::default(),
             notes: vec!["keeps no data: every read gives zeros".to_owned()],
         }

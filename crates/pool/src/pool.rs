@@ -102,6 +102,8 @@ pub struct Description {
     pub path: Option<PathBuf>,
     /// The type of the file system below.
     pub fs_type: Option<String>,
+    /// How many bytes it gives a file at once, at most: a block, or some of them.
+    pub unit: u64,
     /// What the file system below can do.
     pub abilities: Abilities,
     /// What a user should know: what is missing, and what follows from it.

@@ -38,6 +38,8 @@ pub struct Core {
     pub claim: Claim,
     pub config: PoolConfig,
     pub abilities: Abilities,
+    /// How much the file system below gives a file at once.
+    pub unit: u64,
     /// The kernel's quota around single files, or why there is none.
     pub fences: Result<Fences, String>,
     pub descriptors: Descriptors,
@@ -83,6 +85,7 @@ impl Core {
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
+            unit: probe::unit(&claim.root),
             fences,
             descriptors,
             leaves: Leaves::new(config.sparse),

@@ -350,6 +350,7 @@ impl Pool for DirPool {
             layout: Some(core.config.layout),
             path: Some(core.path.clone()),
             fs_type: Some(probe::fs_type(core.root())),
+            unit: core.unit,
             abilities: core.abilities,
             notes,
         }

@@ -91,6 +91,28 @@ fn probe_leases(file: OwnedFd) -> bool {
     refused && granted(Lease::Read) && granted(Lease::Write)
 }
 
+/// How many bytes the file system gives a file for its first one: a block, or as many as it always gives at once (clusters of
+/// ext4, huge pages of tmpfs). Tried with a file without a name.
+pub fn unit(root: &OwnedFd) -> u64 {
+    /// So long that large pages fit in.
+    const LENGTH: u64 = 64 << 20;
+    let given = || -> rustix::io::Result<u64> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))?;
+        rustix::fs::ftruncate(&file, LENGTH)?;
+        // A full one gives nothing, and says at least this.
+        if rustix::io::pwrite(&file, &[1], 0).is_ok() {
+            rustix::fs::fdatasync(&file)?;
+        }
+        let stat = rustix::fs::fstat(&file)?;
+        Ok((stat.st_blksize as u64).max(stat.st_blocks as u64 * 512))
+    };
+    given().unwrap_or_else(|error| {
+        tracing::debug!(%error, "it is not known how much is given to a file at once");
+        0
+    })
+}
+
 /// The name of the file system below, by its magic number.
 pub fn fs_type(root: &OwnedFd) -> String {
     let Ok(stat) = rustix::fs::fstatfs(root) else { return "unknown".to_owned() };

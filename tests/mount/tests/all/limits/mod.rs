@@ -13,5 +13,6 @@ mod lend;
 mod mark;
 mod overwrites;
 mod side_by_side;
+mod units;
 mod within;
 mod writers;
