@@ -6,7 +6,7 @@ use crate::space::FOREVER;
 use crate::{Attributes, AttributesFor, Outcome, Space};
 use std::sync::Arc;
 use std::time::Duration;
-use ullage_catalog::Record;
+use ullage_catalog::{Record, after};
 use ullage_types::{FileId, Kind};
 
 /// What `st_size` of a directory is.
@@ -75,7 +75,9 @@ pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure
         // What else changes its time there, or its blocks, is not what users do.
         let changed = (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks);
         if changed && now.ctime != before.ctime {
-            record.ctime = record.ctime.max(now.ctime);
+            // The kernel may give one time to a change of ours and to a write right after it.
+            let is_same = now.ctime == record.ctime;
+            record.ctime = if is_same { after(record.ctime, now.ctime) } else { record.ctime.max(now.ctime) };
         }
         record.size = now.size;
         record.blocks = now.blocks;

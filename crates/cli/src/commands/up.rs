@@ -51,7 +51,7 @@ pub struct Up {
     /// Room that every pool keeps free: at first use for those that name none of their own, later for all.
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
-    /// Mount options, as mount(8) has them: ro, nosuid, nodev, noexec, noatime and others.
+    /// Mount options, as mount(8) has them: ro, nosuid, nodev, noexec and others. Times of access are the business of the disk below.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", default_value_t)]
     flags: Flags,
     /// Stay in the foreground.

@@ -7,7 +7,7 @@ use std::path::Path;
 checks!("times": creation_marks_directory, removal_marks_directory, rename_marks_both_directories_and_file,
     link_marks_file, write_marks_file, empty_write_does_not, truncate_marks_file, chmod_and_chown_mark_ctime_only,
     refusals_mark_nothing, xattr_marks_ctime, read_marks_atime, read_marks_atime_that_was_set_again, new_file_has_equal_times, close_to_the_clock,
-    map_marks_file, directory_read_keeps_mtime);
+    map_marks_file, directory_read_keeps_mtime, order_is_that_of_changes, touch_gives_one_time);
 
 type Times = [(i64, i64); 3];
 
@@ -212,6 +212,54 @@ fn close_to_the_clock(p: &Place) -> Outcome {
     let stat = sys::lstat(&f)?;
     let made = stat.st_mtime as f64 + stat.st_mtime_nsec as f64 / 1e9;
     ensure(made > before - 0.1 && made < seconds() + 0.1, "a new file's mtime is the time of day")
+}
+
+/// Also within one tick of the clock, where somebody has looked in between.
+fn order_is_that_of_changes(p: &Place) -> Outcome {
+    for _ in 0..50 {
+        let f = p.file("f", b"")?;
+        let fd = sys::open(&f, libc::O_RDWR, 0)?;
+        let written = |data: &[u8]| -> Result<Times, Failure> {
+            sys::write(&fd, data)?;
+            Ok(times(&sys::fstat(&fd)?))
+        };
+        written(b"x")?;
+        let seen = written(b"y")?;
+        sys::write(&fd, b"z")?;
+        let g = p.file("g", b"")?;
+        let [_, newer, _] = times(&sys::lstat(&g)?);
+        let last = times(&sys::fstat(&fd)?);
+        ensure(newer >= last[1], "a file that is made after another was written is not older")?;
+        for change in ["ftruncate", "futimens", "fchmod", "write", "fallocate"] {
+            let before = times(&sys::fstat(&fd)?);
+            match change {
+                "ftruncate" => sys::ftruncate(&fd, 1).map(drop)?,
+                "futimens" => sys::futimens(&fd, [sys::time(0, libc::UTIME_NOW), sys::time(0, libc::UTIME_NOW)])?,
+                "fchmod" => sys::fchmod(&fd, 0o640).map(drop)?,
+                "write" => sys::pwrite(&fd, b"w", 0).map(drop)?,
+                _ => sys::posix_fallocate(&fd, 0, 8192)?,
+            }
+            let after = times(&sys::fstat(&fd)?);
+            ensure(after[1] >= before[1] && after[2] >= before[2], "no time of a file goes back")?;
+            // Since then a change that follows a look is always seen.
+            ensure(sys::kernel() < (6, 13) || after[2] > before[2], "a change that follows a look marks ctime")?;
+        }
+        ensure(seen[1] <= last[1], "a later write is not earlier")?;
+        sys::unlink(&f)?;
+        sys::unlink(&g)?;
+    }
+    Ok(())
+}
+
+fn touch_gives_one_time(p: &Place) -> Outcome {
+    for _ in 0..20 {
+        let f = p.file("f", b"")?;
+        sys::utimens_now(&f)?;
+        let [accessed, modified, changed] = times(&sys::lstat(&f)?);
+        equal((accessed, modified), (modified, changed))?;
+        sys::unlink(&f)?;
+    }
+    Ok(())
 }
 
 fn map_marks_file(p: &Place) -> Outcome {
