@@ -3,7 +3,8 @@
 use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::headroom::SMALL;
 use crate::hurry;
-use crate::open_file::{Measure, OpenBacking};
+use crate::node::Node;
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
 use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
@@ -144,7 +145,7 @@ impl Space {
                 let entry = self.entry(inode)?;
                 let node = self.node(entry.node)?;
                 let mut open = node.open.lock();
-                open.backing = Some(backing(pool, fresh)?);
+                self.back_new(&node, &mut open, pool, fresh)?;
                 self.settler.push(&node, &mut open);
                 Ok(entry)
             }
@@ -255,14 +256,24 @@ impl Space {
         let opened = {
             let bounded = self.is_bounded(&node.inode)?;
             let mut open = node.open.lock();
-            let mut fresh = backing(pool, fresh)?;
-            fresh.discards = self.pools.get(pool)?.discards();
-            open.backing = Some(fresh);
+            self.back_new(&node, &mut open, pool, fresh)?;
             self.opened(caller, &node, &mut open, flags as i32, bounded)
         };
         // Nobody can have written to it yet, and what the kernel writes makes it ask again.
         let attributes = crate::attributes::forever(node.inode.id, &node.inode.lock().record);
         Ok((Entry { node: node.id, attributes, lifetime: FOREVER }, opened))
+    }
+
+    /// Gives an open file that was just made its backing file. Whoever guessed its number may have done that already; then what is known
+    /// of that one stays: its registration, and what was lent to it.
+    fn back_new(&self, node: &Arc<Node>, open: &mut OpenFile, pool: PoolId, fresh: Fresh) -> Outcome<()> {
+        if open.backing.is_some() {
+            return self.back(node, open, true);
+        }
+        let mut fresh = backing(pool, fresh)?;
+        fresh.discards = self.pools.get(pool)?.discards();
+        open.backing = Some(fresh);
+        Ok(())
     }
 }
 
@@ -291,4 +302,30 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         discards: false,
         times_behind: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lend::tests::lending;
+
+    /// What was known of the backing file was forgotten: its registration was never ended, and room that was lent was not known of.
+    #[test]
+    fn who_guesses_the_number_of_a_file_and_opens_it_first_keeps_its_backing_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let parent = space.inode(NodeId(1)).unwrap();
+        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0).unwrap();
+        let guessed = space.nodes.enter(inode.clone());
+        let earlier = space.do_open(caller, guessed.id, libc::O_RDONLY as u32).unwrap();
+        let file = |node: &Node| node.open.lock().backing.as_ref().map(|backing| (backing.writable, backing.unseen));
+        guessed.open.lock().backing.as_mut().unwrap().unseen = true;
+        let (entry, opened) = space.open_new(caller, inode, pool, fresh, libc::O_WRONLY as u32).unwrap();
+        assert_eq!(entry.node, guessed.id);
+        assert_eq!(file(&guessed), Some((true, true)));
+        for handle in [earlier.handle, opened.handle] {
+            space.do_release(guessed.id, handle).unwrap();
+        }
+    }
 }
