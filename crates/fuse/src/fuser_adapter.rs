@@ -37,7 +37,7 @@ pub struct FuserOptions {
     pub flags: MountFlags,
 }
 
-/// A served mount. Dropping it leaves the mount in place; it ends with [`FuserMount::unmount`] or umount(8).
+/// A served mount. Dropping it leaves the mount in place; it ends with umount(8) or fusermount3(1).
 #[derive(Debug)]
 pub struct FuserMount {
     mountpoint: PathBuf,
