@@ -1,5 +1,6 @@
 //! Room on the disk that is held for records and snapshots: others fill the disk, and what makes room there is a record too.
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, StatVfs};
 use std::fs::{self, File};
 use std::io;
@@ -17,13 +18,26 @@ pub(crate) struct Reserve {
     path: PathBuf,
     /// Growth is allowed: the room is held, or cannot be on this file system.
     whole: AtomicBool,
+    /// It was held when this journal was opened, and may be held again if it is free once.
+    was_held: AtomicBool,
+    /// Whoever finds the disk full while another gives the room up waits until it has.
+    change: Mutex<()>,
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl Reserve {
     /// That of the journal in `directory`, given up: whoever redoes the records may need it.
     pub(crate) fn open(directory: &Path) -> Self {
-        let reserve = Self { path: directory.join("reserve"), whole: AtomicBool::new(false) };
-        reserve.release();
+        let reserve = Self {
+            path: directory.join("reserve"),
+            whole: AtomicBool::default(),
+            was_held: AtomicBool::default(),
+            change: Mutex::default(),
+        };
+        reserve.was_held.store(reserve.release(), Relaxed);
         reserve
     }
 
@@ -33,15 +47,17 @@ impl Reserve {
 
     /// Gives the room up; whether there was any.
     pub(crate) fn release(&self) -> bool {
+        let _one = self.change.lock();
         self.whole.store(false, Relaxed);
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Holds the room if it is free twice over.
+    /// Holds the room if it is free twice over, or once where it was held before this journal was opened.
     pub(crate) fn hold(&self) {
+        let _one = self.change.lock();
         match self.try_hold() {
             Ok(()) => self.whole.store(true, Relaxed),
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
+            Err(error) if is_full(&error) => {}
             Err(error) => {
                 tracing::info!(%error, path = %self.path.display(), "no room can be held for the journal");
                 self.whole.store(true, Relaxed);
@@ -53,7 +69,8 @@ impl Reserve {
         let StatVfs { f_blocks, f_bavail, f_frsize, .. } =
             rustix::fs::statvfs(self.path.parent().unwrap_or(&self.path))?;
         let bytes = (f_blocks * f_frsize / PART).min(MOST_BYTES);
-        if f_bavail * f_frsize < 2 * bytes {
+        let times = if self.was_held.swap(false, Relaxed) { 1 } else { 2 };
+        if f_bavail * f_frsize < times * bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let held = File::create(&self.path)
@@ -66,8 +83,11 @@ impl Reserve {
     /// Does `work`, and once more with the room given up if the disk is full.
     pub(crate) fn or_with_it<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match work() {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull && self.release() => {
-                tracing::warn!(path = %self.path.display(), "the disk is full: the room held for the journal is used; make room");
+            Err(error) if is_full(&error) => {
+                if self.release() {
+                    tracing::warn!(path = %self.path.display(), "the disk is full: the room held for the journal is used; make room");
+                }
+                // Another thread may have given it up meanwhile.
                 work()
             }
             done => done,

@@ -168,6 +168,13 @@ async fn a_get_touches_nothing_but_its_file_and_keeps_mode_and_link() {
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
         assert!(fs::read(at("out")).unwrap() == fs::read(&input).unwrap());
         assert_eq!(fs::metadata(at("out")).unwrap().mode() & 0o7777, 0o600);
+        // Root's copy over a user's setuid file was root's setuid file.
+        fs::set_permissions(at("out"), fs::Permissions::from_mode(0o4700)).unwrap();
+        let is_root = std::os::unix::fs::chown(at("out"), Some(12_345), None).is_ok();
+        fs::set_permissions(at("out"), fs::Permissions::from_mode(0o4700)).unwrap();
+        files.get("f", &at("out"), quiet()).await.unwrap();
+        let now = fs::metadata(at("out")).unwrap();
+        assert_eq!((now.mode() & 0o7777, is_root && now.uid() != 12_345), (0o700, false));
         assert_eq!(fs::read_to_string(at("out.part")).unwrap(), "mine");
         // Refused before anything is made, or failed later: nothing is left.
         let before = fs::read_dir(here.path()).unwrap().count();

@@ -21,6 +21,9 @@ use ullage_journal::{Durability, Journal, Pending};
 /// Changes up to this size travel in the journal; larger ones are written as a new file.
 pub const INLINE_MAX_BYTES: usize = 64 << 10;
 
+/// After so much a snapshot is due on a full disk.
+const SNAPSHOT_WHEN_FULL_BYTES: u64 = 1 << 20;
+
 /// How a store is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -212,9 +215,12 @@ impl<L: Ledger> ChunkStore<L> {
         self.directory.root()
     }
 
-    /// Whether enough was logged for a snapshot to be due.
+    /// Whether enough was logged for a snapshot to be due. While the journal has no room in advance, the segments that a snapshot
+    /// drops may be the room that is missing.
     pub fn snapshot_due(&self) -> bool {
-        self.journal_bytes.load(Ordering::Relaxed) > self.options.snapshot_after_bytes
+        let most = self.options.snapshot_after_bytes;
+        let after = if self.journal.has_room() { most } else { most.min(SNAPSHOT_WHEN_FULL_BYTES) };
+        self.journal_bytes.load(Ordering::Relaxed) > after
     }
 
     /// Flushes all chunks, writes the state and drops the journal before it. Operations stop only while the state is

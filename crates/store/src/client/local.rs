@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 
 /// The mode of a new file, from which the process's mask takes.
 const MODE: u32 = 0o666;
+const PERMISSIONS: u32 = 0o777;
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
@@ -74,25 +75,27 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Makes it, as long as it is to be. A link stays one, and a file that is replaced hands on its mode.
+    /// Makes it, as long as it is to be. A link stays one, and a file that is replaced hands on its mode, and its owner where this user may give files away.
     pub(super) fn create(path: &Path, size_bytes: u64) -> Result<Self, FileError> {
         let replaced = match std::fs::metadata(path) {
             Ok(found) => {
                 refuse_irregular(path, &found)?;
-                Some((path.canonicalize().map_err(failed("look at", path))?, found.permissions()))
+                Some((path.canonicalize().map_err(failed("look at", path))?, found))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("look at", path)(error)),
         };
-        let is_replaced = replaced.is_some();
-        let (path, mode) = replaced.unwrap_or_else(|| (path.to_owned(), Permissions::from_mode(MODE)));
+        let (path, found) = replaced.map_or_else(|| (path.to_owned(), None), |(path, found)| (path, Some(found)));
+        let begun = found.as_ref().map_or(MODE, |found| found.mode() & PERMISSIONS);
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
-        builder.prefix(".ullage-").suffix(".part").permissions(mode.clone());
+        builder.prefix(".ullage-").suffix(".part").permissions(Permissions::from_mode(begun));
         let partial = builder.tempfile_in(directory).map_err(failed("make a file beside", &path))?;
-        if is_replaced {
-            // Not less than it had because of the process's mask.
-            partial.as_file().set_permissions(mode).map_err(failed("set the mode of", &path))?;
+        if let Some(found) = found {
+            // Who may not give files away keeps it. Nothing that comes from elsewhere is run as its owner.
+            let _ = std::os::unix::fs::fchown(partial.as_file(), Some(found.uid()), Some(found.gid()));
+            let set = partial.as_file().set_permissions(Permissions::from_mode(begun));
+            set.map_err(failed("set the mode of", &path))?;
         }
         partial.as_file().set_len(size_bytes).map_err(failed("lengthen", &path))?;
         Ok(Self { path, partial })
