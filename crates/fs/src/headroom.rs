@@ -60,6 +60,11 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
+    /// Whether the file system has one journal for all files, as those that give blocks later do.
+    pub(crate) fn has_journal(self) -> bool {
+        matches!(self, Self::Later | Self::Ahead)
+    }
+
     pub(crate) fn of(fs_type: Option<&str>) -> Self {
         match fs_type {
             Some("tmpfs" | "btrfs") => Self::AtOnce,

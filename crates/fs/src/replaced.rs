@@ -5,6 +5,7 @@
 use crate::pools::Pools;
 use crate::sys;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use ullage_catalog::{Catalog, Inode};
 use ullage_kv::Ahead;
 use ullage_pool::{Access, Binding, Locator};
+use ullage_types::PoolId;
 
 /// For so long the log waits, and with it everybody: a pool may hang.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 65_536;
 /// How many are open at once.
 const OPEN: usize = 128;
-/// Of those so many are flushed one by one. A journal takes the others along, once their data has its place.
+/// Of those so many are flushed one by one in each pool whose file system has a journal: it takes the others along, once their data has its place.
 const FLUSHED: usize = 16;
 
 /// The files that wait for that.
@@ -57,6 +59,7 @@ impl Replaced {
         let (ends, end) = mpsc::channel();
         let spawned = std::thread::Builder::new().name("replaced".into()).spawn(move || {
             write_out(&pools, &files);
+            drop((pools, files));
             busy.store(false, Relaxed);
             // Who waited may have gone on.
             let _ = ends.send(());
@@ -79,14 +82,20 @@ impl Ahead for Replaced {
 
 fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
     for files in files.chunks(OPEN) {
-        let open: Vec<File> = files.iter().filter_map(|file| open(pools, file)).collect();
-        for file in &open {
+        let open: Vec<(PoolId, File)> = files.iter().filter_map(|file| open(pools, file)).collect();
+        for (_, file) in &open {
             let _ = sys::begin_writing(file);
         }
-        for file in &open {
+        for (_, file) in &open {
             let _ = sys::write_out(file);
         }
-        for file in open.iter().rev().take(FLUSHED) {
+        let mut flushed: BTreeMap<PoolId, usize> = BTreeMap::new();
+        for (pool, file) in open.iter().rev() {
+            let count = flushed.entry(*pool).or_default();
+            *count += 1;
+            if *count > FLUSHED && pools.blocks(*pool).has_journal() {
+                continue;
+            }
             if let Err(error) = rustix::fs::fdatasync(file) {
                 tracing::warn!(%error, "a file that was renamed over another is not on disk yet");
             }
@@ -96,7 +105,7 @@ fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
 
 /// The backing file, by a descriptor of its own: no lock is taken that somebody may hold who waits for the log. None where it was
 /// replaced itself since.
-fn open(pools: &Pools, file: &Inode) -> Option<File> {
+fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, File)> {
     let (linked, place) = {
         let state = file.lock();
         (state.record.nlink > 0, state.record.backing.clone())
@@ -104,5 +113,5 @@ fn open(pools: &Pools, file: &Inode) -> Option<File> {
     let place = place.filter(|_| linked)?;
     let pool = pools.get(place.pool).ok().filter(|pool| !pool.discards())?;
     let binding = Binding { file: file.id, generation: place.generation, locator: Locator(place.locator) };
-    pool.open(&binding, Access::Read).ok()
+    Some((place.pool, pool.open(&binding, Access::Read).ok()?))
 }

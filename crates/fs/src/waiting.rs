@@ -62,7 +62,12 @@ pub(crate) fn doing(thread: u32) -> Outcome<Doing> {
     while began.elapsed() < PATIENCE {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{thread}/syscall")) else { break };
         if text.trim_end() != "running" {
-            return Ok(Call::of(thread, &text).map_or(Doing::Writing(None), |call| call.doing(thread)));
+            let Some(call) = Call::of(thread, &text) else { break };
+            if call.is_queued() {
+                // All descriptors of its process are looked through for rings.
+                hurry::may_wait()?;
+            }
+            return Ok(call.doing(thread));
         }
         hurry::may_wait()?;
         std::thread::sleep(pause);
@@ -94,7 +99,7 @@ fn waits_to_write(thread: u32, file: Option<File>) -> bool {
             let is_it = || file.zip(file_at(thread, descriptor)).is_none_or(|(file, its)| file == its);
             matches!(call.doing(thread), Doing::Writing(_)) && is_it()
         }
-        None => matches!(call.number, libc::SYS_io_submit | libc::SYS_io_uring_enter),
+        None => call.is_queued(),
     }
 }
 
@@ -167,6 +172,11 @@ impl Call {
         let number = words.next()?.parse().ok()?;
         let arguments = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
         Some(Self { number, arguments })
+    }
+
+    /// Whether what it does lies in a queue.
+    fn is_queued(&self) -> bool {
+        matches!(self.number, libc::SYS_io_submit | libc::SYS_io_uring_enter)
     }
 
     /// What it is about to do, in this thread.

@@ -34,7 +34,9 @@ pub(crate) fn unmount(path: &Path, device: Option<(u32, u32)>, lazy: bool) -> io
 
 /// Where a mount is now that is not seen at the path at which it was put.
 fn moved(path: &Path, device: (u32, u32)) -> io::Result<PathBuf> {
-    let lines: Vec<Line> = std::fs::read_to_string("/proc/self/mountinfo")?.lines().filter_map(parse).collect();
+    // Anybody may mount on a path that is no text.
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let lines: Vec<Line> = String::from_utf8_lossy(&table).lines().filter_map(parse).collect();
     let own = |line: &&Line| line.device == device;
     if let Some(seen) = lines.iter().filter(own).find(|line| mounted_at(&line.point) == Some(device)) {
         return Ok(seen.point.clone());

@@ -2,6 +2,7 @@
 
 use crate::headroom::ANY;
 use crate::hurry;
+use crate::node::Node;
 use crate::{Caller, Errno, Outcome, Space};
 use std::sync::Arc;
 use ullage_catalog::{Inode, New};
@@ -21,6 +22,9 @@ impl Space {
         let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         if from.id != to.id && modes.is_some() {
             self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
+        }
+        if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0 {
+            self.will_replace((&from, name), (&to, to_name))?;
         }
         let mut held = self.trees.hold();
         let renamed = match flags {
@@ -46,13 +50,22 @@ impl Space {
         self.trees.name(to.id, to_name);
         drop(held);
         if let Some(replaced) = renamed.replaced {
-            let is_synced = |file| self.nodes.find(file).is_some_and(|node| node.open.lock().is_synced());
-            if (renamed.moved.kind, replaced.file.kind) == (Kind::Regular, Kind::Regular)
-                && !is_synced(renamed.moved.id)
-            {
-                self.replaced.push(renamed.moved);
-            }
             self.after_unlink(replaced);
+        }
+        Ok(())
+    }
+
+    /// Where a regular file takes the name of another, it is queued before that can be durable: to have its data on disk first.
+    fn will_replace(&self, (from, name): (&Inode, &[u8]), (to, to_name): (&Inode, &[u8])) -> Outcome<()> {
+        let regular = |directory, name| -> Outcome<_> {
+            Ok(self.catalog.lookup(directory, name)?.filter(|file| file.kind == Kind::Regular))
+        };
+        let Some(_) = regular(to, to_name)? else { return Ok(()) };
+        let Some(moved) = regular(from, name)? else { return Ok(()) };
+        // Whoever works on it is not waited for.
+        let is_synced = |node: Arc<Node>| node.open.try_lock().is_some_and(|open| open.is_synced());
+        if !self.nodes.find(moved.id).is_some_and(is_synced) {
+            self.replaced.push(moved);
         }
         Ok(())
     }

@@ -21,9 +21,11 @@ pub(super) fn doing(thread: u32) -> Option<Doing> {
 /// What the functions say that a thread is in. Those by which a file is written are called so, also where compilers leave some out.
 fn told_by(stack: &str) -> Doing {
     let is_in = |function: &str| stack.lines().any(|line| line.contains(function));
+    // A stack that is shown to its bottom begins in a system call.
+    let is_whole = is_in("syscall") || is_in("SYSCALL");
     match () {
         () if is_in("splice_write") => Doing::Writing(Some(SENT)),
-        () if is_in("write") => Doing::Writing(None),
+        () if is_in("write") || !is_whole => Doing::Writing(None),
         () => Doing::Nothing,
     }
 }
@@ -36,7 +38,11 @@ mod tests {
     fn who_writes_within_another_call_is_told_from_who_does_not() {
         let asks = "[<0>] fuse_removexattr+0x9c/0xe0\n[<0>] notify_change+0x4d1/0x580\n";
         let cuts = "[<0>] do_truncate+0x98/0xf0\n[<0>] do_open+0x2c4/0x480\n";
-        assert_eq!(told_by(&[asks, cuts].concat()), Doing::Nothing);
+        let bottom = "[<0>] do_syscall_64+0x5f/0x3c0\n[<0>] entry_SYSCALL_64_after_hwframe+0x76/0x7e\n";
+        assert_eq!(told_by(&[asks, cuts, bottom].concat()), Doing::Nothing);
+        // One that is cut short, or has no names.
+        assert_eq!(told_by(&[asks, cuts].concat()), Doing::Writing(None));
+        assert_eq!(told_by("[<0>] 0xffffffff81234567\n"), Doing::Writing(None));
         let copies = "[<0>] backing_file_splice_write+0x7f/0x150\n[<0>] ovl_open+0x9d/0x100\n";
         assert_eq!(told_by(&[asks, copies].concat()), Doing::Writing(Some(SENT)));
         let dumps = "[<0>] fuse_passthrough_write_iter+0xc5/0x180\n[<0>] do_coredump+0x9d/0x100\n";

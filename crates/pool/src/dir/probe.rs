@@ -105,7 +105,9 @@ pub fn unit(root: &OwnedFd) -> u64 {
             rustix::fs::fdatasync(&file)?;
         }
         let stat = rustix::fs::fstat(&file)?;
-        Ok((stat.st_blksize as u64).max(stat.st_blocks as u64 * 512))
+        // Elsewhere that is what to transfer at once.
+        let said = if fs_type(root) == "tmpfs" { stat.st_blksize as u64 } else { 0 };
+        Ok(said.max(stat.st_blocks as u64 * 512))
     };
     given().unwrap_or_else(|error| {
         tracing::debug!(%error, "it is not known how much is given to a file at once");
