@@ -101,7 +101,7 @@ pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<Queued>>
 }
 
 /// Other threads may make rings and take theirs away while we look: so often it is looked again.
-const LOOKS: usize = 8;
+const LOOKS: usize = 64;
 
 /// The writes in the rings of a thread's process. None when it has a ring that we cannot see.
 pub(super) fn in_rings(thread: u32) -> Option<Vec<Queued>> {
