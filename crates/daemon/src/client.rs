@@ -6,6 +6,7 @@ use crate::{Error, Result, State, control, mounts};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use ullage_fuse::Listed;
 
 /// A connection to a running daemon.
 pub struct Client {
@@ -66,7 +67,7 @@ impl Client {
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     let path = path.canonicalize().map_err(io_error("look at", path))?;
     let around = mounts::list(None)?.into_iter().filter(|mount| path.starts_with(&mount.point));
-    let inner = around.max_by_key(|mount| mount.point.components().count()).filter(|mount| mount.ours);
+    let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
     let found = inner.and_then(|mount| {
         // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
         let states = [State::at(mount.source), State::of_mountpoint(&mount.point)];

@@ -3,9 +3,7 @@
 use crate::error::io_error;
 use crate::{Answer, Client, Error, Request, Result, State, mounts};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long a daemon is given to end that does not answer or has lost its mount.
@@ -95,12 +93,5 @@ pub fn clear_dead(mountpoint: &Path) -> Result<bool> {
 
 /// Takes away a mount that nobody serves.
 fn clear(mountpoint: &Path) -> Result<()> {
-    let direct = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
-    if direct == Err(Errno::PERM) {
-        let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
-        if helper.is_ok_and(|status| status.success()) {
-            return Ok(());
-        }
-    }
-    direct.map_err(|errno| io_error("unmount", mountpoint)(errno.into()))
+    ullage_fuse::unmount_at(mountpoint, true).map_err(io_error("unmount", mountpoint))
 }

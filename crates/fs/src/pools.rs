@@ -71,14 +71,18 @@ impl Pools {
 
     /// When a pool's file system finds blocks for what is written.
     pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
+        self.below(id).0
+    }
+
+    fn below(&self, id: PoolId) -> (Blocks, u64) {
         let index = self.members.iter().position(|member| member.id == id);
-        index.map_or(Blocks::Unknown, |index| self.blocks[index].0)
+        index.map_or((Blocks::Unknown, 0), |index| self.blocks[index])
     }
 
     /// What a pool's file system counts among the blocks, of this size, of a file.
     pub(crate) fn counting(&self, id: PoolId, block: u64) -> Counting {
-        let unit = self.members.iter().position(|member| member.id == id).map_or(block, |index| self.blocks[index].1);
-        self.blocks(id).counting(block, unit)
+        let (blocks, unit) = self.below(id);
+        blocks.counting(block, unit)
     }
 
     /// Runs what writes data to a file of a pool with no claim on what is reserved below it.

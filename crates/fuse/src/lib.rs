@@ -22,6 +22,7 @@ mod envoy;
 mod fuser_adapter;
 mod message;
 mod mount;
+mod mounts;
 mod negotiate;
 mod options;
 mod point;
@@ -40,7 +41,9 @@ pub use counters::Counters;
 pub use envoy::{be_envoy, is_envoy};
 pub use fuser_adapter::{FuserMount, FuserOptions, mount_with_fuser};
 pub use mount::{Mounted, mount};
+pub use mounts::{Listed, list_mounts};
 pub use options::{Choice, MountOptions, Readers};
+pub use point::unmount_at;
 pub use rustix::mount::MountFlags;
 
 /// Decodes bytes as if the device had sent them, as far as it goes: the fuzzer's way in. Must never panic.

@@ -37,6 +37,16 @@ impl<S> Patient<S> {
         self.alarm.as_mut().reset(Instant::now() + self.patience);
     }
 
+    fn counted(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(written) => {
+                self.sent += *written.as_ref().unwrap_or(&0) as u64;
+                Poll::Ready(written)
+            }
+            Poll::Pending => self.still_waits(context),
+        }
+    }
+
     /// Nothing could be written now.
     fn still_waits<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if !self.waits {
@@ -64,13 +74,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(context, bytes) {
-            Poll::Ready(written) => {
-                self.sent += *written.as_ref().unwrap_or(&0) as u64;
-                Poll::Ready(written)
-            }
-            Poll::Pending => self.still_waits(context),
-        }
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.counted(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -92,13 +97,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write_vectored(context, bytes) {
-            Poll::Ready(written) => {
-                self.sent += *written.as_ref().unwrap_or(&0) as u64;
-                Poll::Ready(written)
-            }
-            Poll::Pending => self.still_waits(context),
-        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.counted(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

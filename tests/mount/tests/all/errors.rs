@@ -90,14 +90,20 @@ fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
     space.kill();
 }
 
-#[test]
-fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
-    let mut ground = Ground::new();
-    let disk = Disk::new(&mut ground);
+/// A space whose pool is on this disk, and its state on another.
+fn with_pool_on(ground: Ground, disk: &Disk) -> Space {
     let state = ground.directory("good").join("state");
     let mut space = Space::on(ground, &disk.mounted);
     space.state = state;
     space.up();
+    space
+}
+
+#[test]
+fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let space = with_pool_on(ground, &disk);
     durable(&space.path("kept")).unwrap();
     disk.fail();
     assert!(durable(&space.path("lost")).is_err(), "an fsync is said to have worked on a disk that has failed");
@@ -113,10 +119,7 @@ fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
 fn when_a_pools_disk_fails_no_synchronous_write_to_a_limited_file_succeeds() {
     let mut ground = Ground::new();
     let disk = Disk::new(&mut ground);
-    let state = ground.directory("good").join("state");
-    let mut space = Space::on(ground, &disk.mounted);
-    space.state = state;
-    space.up();
+    let space = with_pool_on(ground, &disk);
     let dir = space.path("limited");
     fs::create_dir(&dir).unwrap();
     ullage(["limit".as_ref(), dir.as_os_str(), "64M".as_ref()]).ok();

@@ -17,16 +17,22 @@ fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
     run(command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words))
 }
 
-#[test]
-fn an_ordinary_users_mount_is_theirs_alone() {
-    let ground = Ground::new();
-    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+/// A space whose directories are that user's, not yet up.
+fn of_nobody(ground: Ground) -> Space {
     let disk = ground.directory("disk");
     let space = Space::on(ground, &disk);
     fs::create_dir(&space.mount).unwrap();
     for path in [disk.as_path(), &space.pool(), &space.mount] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
+    space
+}
+
+#[test]
+fn an_ordinary_users_mount_is_theirs_alone() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
     let binary = ullage_mount_tests::binary::path();
     let ullage = |words: &[&str]| {
         let mut all = vec![binary.as_os_str(), words[0].as_ref(), space.mount.as_os_str()];
@@ -62,12 +68,7 @@ fn an_ordinary_users_mount_is_theirs_alone() {
 #[test]
 fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
     let ground = Ground::new();
-    let disk = ground.directory("disk");
-    let space = Space::on(ground, &disk);
-    fs::create_dir(&space.mount).unwrap();
-    for path in [disk.as_path(), &space.pool(), &space.mount] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+    let space = of_nobody(ground);
     let binary = ullage_mount_tests::binary::path();
     let ullage = |words: &[&str]| {
         let own = [binary.as_os_str(), words[0].as_ref(), space.mount.as_os_str(), "--state".as_ref()];
