@@ -3,7 +3,7 @@
 
 use super::engine::{Engine, Io, Step, Time, nanos};
 use super::model::{Asking, Model};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use ullage_voucher::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Policy};
 use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToClient};
@@ -26,6 +26,8 @@ pub(super) struct Vouchers {
     unused: Vec<u32>,
     waiting: HashMap<u64, (Io, Time)>,
     paid: HashMap<u64, Vec<Piece>>,
+    /// Each wallet's requests that are not answered yet: what comes before them is settled, which it tells the stores as clients do.
+    open: HashMap<(u32, u32), BTreeSet<u64>>,
     next_op: u64,
     /// When the next store has its turn, and which it is.
     next_turn: Time,
@@ -90,6 +92,7 @@ impl Vouchers {
             unused: Vec::new(),
             waiting: HashMap::new(),
             paid: HashMap::new(),
+            open: HashMap::new(),
             next_op: 1,
             next_turn: 0,
             turn: 0,
@@ -222,6 +225,7 @@ impl Vouchers {
         }
         wallet.step(WalletEvent::Spend { op, store, need }, now, &mut out);
         self.waiting.insert(io.op, (io, arrival));
+        self.open.entry((io.user, io.client)).or_default().insert(io.op);
         self.act(engine, io.user, io.client, arrival, &mut out, true);
         self.wallet_out = out;
     }
@@ -236,6 +240,7 @@ impl Vouchers {
                 WalletAction::CannotPay { op, .. } => {
                     if let Some((io, _)) = self.waiting.remove(&op.0) {
                         engine.refused += 1;
+                        self.answered(&io);
                         engine.finish(&io, time);
                         self.exhausted |= io.user == 0 && engine.model.quota.is_some();
                     }
@@ -264,6 +269,13 @@ impl Vouchers {
                 }
             }
         }
+    }
+
+    /// One of a wallet's requests has its answer; the first that has none.
+    fn answered(&mut self, io: &Io) -> u64 {
+        let Some(open) = self.open.get_mut(&(io.user, io.client)) else { return io.op };
+        open.remove(&io.op);
+        open.first().copied().unwrap_or(self.next_op)
     }
 
     pub(super) fn deliver(&mut self, engine: &mut Engine, number: u32, time: Time) {
@@ -307,7 +319,9 @@ impl Vouchers {
             }
             _ => return,
         };
+        let settled = StoreEvent::Settled { client, below: Op(self.answered(io)) };
         self.stores[store].step(event, now, &mut self.store_out);
+        self.stores[store].step(settled, now, &mut self.store_out);
         self.store_out.writes.clear();
         let mut out = std::mem::take(&mut self.wallet_out);
         for action in self.store_out.actions.drain(..) {
