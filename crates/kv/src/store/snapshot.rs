@@ -115,12 +115,7 @@ impl Store {
         // While this is held nothing enters the engine. An engine's scan shows one state of it, so by its first
         // visit this can go: what enters later stays invisible.
         let mut guard = Some(self.core.applying.lock());
-        let (layers, cut) = {
-            let state = self.core.state.lock();
-            let durable = state.logged.iter().filter(|layer| layer.last <= state.durable);
-            let layers: Vec<_> = state.applying.iter().chain(durable).cloned().collect();
-            (layers, state.durable)
-        };
+        let (layers, cut) = self.core.state.lock().cut();
         let mut above = Merge::new(layers.iter().rev().map(|layer| layer.range(b"", None))).peekable();
         let mut failed = Ok(());
         let mut merge = |key: &[u8], value: &[u8]| -> io::Result<()> {

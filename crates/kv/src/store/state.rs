@@ -32,6 +32,8 @@ pub(super) struct State {
     pub applied: Seq,
     /// The newest commit durable in the engine.
     pub persisted: Seq,
+    /// The newest commit that a snapshot holds.
+    pub cut: Seq,
     /// Somebody writes the log.
     pub flushing: bool,
     /// How often layers were removed because the engine has them.
@@ -58,6 +60,7 @@ impl State {
             durable: newest,
             applied: newest,
             persisted: newest,
+            cut: Seq(0),
             flushing: false,
             removals: 0,
             poisoned: None,
@@ -116,7 +119,10 @@ impl State {
             self.durable = sealed.last;
         }
         let small = sealed.len() <= MERGE_ENTRIES;
-        match self.logged.back_mut().and_then(Arc::get_mut) {
+        // What a snapshot holds is merged with nothing newer: a key set there and removed here would leave no trace in what
+        // followers are given, who take it for what comes after the snapshot.
+        let cut = self.cut;
+        match self.logged.back_mut().filter(|last| last.last > cut).and_then(Arc::get_mut) {
             Some(last) if small && last.len() <= MERGED_ENTRIES => match Arc::try_unwrap(sealed) {
                 Ok(sealed) => {
                     self.below_bytes -= last.bytes() + sealed.bytes();
@@ -127,6 +133,14 @@ impl State {
             },
             _ => self.logged.push_back(sealed),
         }
+    }
+
+    /// What is durable above the engine, oldest first, for a snapshot; and the last commit that it and the engine hold.
+    pub fn cut(&mut self) -> (Vec<Arc<Layer>>, Seq) {
+        let durable = self.logged.iter().filter(|layer| layer.last <= self.durable);
+        let layers: Vec<_> = self.applying.iter().chain(durable).cloned().collect();
+        self.cut = layers.last().map_or(self.applied, |layer| layer.last);
+        (layers, self.cut)
     }
 
     /// The sealed layer is durable in the engine, past the log.

@@ -4,6 +4,7 @@
 
 mod basics;
 mod faults;
+mod follow;
 mod kill;
 mod model;
 mod power;
