@@ -23,14 +23,22 @@ impl Catalog {
     /// One of the names of a multiply-linked file other than the given one.
     pub(crate) fn other_name(&self, file: FileId, directory: FileId, name: &[u8]) -> Result<Option<Name>> {
         let given = keys::name(file, directory, name);
+        // On from the given one: where names are removed in order, a scan from the beginning would pass all that are gone,
+        // each time.
+        match self.first_name_from(file, &given, &given)? {
+            None => self.first_name_from(file, &[], &given),
+            found => Ok(found),
+        }
+    }
+
+    /// The first of a file's names whose key is not less than `from`, but for the given one.
+    fn first_name_from(&self, file: FileId, from: &[u8], given: &[u8]) -> Result<Option<Name>> {
         let mut other = None;
-        self.kv.scan(&keys::names(file), &[], &mut |key, _| {
-            if key == given || key.len() < 17 {
-                return true;
-            }
-            let directory = FileId(u64::from_be_bytes(key[9..17].try_into().expect("eight bytes")));
-            other = Some(Name { directory, name: key[17..].to_vec() });
-            false
+        self.kv.scan(&keys::names(file), from, &mut |key, _| {
+            other = keys::name_in(key)
+                .filter(|_| key != given)
+                .map(|(directory, name)| Name { directory, name: name.into() });
+            other.is_none()
         })?;
         Ok(other)
     }

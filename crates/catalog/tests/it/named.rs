@@ -166,6 +166,29 @@ fn a_file_has_at_most_65000_links() {
     clean(&bed);
 }
 
+/// Each removal of the name that a file is charged at looked at all names that had been removed before: any user could keep
+/// the space busy for a quarter of an hour.
+#[test]
+fn removing_the_names_of_a_file_in_order_costs_the_last_what_it_costs_the_first() {
+    let bed = Bed::memory();
+    let catalog = bed.catalog();
+    let root = catalog.root().clone();
+    let file = make(&catalog, &root, b"00000", Kind::Regular);
+    let name = |n: u32| format!("{n:05}").into_bytes();
+    for n in 1..12_000 {
+        catalog.link(&file, &root, &name(n), at(2)).unwrap();
+    }
+    catalog.sync().unwrap();
+    let quarter = |from: u32| {
+        let began = std::time::Instant::now();
+        (from..from + 3000).for_each(|n| drop(catalog.unlink(&root, &name(n), at(3)).unwrap()));
+        began.elapsed()
+    };
+    let (first, _, _, last) = (quarter(0), quarter(3000), quarter(6000), quarter(9000));
+    assert!(last < first * 5, "the first 3,000 names took {first:?}, the last {last:?}");
+    clean(&bed);
+}
+
 #[test]
 fn numbers_are_never_given_twice() {
     let mut bed = Bed::machine();
