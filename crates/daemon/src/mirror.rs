@@ -8,49 +8,24 @@
 
 mod annotate;
 mod files;
+mod inbox;
 
 pub(crate) use files::{Generation, generations, read_settings};
 
 use crate::{OpenSpace, Result, SpaceSettings};
 use files::Writer;
-use parking_lot::{Condvar, Mutex};
+use inbox::{Inbox, Turn};
+use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
-use ullage_kv::{Durable, Follow, Seq, Store, Tail};
+use ullage_kv::{Follow, Seq, Store, Tail};
 
-/// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
-const WAITING_MAX: usize = 32 << 20;
 /// Tails smaller than this together never cause a new snapshot, in bytes.
 const TAILS_MIN: u64 = 1 << 20;
 /// So many tails always do: each is a file to be read.
 const TAILS_MAX: u64 = 512;
-
-#[derive(Default)]
-struct State {
-    waiting: Vec<Durable>,
-    bytes: usize,
-    stop: bool,
-}
-
-/// Collects what becomes durable.
-#[derive(Default)]
-struct Inbox {
-    state: Mutex<State>,
-    bell: Condvar,
-}
-
-impl Follow for Inbox {
-    fn durable(&self, changes: Durable) {
-        let mut state = self.state.lock();
-        state.bytes += changes.bytes();
-        state.waiting.push(changes);
-        if state.bytes > WAITING_MAX {
-            self.bell.notify_one();
-        }
-    }
-}
 
 /// The mirror of an open space.
 pub(crate) struct Mirror {
@@ -88,8 +63,7 @@ impl Mirror {
 
     /// Mirrors what is left and ends. Call when the store has become durable for the last time.
     pub(crate) fn finish(&self) {
-        self.inbox.state.lock().stop = true;
-        self.inbox.bell.notify_one();
+        self.inbox.stop();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
@@ -128,34 +102,39 @@ impl Worker {
     fn run(mut self, period: Duration) {
         let mut due = Instant::now() + period.min(Duration::from_secs(5));
         loop {
-            let (waiting, stop) = {
-                let mut state = self.inbox.state.lock();
-                while !state.stop && state.bytes <= WAITING_MAX && Instant::now() < due {
-                    self.inbox.bell.wait_until(&mut state, due);
-                }
-                state.bytes = 0;
-                (std::mem::take(&mut state.waiting), state.stop)
-            };
+            let turn = self.inbox.take(due);
             due = Instant::now() + period;
-            self.annotate(&waiting);
-            match self.mirror(&waiting, stop) {
-                Ok(()) => self.failed = false,
-                Err(error) => {
-                    // What was waiting is in no tail: only a new snapshot makes up for it.
-                    self.generation = None;
-                    if !std::mem::replace(&mut self.failed, true) {
-                        tracing::warn!("the catalog is not mirrored into the pools: {error}; trying again");
-                    }
-                }
-            }
-            if stop {
+            let last = turn.last;
+            self.turn(turn);
+            if last {
                 return;
             }
         }
     }
 
+    fn turn(&mut self, mut turn: Turn) {
+        let changed = turn.changed_files();
+        if let Some(space) = self.space.upgrade() {
+            annotate::annotate(&space, changed);
+        }
+        if turn.gap {
+            self.generation = None;
+        }
+        match self.mirror(&turn) {
+            Ok(()) => self.failed = false,
+            Err(error) => {
+                // What was waiting is in no tail: only a new snapshot makes up for it.
+                self.generation = None;
+                if !std::mem::replace(&mut self.failed, true) {
+                    tracing::warn!("the catalog is not mirrored into the pools: {error}; trying again");
+                }
+            }
+        }
+    }
+
     /// Writes what is new: as a tail, or with everything else as a snapshot.
-    fn mirror(&mut self, waiting: &[Durable], last: bool) -> Result<()> {
+    fn mirror(&mut self, turn: &Turn) -> Result<()> {
+        let Turn { waiting, gap, last, .. } = turn;
         let outgrown = |current: &Current| {
             current.tails >= TAILS_MAX || current.tail_bytes > current.snapshot_bytes.max(TAILS_MIN)
         };
@@ -172,13 +151,13 @@ impl Worker {
                 self.generation = Some(current);
             }
             // At the end nothing new is begun when nothing changed since the start.
-            None if last && waiting.is_empty() && !self.failed => {}
+            None if *last && waiting.is_empty() && !gap && !self.failed => {}
             None => {
                 let generation = self.writer.begin()?;
                 self.writer.write_settings(&self.settings)?;
                 let mut upto = Seq(0);
                 let store = self.store.clone();
-                let bytes = self.writer.write_slowly(&generation.snapshot(), !last, &mut |out| {
+                let bytes = self.writer.write_slowly(&generation.snapshot(), !*last, &mut |out| {
                     upto = store.snapshot_to(out)?;
                     Ok(())
                 })?;
@@ -188,10 +167,62 @@ impl Worker {
         }
         Ok(())
     }
+}
 
-    fn annotate(&self, waiting: &[Durable]) {
-        if let Some(space) = self.space.upgrade() {
-            annotate::annotate(&space, waiting);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ullage_kv::{Batch, EngineKind, Kv, Options};
+
+    fn commit(store: &Store, count: usize, value_bytes: usize) {
+        for n in 0..count {
+            let mut batch = Batch::new();
+            let key = [&b"i"[..], &(n as u64).to_be_bytes()].concat();
+            batch.put(key, vec![1; value_bytes]);
+            store.commit(batch).expect("committed");
         }
+        store.checkpoint().expect("applied");
+    }
+
+    /// While a pool hung, everything that changed was kept in memory for it, until the machine had none left.
+    #[test]
+    fn what_waits_for_a_pool_that_hangs_is_bounded_and_a_snapshot_makes_up_for_the_gap() {
+        let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
+        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
+        let store = Arc::new(Store::open(state.path(), EngineKind::Memory, Options::default()).expect("a store"));
+        let inbox = Arc::new(Inbox::default());
+        let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
+        store.follow(follower);
+        let (writer, space) = (Writer::new(&settings), Weak::new());
+        let files = settings.pools[0].files();
+        let mut worker = Worker {
+            inbox: inbox.clone(),
+            store: store.clone(),
+            space,
+            settings,
+            writer,
+            generation: None,
+            failed: false,
+        };
+        let mut turn = || {
+            let turn = inbox.take(Instant::now());
+            worker.turn(turn);
+            generations(&files).1[0].clone()
+        };
+        commit(&store, 10, 100);
+        let first = turn();
+        commit(&store, 10, 100);
+        assert_eq!(turn(), first, "a tail was enough");
+        let mut most = 0;
+        for _ in 0..12 {
+            commit(&store, 200, 64 << 10);
+            most = most.max(inbox.bytes());
+        }
+        assert!((64 << 20..136 << 20).contains(&most), "{most} bytes waited");
+        let after = turn();
+        assert_ne!(after, first, "a new snapshot was due");
+        commit(&store, 10, 100);
+        assert_eq!(turn(), after, "a tail is enough again");
     }
 }

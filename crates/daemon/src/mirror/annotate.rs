@@ -2,20 +2,12 @@
 //! thread that nobody waits for.
 
 use std::collections::BTreeSet;
-use ullage_catalog::inode_of_key;
 use ullage_fs::Space;
-use ullage_kv::Durable;
 use ullage_pool::{Annotation, Binding, Locator};
 use ullage_types::FileId;
 
-/// Annotates the backing files of all files whose records changed.
-pub(super) fn annotate(space: &Space, changes: &[Durable]) {
-    let changed: BTreeSet<FileId> = changes
-        .iter()
-        .flat_map(|changes| {
-            changes.iter().filter(|(_, value)| value.is_some()).filter_map(|(key, _)| inode_of_key(key))
-        })
-        .collect();
+/// Annotates the backing files of these files.
+pub(super) fn annotate(space: &Space, changed: BTreeSet<FileId>) {
     for id in changed {
         let Ok(inode) = space.catalog().get(id) else { continue };
         // With the file's lock held and a name counted, nobody can be giving its backing file to another one.
