@@ -1,14 +1,9 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
-use crate::error::io_error;
 use crate::facts::{Progress, survey};
 use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use serde::Serialize;
-use std::fs::{DirBuilder, File};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::PathBuf;
 use ullage_catalog::{Facts, Report, describe_key};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
 use ullage_pool::Uuid;
@@ -67,7 +62,7 @@ pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result
         return Ok(report);
     }
     seen.refuse_unclear()?;
-    let saved = save(state)?;
+    let saved = crate::saved::save(state)?;
     let store = open(state)?;
     let mut done = drop_damaged(&store)?;
     progress("records", 0);
@@ -184,55 +179,4 @@ fn drop_damaged(store: &Store) -> Result<Vec<String>> {
     store.commit(batch)?;
     store.checkpoint()?;
     Ok(done)
-}
-
-/// Copies the catalog's directory beside itself, durably and as private as it is; gives the copy's path.
-fn save(state: &State) -> Result<PathBuf> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-    let mut copy = state.dir().join(format!("catalog.before-repair-{now}"));
-    for again in 1.. {
-        match DirBuilder::new().mode(0o700).create(&copy) {
-            Ok(()) => break,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                copy = state.dir().join(format!("catalog.before-repair-{now}-{again}"));
-            }
-            Err(error) => return Err(io_error("create", copy)(error)),
-        }
-    }
-    let from = state.catalog_path();
-    copy_tree(&from, &copy).map_err(io_error("save the catalog in", &copy))?;
-    Ok(copy)
-}
-
-fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            std::fs::create_dir(&target)?;
-            copy_tree(&entry.path(), &target)?;
-        } else {
-            copy_sparse(&entry.path(), &target)?;
-        }
-    }
-    File::open(to)?.sync_all()
-}
-
-/// Most of the log is zeros.
-fn copy_sparse(from: &Path, to: &Path) -> std::io::Result<()> {
-    let (mut from, mut to) = (File::open(from)?, File::create_new(to)?);
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        let n = from.read(&mut bytes)?;
-        let piece = &bytes[..n];
-        if n == 0 {
-            break;
-        } else if piece.iter().all(|byte| *byte == 0) {
-            to.seek(SeekFrom::Current(n as i64))?;
-        } else {
-            to.write_all(piece)?;
-        }
-    }
-    to.set_len(from.metadata()?.len())?;
-    to.sync_all()
 }

@@ -30,6 +30,7 @@ mod paths;
 mod rebuild;
 mod report;
 mod rlimits;
+mod saved;
 mod serve;
 mod ways;
 
