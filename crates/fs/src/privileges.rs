@@ -62,18 +62,29 @@ impl Space {
             || node.open.lock().writers > 0 && !waiting::changes_owner(caller.pid)
     }
 
-    /// Clears everything that a write by a stranger voids.
-    pub(crate) fn kill_privileges(&self, inode: &Arc<Inode>, stranger: Caller) -> Outcome<()> {
+    /// Clears everything that a write by a stranger voids. Gives back whether the mode is another now.
+    pub(crate) fn kill_privileges(&self, inode: &Arc<Inode>, stranger: Caller) -> Outcome<bool> {
         self.drop_capability(inode)?;
-        self.catalog.update(inode, |record| {
+        let changed = self.catalog.update(inode, |record| {
             let before = record.mode;
             clear(record, stranger);
             if record.mode != before {
                 record.ctime = crate::now();
             }
-            Ok(())
+            Ok(record.mode != before)
         })?;
         self.trees.attributes(inode.id);
+        Ok(changed)
+    }
+
+    /// The same before a WRITE, whose answer carries no mode: by the one that it knows, the kernel would run what is written now with
+    /// the rights of the file's owner.
+    pub(crate) fn kill_by_write(&self, node: &Node, stranger: Caller) -> Outcome<()> {
+        if self.kill_privileges(&node.inode, stranger)?
+            && let Some(kernel) = self.kernel()
+        {
+            kernel.invalidate_node(node.id, -1, 0)?;
+        }
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ impl Space {
         let node = self.node(node)?;
         let stream = Self::stream_of(&node)?;
         if let Some(stranger) = stranger {
-            self.kill_privileges(&node.inode, stranger)?;
+            self.kill_by_write(&node, stranger)?;
         }
         if stream.discards {
             let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;

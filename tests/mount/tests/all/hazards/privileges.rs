@@ -1,14 +1,64 @@
 //! A stranger's write clears setuid, also where the server never sees it.
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
 
-fn as_nobody(script: &str, name: &Path) {
+fn as_nobody(script: &str, name: &Path) -> String {
     let words = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script, "sh"];
-    program("setpriv", words.iter().map(|word| (*word).as_ref()).chain([name.as_os_str()])).ok();
+    program("setpriv", words.iter().map(|word| (*word).as_ref()).chain([name.as_os_str()])).ok()
+}
+
+/// The mode that the kernel has, where it need not ask for anything else.
+fn mode_alone(name: &Path) -> u32 {
+    u32::from(rustix::fs::statx(CWD, name, AtFlags::empty(), StatxFlags::MODE).unwrap().stx_mode) & 0o7777
+}
+
+/// Spaces whose writes come in every way: the flags of `up`, and a limit.
+fn spaces() -> impl Iterator<Item = Space> {
+    let ways: [(&[&str], bool); 5] = [
+        (&[], false),
+        (&[], true),
+        (&["--transport", "fuser"], false),
+        (&["--transport", "fuser"], true),
+        (&["--no-passthrough"], true),
+    ];
+    ways.into_iter().map(|(flags, limited)| {
+        let mut ground = Ground::new();
+        let disk = ground.ext4("disk", 256);
+        let mut space = Space::on(ground, &disk);
+        space.flags = flags.iter().map(Into::into).collect();
+        space.up();
+        fs::set_permissions(&space.mount, Permissions::from_mode(0o777)).unwrap();
+        if limited {
+            ullage(["limit".as_ref(), space.mount.as_os_str(), "100M".as_ref()]).ok();
+        }
+        eprintln!("{flags:?}, limited: {limited}");
+        space
+    })
+}
+
+/// The answer to WRITE says nothing of the mode: the kernel went on with the one it had, and ran what a stranger had written as root.
+#[test]
+fn a_program_that_a_stranger_wrote_runs_with_no_rights_of_its_owner() {
+    for space in spaces() {
+        for (n, how) in ["oflag=direct", "oflag=append", "oflag=dsync"].iter().enumerate() {
+            let name = space.path(format!("program-{n}"));
+            fs::copy("/bin/true", &name).unwrap();
+            fs::set_permissions(&name, Permissions::from_mode(0o6777)).unwrap();
+            assert_eq!(mode_alone(&name), 0o6777);
+            let script = format!("dd if=/usr/bin/id of=\"$1\" {how} bs=64k conv=notrunc status=none; \"$1\" -u");
+            // What is appended to a program does not change what it does.
+            let user = as_nobody(&script, &name);
+            assert_eq!((mode_alone(&name), user.trim()), (0o777, if n == 1 { "" } else { "65534" }), "{how}");
+            assert_eq!(fs::metadata(&name).unwrap().mode() & 0o7777, 0o777);
+        }
+        space.down_and_check();
+    }
 }
 
 #[test]
