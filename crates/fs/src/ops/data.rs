@@ -7,11 +7,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use ullage_types::{NodeId, PoolId};
 
-/// The backing file of an open node, and whether it takes no data.
+/// The backing file of an open node.
 pub(crate) struct Stream {
     pub pool: PoolId,
     pub file: Arc<std::fs::File>,
+    /// It takes no data.
     pub discards: bool,
+    /// What is written here went past the page cache, where the kernel takes no file capabilities away itself.
+    uncached: bool,
 }
 
 /// Writes as much as the file takes; an error only when that is nothing.
@@ -38,7 +41,12 @@ impl Space {
     fn stream_of(node: &Node) -> Outcome<Stream> {
         let open = node.open.lock();
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
-        Ok(Stream { pool: backing.pool, file: backing.file.clone(), discards: backing.discards })
+        Ok(Stream {
+            pool: backing.pool,
+            file: backing.file.clone(),
+            discards: backing.discards,
+            uncached: backing.registered.is_some(),
+        })
     }
 
     pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {
@@ -71,8 +79,10 @@ impl Space {
     pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
         let node = self.node(node)?;
         let stream = Self::stream_of(&node)?;
-        if let Some(stranger) = stranger {
-            self.kill_by_write(&node, stranger)?;
+        match stranger {
+            Some(stranger) => self.kill_by_write(&node, stranger)?,
+            None if stream.uncached => self.drop_capability(&node.inode)?,
+            None => {}
         }
         if stream.discards {
             let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;

@@ -1,6 +1,6 @@
 //! A stranger's write clears setuid, also where the server never sees it.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -16,6 +16,17 @@ fn as_nobody(script: &str, name: &Path) -> String {
 /// The mode that the kernel has, where it need not ask for anything else.
 fn mode_alone(name: &Path) -> u32 {
     u32::from(rustix::fs::statx(CWD, name, AtFlags::empty(), StatxFlags::MODE).unwrap().stx_mode) & 0o7777
+}
+
+/// `cap_net_raw+ep`.
+const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+fn give_capability(name: &Path) {
+    rustix::fs::setxattr(name, "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();
+}
+
+fn has_capability(name: &Path) -> bool {
+    rustix::fs::getxattr(name, "security.capability", &mut [0; 64][..]) == Ok(CAPABILITY.len())
 }
 
 /// Spaces whose writes come in every way: the flags of `up`, and a limit.
@@ -57,6 +68,45 @@ fn a_program_that_a_stranger_wrote_runs_with_no_rights_of_its_owner() {
             assert_eq!((mode_alone(&name), user.trim()), (0o777, if n == 1 { "" } else { "65534" }), "{how}");
             assert_eq!(fs::metadata(&name).unwrap().mode() & 0o7777, 0o777);
         }
+        space.down_and_check();
+    }
+}
+
+/// They stayed where what is written goes past the page cache.
+#[test]
+fn whoever_writes_takes_file_capabilities_away() {
+    let scripts = [
+        "dd if=/bin/true of=\"$1\" oflag=direct conv=notrunc status=none",
+        "dd if=/bin/true of=\"$1\" oflag=append conv=notrunc status=none",
+        "echo x 1<> \"$1\"",
+        "truncate -s 3 \"$1\"",
+        "fallocate -l 9999 \"$1\"",
+    ];
+    for space in spaces() {
+        for (n, script) in scripts.iter().enumerate() {
+            for mode in [0o666, 0o777] {
+                let name = space.path(format!("file-{n}-{mode:o}"));
+                fs::write(&name, "content").unwrap();
+                fs::set_permissions(&name, Permissions::from_mode(mode)).unwrap();
+                give_capability(&name);
+                program("sh", ["-c".as_ref(), script.as_ref(), "sh".as_ref(), name.as_os_str()]).ok();
+                assert!(!has_capability(&name), "after root's {script} with mode {mode:o}");
+                give_capability(&name);
+                fs::set_permissions(&name, Permissions::from_mode(mode | 0o6000)).unwrap();
+                assert_eq!(mode_alone(&name), mode | 0o6000);
+                as_nobody(script, &name);
+                assert!(!has_capability(&name), "after a stranger's {script} with mode {mode:o}");
+                // Without execution by the group it marks mandatory locking, for its members.
+                assert_eq!(mode_alone(&name), mode, "after a stranger's {script}");
+            }
+        }
+        let (from, to) = (space.path("from"), space.path("to"));
+        fs::write(&from, "content").unwrap();
+        let into = File::create(&to).unwrap();
+        give_capability(&to);
+        rustix::fs::copy_file_range(File::open(&from).unwrap(), None, &into, None, 7).unwrap();
+        assert!(!has_capability(&to), "after copy_file_range");
+        drop(into);
         space.down_and_check();
     }
 }
