@@ -11,6 +11,10 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
+/// The capability to leave setuid and setgid as they are, and the user name space in which it counts.
+const FSETID: u64 = 1 << 4;
+const FIRST_USERS: &str = "user:[4026531837]";
+
 /// The extended attribute that holds file capabilities.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
@@ -33,9 +37,30 @@ pub(crate) fn is_member(caller: Caller, gid: u32) -> bool {
 }
 
 fn groups(pid: u32) -> Option<Vec<u32>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    let line = said_of(pid, "Groups:")?;
     Some(line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
+}
+
+/// What the kernel says of a process under this title.
+fn said_of(pid: u32, title: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(title)).map(|said| said.trim().to_owned())
+}
+
+/// Whether what a caller asks for without any change is to take away file capabilities only. The kernel asks so before root writes,
+/// who leaves setuid and setgid, and as root for whoever writes in an overlay: it is the process that counts. A thread of the
+/// kernel's own acts for others; it has no memory.
+pub(crate) fn leaves_set_id(caller: Caller) -> bool {
+    let pid = caller.pid;
+    let capable = || {
+        let capabilities = said_of(pid, "CapEff:").and_then(|said| u64::from_str_radix(&said, 16).ok());
+        capabilities.is_some_and(|it| it & FSETID != 0) && said_of(pid, "VmSize:").is_some()
+    };
+    let users = || std::fs::read_link(format!("/proc/{pid}/ns/user"));
+    caller.uid == 0
+        && !waiting::changes_owner(pid)
+        && capable()
+        && users().is_ok_and(|users| users.as_os_str() == FIRST_USERS)
 }
 
 impl Space {

@@ -29,7 +29,11 @@ impl Space {
             if !change.kill_privileges && !Self::may_void(caller, node) {
                 return Err(Errno::EPERM);
             }
-            self.kill_privileges(inode, caller)?;
+            if !change.kill_privileges && privileges::leaves_set_id(caller) {
+                self.drop_capability(inode)?;
+            } else {
+                self.kill_privileges(inode, caller)?;
+            }
             self.catalog.update(inode, |record| {
                 record.ctime = ullage_catalog::after(record.ctime, crate::now());
                 Ok(())

@@ -2,7 +2,7 @@
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{program, ullage};
@@ -107,6 +107,30 @@ fn whoever_writes_takes_file_capabilities_away() {
         rustix::fs::copy_file_range(File::open(&from).unwrap(), None, &into, None, 7).unwrap();
         assert!(!has_capability(&to), "after copy_file_range");
         drop(into);
+        space.down_and_check();
+    }
+}
+
+/// The kernel asks in the same way for all of it to go and for capabilities alone.
+#[test]
+fn roots_write_takes_capabilities_away_and_leaves_setuid() {
+    for space in spaces() {
+        let name = space.path("file");
+        fs::write(&name, "content").unwrap();
+        let left_by = |change: &dyn Fn()| {
+            fs::set_permissions(&name, Permissions::from_mode(0o6777)).unwrap();
+            give_capability(&name);
+            change();
+            (mode_alone(&name), has_capability(&name))
+        };
+        let append = |capabilities: &str| {
+            let words = [capabilities, "sh", "-c", "echo x >> \"$1\"", "sh", name.to_str().unwrap()];
+            program("setpriv", words).ok();
+        };
+        assert_eq!(left_by(&|| append("--bounding-set=+fsetid")), (0o6777, false));
+        assert_eq!(left_by(&|| append("--bounding-set=-fsetid")), (0o777, false), "it may not leave them");
+        assert_eq!(left_by(&|| chown(&name, None, None).unwrap()), (0o777, false), "a change of owner to the same");
+        assert_eq!(left_by(&|| chown(&name, Some(0), None).unwrap()), (0o777, false));
         space.down_and_check();
     }
 }
