@@ -63,6 +63,12 @@ pub(crate) fn leaves_set_id(caller: Caller) -> bool {
         && users().is_ok_and(|users| users.as_os_str() == FIRST_USERS)
 }
 
+/// Whether a change of a file's owner voids what its record has. An overlay that copies a file up gives it its owner last.
+pub(crate) fn are_voided_by_owner(record: &Record, caller: Caller) -> bool {
+    let any = record.mode & (SETUID | SETGID) != 0 || record.xattrs > 0;
+    record.kind != Kind::Directory && any && !waiting::copies_up(caller.pid)
+}
+
 impl Space {
     /// Removes file capabilities, which any change of data or owner voids.
     pub(crate) fn drop_capability(&self, inode: &Arc<Inode>) -> Outcome<()> {

@@ -5,6 +5,7 @@ mod queues;
 mod within;
 
 pub(crate) use place::{Place, furthest, place};
+pub(crate) use within::copies_up;
 
 use crate::{Outcome, hurry};
 use rustix::fs::{AtFlags, CWD, StatxFlags};

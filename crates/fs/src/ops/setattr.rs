@@ -58,7 +58,8 @@ impl Space {
             outcome?;
         }
         let owner = change.uid.is_some() || change.gid.is_some();
-        if owner && inode.kind != Kind::Directory {
+        let voids = owner && privileges::are_voided_by_owner(&inode.record(), caller);
+        if voids {
             self.drop_capability(inode)?;
         }
         let now = crate::now();
@@ -81,7 +82,7 @@ impl Space {
             if let Some(mode) = change.mode {
                 record.mode = mode & 0o7777;
             }
-            if owner && change.mode.is_none() {
+            if voids && change.mode.is_none() {
                 privileges::clear(record, caller);
             }
             if let Some(uid) = change.uid {

@@ -6,16 +6,26 @@ use super::{Doing, SENT};
 /// A thread that a signal wakes for a moment has no stack to be seen then: so often it is looked again.
 const LOOKS: usize = 64;
 
-/// What it does, if this kernel shows that: the worst, where it did not just then.
-pub(super) fn doing(thread: u32) -> Option<Doing> {
+/// The functions that it is in, if this kernel shows that: none, where it did not just then.
+fn stack(thread: u32) -> Option<String> {
     for _ in 0..LOOKS {
         let stack = std::fs::read_to_string(format!("/proc/{thread}/stack")).ok()?;
         if !stack.is_empty() {
-            return Some(told_by(&stack));
+            return Some(stack);
         }
         std::thread::yield_now();
     }
-    Some(Doing::Writing(None))
+    Some(String::new())
+}
+
+/// What it does, if this kernel shows that: the worst, where it did not just then.
+pub(super) fn doing(thread: u32) -> Option<Doing> {
+    stack(thread).map(|stack| told_by(&stack))
+}
+
+/// Whether it copies a file of an overlay up, as far as this kernel shows that.
+pub(crate) fn copies_up(thread: u32) -> bool {
+    stack(thread).is_some_and(|stack| stack.contains("ovl_copy_up"))
 }
 
 /// What the functions say that a thread is in. Those by which a file is written are called so, also where compilers leave some out.

@@ -1,6 +1,8 @@
 //! A space below and above an overlay, as containers have it.
 
-use std::fs;
+use crate::hazards::privileges::{as_nobody, give_capability, has_capability, mode_alone};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
@@ -42,5 +44,67 @@ fn an_overlay_can_have_all_its_layers_in_a_space() {
     assert_eq!(seen.2.unwrap(), b"above");
     assert_eq!(fs::read(below.join("file")).unwrap(), b"below");
     assert!(names(&above).contains(&"file".to_owned()), "nothing hides the name that moved");
+    space.down_and_check();
+}
+
+/// The owner is the last that a file gets which is copied up, and a change of owner took away what came before. Where the kernel was about to
+/// take capabilities away itself it then found none, and chown(2) failed.
+#[test]
+fn what_an_overlay_copies_up_keeps_setuid_and_capabilities_until_they_are_voided() {
+    let space = Space::new();
+    fs::set_permissions(&space.mount, Permissions::from_mode(0o755)).unwrap();
+    let [below, above, work, point] = ["below", "above", "work", "point"].map(|name| space.path(name));
+    for directory in [&below, &above, &work, &point] {
+        fs::create_dir(directory).unwrap();
+    }
+    for name in ["touched", "moved", "linked", "marked", "given", "bare", "written", "strangers"] {
+        let path = below.join(name);
+        fs::write(&path, "content").unwrap();
+        chown(&path, Some(1000), Some(1000)).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o6777)).unwrap();
+        if name != "bare" {
+            give_capability(&path);
+        }
+    }
+    mount(&below, &above, &work, &point);
+    let shell = |script: &str| program("sh", ["-c", script, "sh", point.to_str().unwrap()]);
+    let outcomes = [
+        "touch \"$1/touched\"",
+        "mv \"$1/moved\" \"$1/there\"",
+        "ln \"$1/linked\" \"$1/name\"",
+        "setfattr -n user.q -v 1 \"$1/marked\"",
+        "chown 5:5 \"$1/given\"",
+        "chown 5:5 \"$1/bare\"",
+        "echo x >> \"$1/written\"",
+    ]
+    .map(shell);
+    as_nobody("echo x >> \"$1\"", &point.join("strangers"));
+    let names = ["touched", "there", "linked", "marked", "given", "bare", "written", "strangers"];
+    let look = |top: &Path| {
+        names.map(|name| {
+            let path = top.join(name);
+            (name, path.metadata().unwrap().uid(), mode_alone(&path), has_capability(&path))
+        })
+    };
+    let seen = [look(&point), look(&above)];
+    program("umount", [&point]).ok();
+    for outcome in outcomes {
+        outcome.ok();
+    }
+    for seen in seen {
+        assert_eq!(
+            seen,
+            [
+                ("touched", 1000, 0o6777, true),
+                ("there", 1000, 0o6777, true),
+                ("linked", 1000, 0o6777, true),
+                ("marked", 1000, 0o6777, true),
+                ("given", 5, 0o777, false),
+                ("bare", 5, 0o777, false),
+                ("written", 1000, 0o6777, false),
+                ("strangers", 1000, 0o777, false),
+            ]
+        );
+    }
     space.down_and_check();
 }

@@ -6,6 +6,6 @@ mod mapping;
 mod names;
 mod one_mode;
 mod operations;
-mod privileges;
+pub mod privileges;
 mod recycled;
 mod unlinked;

@@ -8,24 +8,24 @@ use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
 
-fn as_nobody(script: &str, name: &Path) -> String {
+pub fn as_nobody(script: &str, name: &Path) -> String {
     let words = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script, "sh"];
     program("setpriv", words.iter().map(|word| (*word).as_ref()).chain([name.as_os_str()])).ok()
 }
 
 /// The mode that the kernel has, where it need not ask for anything else.
-fn mode_alone(name: &Path) -> u32 {
+pub fn mode_alone(name: &Path) -> u32 {
     u32::from(rustix::fs::statx(CWD, name, AtFlags::empty(), StatxFlags::MODE).unwrap().stx_mode) & 0o7777
 }
 
 /// `cap_net_raw+ep`.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn give_capability(name: &Path) {
+pub fn give_capability(name: &Path) {
     rustix::fs::setxattr(name, "security.capability", &CAPABILITY, XattrFlags::empty()).unwrap();
 }
 
-fn has_capability(name: &Path) -> bool {
+pub fn has_capability(name: &Path) -> bool {
     rustix::fs::getxattr(name, "security.capability", &mut [0; 64][..]) == Ok(CAPABILITY.len())
 }
 
