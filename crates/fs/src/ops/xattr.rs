@@ -86,7 +86,9 @@ impl Space {
         let node = self.node(node)?;
         let inode = &node.inode;
         if self.asks_first(&node, name, size) {
-            return Ok(Xattr::Length(1));
+            // Any length makes it ask. Where there are some, others want to know how long they are.
+            let length = self.catalog.xattr(inode, name).map_or(0, |value| value.len());
+            return Ok(Xattr::Length(length.max(1) as u32));
         }
         if let Some(question) = name.strip_prefix(OWN) {
             return sized(self.own_xattr(inode, question)?, size);

@@ -2,6 +2,7 @@
 
 use super::bed::{Below, in_pool, is_full, limit, until_full};
 use super::lend::{GIB, leave, lending, lent, spacious};
+use crate::hazards::privileges::give_capability;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, fchown};
@@ -71,6 +72,20 @@ fn what_makes_the_kernel_ask_is_seen_by_nobody() {
     assert_eq!(run_it(), [false; 3]);
     assert_eq!(mode(&path), 0o640);
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Their length was told as 1, and who then asked for them was refused with ERANGE.
+#[test]
+fn capabilities_of_a_file_whose_writes_ask_can_be_read() {
+    let space = spacious(Below::Ext4);
+    let (path, file) = refused(&space, 4 << 20);
+    give_capability(&path);
+    // It asks for the length first.
+    let told = run(Command::new("getfattr").args(["-e", "hex", "-n", "security.capability"]).arg(&path)).ok();
+    assert!(told.contains("security.capability=0x0100000200"), "{told}");
+    assert!(is_full(&file.write_at(&PIECE, 2 << 30)), "it asks all the same");
+    drop(file);
     space.down_and_check();
 }
 
