@@ -108,3 +108,30 @@ fn what_an_overlay_copies_up_keeps_setuid_and_capabilities_until_they_are_voided
     }
     space.down_and_check();
 }
+
+/// The kernel's doing: overlayfs goes on with the first name that it knows of a file, and FUSE takes that for gone.
+#[test]
+fn a_second_name_in_an_overlay_may_be_stale_until_it_is_mounted_anew_once_the_first_is_gone() {
+    let space = Space::new();
+    let [below, above, work, point] = ["below", "above", "work", "point"].map(|name| space.path(name));
+    for directory in [&below, &above, &work, &point] {
+        fs::create_dir(directory).unwrap();
+    }
+    mount(&below, &above, &work, &point);
+    let [first, second] = ["first", "second"].map(|name| point.join(name));
+    let changed = || {
+        fs::write(&first, "content")?;
+        fs::hard_link(&first, &second)?;
+        assert_eq!(fs::metadata(&second)?.nlink(), 2);
+        fs::remove_file(&first)
+    };
+    let (changed, read) = (changed(), fs::read(&second));
+    program("umount", [&point]).ok();
+    changed.unwrap();
+    read.map_or_else(|error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE)), |text| assert_eq!(text, b"content"));
+    mount(&below, &above, &work, &point);
+    let read = fs::read(&second);
+    program("umount", [&point]).ok();
+    assert_eq!(read.unwrap(), b"content");
+    space.down_and_check();
+}

@@ -1,8 +1,9 @@
 //! What numbers and names may be, and what is not there at all.
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::{self, File, OpenOptions};
+use std::io::{IoSlice, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -172,4 +173,27 @@ fn blocks_found_later_are_shown_within_a_second() {
     eventually("the map's blocks are seen", Duration::from_millis(1500), || {
         fs::metadata(&name).unwrap().blocks() == now
     });
+}
+
+/// The kernel hands such writes on with the flags of open(2), which is where passthrough appends by.
+#[test]
+fn a_write_that_is_not_to_append_appends_all_the_same_in_the_kernel() {
+    const RWF_NOAPPEND: u32 = 0x20;
+    let space = Space::new();
+    let path = space.path("file");
+    let file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+    (&file).write_all(b"1234").unwrap();
+    let flags = ReadWriteFlags::from_bits_retain(RWF_NOAPPEND);
+    let text = match pwritev2(&file, &[IoSlice::new(b"x")], 0, flags) {
+        Ok(_) if space.uses_passthrough() => "1234x",
+        Ok(_) => "x234",
+        // Before Linux 6.9.
+        Err(error) => {
+            assert_eq!(error, Errno::OPNOTSUPP);
+            "1234"
+        }
+    };
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    drop(file);
+    space.down_and_check();
 }
