@@ -5,6 +5,7 @@ use rustix::fd::BorrowedFd;
 use serde::Serialize;
 use std::any::Any;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use ullage_types::{Bytes, FileId, Generation};
@@ -243,6 +244,11 @@ pub trait Pool: Send + Sync {
     /// Why there is none, for people.
     fn fences(&self) -> Result<&Fences, &str> {
         Err("this pool has no file system below it")
+    }
+
+    /// The seconds that times of its files can have; others become the first or the last of them.
+    fn times(&self) -> RangeInclusive<i64> {
+        i64::MIN..=i64::MAX
     }
 
     /// What was counted since the pool was opened, by name.

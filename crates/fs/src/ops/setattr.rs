@@ -7,6 +7,7 @@ use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, set_times};
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record, XattrMode};
 use ullage_pool::{Access, Binding, Locator};
@@ -78,6 +79,7 @@ impl Space {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
             self.record_measure(node, &mut node.open.lock())?;
         }
+        let range = self.times_kept(inode);
         let change_record = |record: &mut Record| {
             if let Some(mode) = change.mode {
                 record.mode = mode & 0o7777;
@@ -94,11 +96,11 @@ impl Space {
             // One change has one time, also where that is a little ahead of the clock.
             let now = ullage_catalog::after(record.ctime, now);
             if let Some(time) = change.atime {
-                record.atime = at(time, now);
+                record.atime = at(time, now, &range);
                 record.times_ahead = record.kind == Kind::Regular;
             }
             if let Some(time) = change.mtime {
-                record.mtime = at(time, now);
+                record.mtime = at(time, now, &range);
                 record.times_ahead = record.kind == Kind::Regular;
             }
             record.ctime = change.ctime.unwrap_or(now);
@@ -119,6 +121,13 @@ impl Space {
         }
         self.show_in_trees(node, &change)?;
         attributes_now(node)
+    }
+
+    /// The seconds that the file system below keeps as a file's times.
+    fn times_kept(&self, inode: &Inode) -> RangeInclusive<i64> {
+        let place = inode.record().backing;
+        let pool = place.and_then(|place| self.pools.get(place.pool).ok());
+        pool.map_or(i64::MIN..=i64::MAX, |pool| pool.times())
     }
 
     /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, else
@@ -177,9 +186,10 @@ fn takes_long(backing: &OpenBacking, size: u64) -> bool {
     !backing.discards && Measure::of(&backing.file).is_ok_and(|now| (now.blocks * 512).saturating_sub(size) > LITTLE)
 }
 
-fn at(time: SetTime, now: Timestamp) -> Timestamp {
-    match time {
-        SetTime::At(time) => time,
-        SetTime::Now => now,
-    }
+/// A time as the pool keeps it, where not even fractions lie beyond the first and the last second.
+fn at(time: SetTime, now: Timestamp, range: &RangeInclusive<i64>) -> Timestamp {
+    let SetTime::At(time) = time else { return now };
+    let seconds = time.seconds.clamp(*range.start(), *range.end());
+    let ends = [*range.start(), *range.end()].contains(&seconds);
+    Timestamp { seconds, nanoseconds: if ends { 0 } else { time.nanoseconds } }
 }

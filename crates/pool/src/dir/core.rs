@@ -15,6 +15,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,6 +41,8 @@ pub struct Core {
     pub abilities: Abilities,
     /// How much the file system below gives a file at once.
     pub unit: u64,
+    /// The seconds that it can keep as times.
+    pub times: RangeInclusive<i64>,
     /// The kernel's quota around single files, or why there is none.
     pub fences: Result<Fences, String>,
     pub descriptors: Descriptors,
@@ -86,6 +89,7 @@ impl Core {
         Self {
             device,
             unit: probe::unit(&claim.root),
+            times: probe::times(&claim.root),
             fences,
             descriptors,
             leaves: Leaves::new(config.sparse),

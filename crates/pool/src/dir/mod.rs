@@ -46,6 +46,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use stats::count;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -330,6 +331,10 @@ impl Pool for DirPool {
 
     fn fences(&self) -> Result<&Fences, &str> {
         self.core.fences.as_ref().map_err(String::as_str)
+    }
+
+    fn times(&self) -> RangeInclusive<i64> {
+        self.core.times.clone()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

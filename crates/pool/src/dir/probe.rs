@@ -4,9 +4,10 @@ use super::record;
 use crate::sys::{self, Lease};
 use crate::{Error, sys::reopen};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -97,8 +98,7 @@ pub fn unit(root: &OwnedFd) -> u64 {
     /// So long that large pages fit in.
     const LENGTH: u64 = 64 << 20;
     let given = || -> rustix::io::Result<u64> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))?;
+        let file = unnamed(root)?;
         rustix::fs::ftruncate(&file, LENGTH)?;
         // A full one gives nothing, and says at least this.
         if rustix::io::pwrite(&file, &[1], 0).is_ok() {
@@ -113,6 +113,27 @@ pub fn unit(root: &OwnedFd) -> u64 {
         tracing::debug!(%error, "it is not known how much is given to a file at once");
         0
     })
+}
+
+/// The seconds that the file system can keep as a file's times: what is earlier or later it takes for the first or the last of them.
+/// Tried with a file without a name.
+pub fn times(root: &OwnedFd) -> RangeInclusive<i64> {
+    let kept = |seconds: i64| -> rustix::io::Result<i64> {
+        let file = unnamed(root)?;
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
+        Ok(rustix::fs::fstat(&file)?.st_mtime)
+    };
+    let range = kept(i64::MIN).and_then(|first| Ok(first..=kept(i64::MAX)?));
+    range.unwrap_or_else(|error| {
+        tracing::debug!(%error, "it is not known which times files can have");
+        i64::MIN..=i64::MAX
+    })
+}
+
+fn unnamed(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))
 }
 
 /// The name of the file system below, by its magic number.

@@ -1,8 +1,10 @@
 //! What stat(2) says while data moves in the kernel.
 
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
@@ -81,6 +83,51 @@ fn times_that_were_set_stay_after_close_settling_and_restart() {
     space.kill();
     space.up();
     look("after a kill");
+    space.down_and_check();
+}
+
+/// Those of a file that was open for writing changed when it was next looked at, others never.
+#[test]
+fn times_that_the_pool_cannot_keep_are_cut_to_those_it_can_at_once() {
+    let space = Space::new();
+    let native = space.pool().with_file_name("native");
+    fs::write(&native, "content").unwrap();
+    let set = |path: &Path, seconds: i64| {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 5 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
+    };
+    let times = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        [(meta.atime(), meta.atime_nsec()), (meta.mtime(), meta.mtime_nsec())]
+    };
+    let mut kept = Vec::new();
+    for seconds in [i64::MIN, -(1 << 31) - 1, -(1 << 31), 1 << 33, (1 << 34) - (1 << 31), 1 << 40] {
+        set(&native, seconds);
+        let is = times(&native);
+        for access in ["none", "write", "both"] {
+            let name = space.path(format!("{access}{seconds}"));
+            fs::write(&name, "content").unwrap();
+            let open = OpenOptions::new().write(true).read(access == "both").open(&name).unwrap();
+            let open = (access != "none").then_some(open);
+            open.iter().for_each(|mut open| open.write_all(b"x").unwrap());
+            set(&name, seconds);
+            assert_eq!(times(&name), is, "{}", name.display());
+            drop(open);
+            kept.push((name, is));
+        }
+    }
+    let look = || kept.iter().for_each(|(name, is)| assert_eq!(times(name), *is, "{}", name.display()));
+    look();
+    std::thread::sleep(Duration::from_secs(3));
+    look();
+    space.down();
+    space.up();
+    look();
+    for (name, is) in &kept {
+        drop(OpenOptions::new().read(true).write(true).open(name).unwrap());
+        assert_eq!(times(name), *is, "{}", name.display());
+    }
     space.down_and_check();
 }
 
