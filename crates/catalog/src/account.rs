@@ -120,7 +120,8 @@ impl Account {
     }
 
     pub(crate) fn limit(&self, bytes: Option<u64>, inodes: Option<u64>) {
-        let most = |limit: Option<u64>| limit.map_or(NONE, |limit| i64::try_from(limit).unwrap_or(NONE));
+        // The largest there can be is one all the same.
+        let most = |limit: Option<u64>| limit.map_or(NONE, |limit| i64::try_from(limit).unwrap_or(NONE).min(NONE - 1));
         self.most_bytes.store(most(bytes), Relaxed);
         self.most_inodes.store(most(inodes), Relaxed);
     }

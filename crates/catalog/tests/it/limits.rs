@@ -106,6 +106,43 @@ fn more_than_there_can_be_is_held_for_nobody() {
     assert_eq!(root.totals().held(), 0);
 }
 
+/// It was taken for none: names went out of its directory, and its record stayed when that was removed.
+#[test]
+fn the_largest_limit_there_can_be_is_one() {
+    let mut bed = Bed::disk();
+    let most = i64::MAX as u64;
+    {
+        let catalog = bed.catalog();
+        let root = catalog.root().clone();
+        for (name, limit) in
+            [(b"by-bytes".as_slice(), bytes(most)), (b"by-inodes", Limit { bytes: None, inodes: Some(most) })]
+        {
+            let inner = directory(&catalog, &root, name);
+            catalog.set_limit(Subject::Directory(inner.id), limit).unwrap();
+            let inside = file(&catalog, &inner, b"file");
+            assert!(catalog.is_bounded(0, &inner) && inner.totals().room() != (None, None));
+            assert!(matches!(catalog.link(&inside, &root, b"link", at(2)), Err(Error::CrossDomain)));
+        }
+        catalog.set_limit(Subject::User(7), bytes(most)).unwrap();
+        assert!(catalog.is_user_bounded(7));
+        catalog.sync().unwrap();
+    }
+    bed.reopen();
+    let catalog = bed.catalog();
+    let root = catalog.root().clone();
+    assert!(catalog.is_user_bounded(7));
+    for name in [b"by-bytes".as_slice(), b"by-inodes"] {
+        let inner = catalog.lookup(&root, name).unwrap().unwrap();
+        let gone = catalog.unlink(&inner, b"file", at(3)).unwrap();
+        catalog.remove(&gone.file).unwrap();
+        let gone = catalog.rmdir(&root, name, at(4)).unwrap();
+        catalog.remove(&gone.file).unwrap();
+    }
+    assert_eq!(catalog.limits().unwrap().len(), 1, "that of the user");
+    catalog.sync().unwrap();
+    assert_eq!(verify(bed.kv()).unwrap().findings, []);
+}
+
 #[test]
 fn a_limit_that_cannot_be_read_or_has_no_directory_is_found() {
     use ullage_kv::Batch;
