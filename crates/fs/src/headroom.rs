@@ -355,7 +355,13 @@ impl Space {
         for node in holders {
             let mut open = node.open.lock();
             let pays = open.grant.owes();
-            if let Err(error) = self.record_measured(&node, &mut open, pays) {
+            // His own he may be about to open.
+            let measured = if own.is_some_and(|own| Arc::ptr_eq(own, &node)) {
+                self.record_measured(&node, &mut open, pays)
+            } else {
+                self.measure_closely(&node, &mut open, pays).1
+            };
+            if let Err(error) = measured {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }

@@ -218,13 +218,8 @@ impl Space {
             return;
         }
         if open.backing.is_some() {
-            let measured = self.record_measured(node, &mut open, true);
-            let settled = self.is_settled(&mut open);
-            if settled {
-                self.ends_unseen(&mut open);
-            }
+            let (settled, measured) = self.measure_unused(node, &mut open);
             let free = last || settled;
-            let measured = measured.and_then(|()| self.record_measure(node, &mut open));
             if let Err(error) = &measured {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
@@ -238,6 +233,23 @@ impl Space {
             self.close_backing(&mut open, settled);
         }
         self.let_go_locked(node, open);
+    }
+
+    /// Measures a file: one without handles as closely as that can be done, another with all that it owes if this is the `last` look. Gives
+    /// back whether there is nothing to wait for.
+    pub(crate) fn measure_closely(&self, node: &Node, open: &mut OpenFile, last: bool) -> (bool, Outcome<()>) {
+        if open.handles > 0 { (true, self.record_measured(node, open, last)) } else { self.measure_unused(node, open) }
+    }
+
+    /// Measures a file without handles, and once more where nobody can write to it any more: nothing is held for mappings then.
+    /// Gives back whether that is so.
+    pub(crate) fn measure_unused(&self, node: &Node, open: &mut OpenFile) -> (bool, Outcome<()>) {
+        let measured = self.record_measured(node, open, true);
+        let settled = self.is_settled(open);
+        if settled {
+            self.ends_unseen(open);
+        }
+        (settled, measured.and_then(|()| self.record_measure(node, open)))
     }
 
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the

@@ -161,7 +161,9 @@ impl Space {
     /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes.
     fn fill(&self, node: &Arc<Node>, range: std::ops::Range<u64>) -> Outcome<()> {
         let (pool, file, block) = {
-            let open = node.open.lock();
+            let mut open = node.open.lock();
+            // Nobody has it open yet, maybe, and it was taken for one that nobody writes to.
+            self.back(node, &mut open, true)?;
             let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
             (backing.pool, backing.file.clone(), backing.baseline.block)
         };
@@ -176,6 +178,8 @@ impl Space {
         self.write_alone(&all, pool, counting, |at, length| {
             allocate(node, &file, at..at + length, block).map(|()| length)
         })?;
+        // Of these blocks the kernel knows nothing, and who has the file open may just have been told of its holes.
+        self.show_only(node);
         let keep = node.open.lock().grant.to_keep(bare, range.start == 0, counting);
         self.keep(node, pool, keep)
     }
