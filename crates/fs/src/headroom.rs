@@ -439,7 +439,7 @@ impl Space {
         let open = self.nodes.all();
         for node in &open {
             let mut open = node.open.lock();
-            if let Err(error) = self.record_measure(node, &mut open) {
+            if let Err(error) = self.measure_closely(node, &mut open, false).1 {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }

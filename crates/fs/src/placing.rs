@@ -8,6 +8,7 @@ use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use ullage_types::PoolId;
 
 impl Space {
@@ -75,6 +76,39 @@ impl Space {
             open.grant.pay();
         }
         Ok(())
+    }
+
+    /// Gives what was written unseen, to a file that nobody can write to any more, the blocks that the file system below would find for it
+    /// later, when nobody measures the file: those of its map count too. A file of a few blocks has none, and is not looked at. Its times
+    /// stay, also to the next measurement.
+    pub(crate) fn place_late(&self, open: &mut OpenFile) {
+        let Some(backing) = open.backing.as_mut().filter(|backing| backing.written && !backing.discards) else {
+            return;
+        };
+        let block = backing.baseline.block;
+        let counting = self.pools.counting(backing.pool, block);
+        if !counting.map || counting.needs_no_map(backing.baseline.blocks * 512) {
+            return;
+        }
+        let delayed = sys::delayed(&backing.file).unwrap_or_default();
+        if delayed.is_empty() {
+            return;
+        }
+        let placed = || -> Outcome<Measure> {
+            let before = Measure::of(&backing.file)?;
+            // Who proved that nobody can write to it has it open for reading.
+            let writer = File::options().write(true).open(format!("/proc/self/fd/{}", backing.file.as_raw_fd()))?;
+            if !delayed.iter().all(|run| self.allocate(backing.pool, &writer, run, block)) {
+                sys::write_out(&writer)?;
+            }
+            set_times(&writer, None, Some(before.mtime))?;
+            Ok(before)
+        };
+        match placed().and_then(|before| Ok((before, Measure::of(&backing.file)?))) {
+            Ok((before, now)) if before.ctime == backing.baseline.ctime => backing.baseline.ctime = now.ctime,
+            Ok(_) => {}
+            Err(error) => tracing::debug!(?error, "blocks of a closed file are found later"),
+        }
     }
 
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with

@@ -166,7 +166,7 @@ impl Space {
         tracing::warn!(files = waiting.len(), "too many open files: closing those out of use");
         for (_, node) in &waiting {
             if let Some(mut open) = node.open.try_lock() {
-                let _ = self.record_measure(node, &mut open);
+                let _ = self.measure_closely(node, &mut open, false);
             }
         }
         // What is not durable is not closed below.
@@ -182,26 +182,25 @@ impl Space {
 
     /// At the end: everything is measured, then made durable, then closed.
     fn settle_all(&self, nodes: &[Arc<Node>]) {
+        // The kernel puts its own descriptors of ended handles away a moment later. What somebody has mapped stays so.
+        let until = Instant::now() + LAST_WAIT;
         for node in nodes {
-            let mut open = node.open.lock();
-            if let Err(error) = self.record_measured(node, &mut open, true) {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            let ending = || {
+                let (settled, measured) = self.measure_closely(node, &mut node.open.lock(), true);
+                if let Err(error) = &measured {
+                    tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+                }
+                !settled && measured.is_ok()
+            };
+            while ending() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
             }
         }
         if let Err(error) = self.catalog.sync() {
             tracing::error!("the catalog could not be written: {error}");
             return;
         }
-        // The kernel puts its own descriptors of ended handles away a moment later. What somebody has mapped stays so.
-        let until = Instant::now() + LAST_WAIT;
         for node in nodes {
-            let ending = || {
-                let mut open = node.open.lock();
-                open.handles == 0 && !self.is_settled(&mut open)
-            };
-            while ending() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
             self.settle(node, true);
         }
     }
@@ -241,13 +240,14 @@ impl Space {
         if open.handles > 0 { (true, self.record_measured(node, open, last)) } else { self.measure_unused(node, open) }
     }
 
-    /// Measures a file without handles, and once more where nobody can write to it any more: nothing is held for mappings then.
-    /// Gives back whether that is so.
+    /// Measures a file without handles, and once more where nobody can write to it any more: nothing is held for mappings then, and all
+    /// that was written has its blocks. Gives back whether that is so.
     pub(crate) fn measure_unused(&self, node: &Node, open: &mut OpenFile) -> (bool, Outcome<()>) {
         let measured = self.record_measured(node, open, true);
         let settled = self.is_settled(open);
         if settled {
             self.ends_unseen(open);
+            self.place_late(open);
         }
         (settled, measured.and_then(|()| self.record_measure(node, open)))
     }
@@ -321,7 +321,8 @@ impl Space {
         let excess = open.grant.excess();
         let release = self.narrow_fence(open, &now, excess);
         let Some(backing) = &mut open.backing else { return Ok(()) };
-        if (written, now) == (backing.baseline, backing.baseline) && release == 0 {
+        let is_recorded = node.inode.lock().record.blocks == now.blocks;
+        if (written, now) == (backing.baseline, backing.baseline) && release == 0 && is_recorded {
             if backing.recorded == Seq(0) {
                 backing.recorded = self.catalog.kv().newest();
             }
@@ -329,9 +330,8 @@ impl Space {
         }
         let outcome = self.catalog.record_measured(&node.inode, release, |record| {
             crate::attributes::bring_up(record, backing, &written);
-            if backing.written {
-                record.blocks = now.blocks;
-            }
+            // Also what the file system below found, or let go of, when nobody looked.
+            record.blocks = now.blocks;
             Ok(())
         });
         backing.baseline = now;

@@ -11,6 +11,8 @@ use std::path::Path;
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 /// `FIEMAP_EXTENT_LAST`.
 const LAST: u32 = 1;
+/// `FIEMAP_EXTENT_DELALLOC`: written, and without a place on the disk yet.
+const DELAYED: u32 = 4;
 /// `FIEMAP_EXTENT_MERGED`: made up of blocks, in a file without extents.
 const MERGED: u32 = 0x1000;
 /// Extents asked for at once.
@@ -87,6 +89,17 @@ pub(crate) fn written_bytes(file: &File, range: Range<u64>) -> io::Result<u64> {
         }
     })?;
     Ok(sum)
+}
+
+/// What was written to a file and has no place on the disk yet, in order. EOPNOTSUPP as above.
+pub(crate) fn delayed(file: &File) -> io::Result<Vec<Range<u64>>> {
+    let mut runs = Vec::new();
+    each_extent(file, 0..u64::MAX >> 1, |extent| {
+        if extent.flags & DELAYED != 0 {
+            runs.push(extent.logical..extent.logical + extent.length);
+        }
+    })?;
+    Ok(runs)
 }
 
 fn each_extent(file: &File, range: Range<u64>, mut visit: impl FnMut(&FiemapExtent)) -> io::Result<()> {

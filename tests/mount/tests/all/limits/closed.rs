@@ -1,7 +1,8 @@
 //! What is closed where nothing is limited is measured a moment later, or by who asks.
 
-use super::bed::{Below, is_full, limit};
-use std::fs;
+use super::bed::{Below, in_pool, is_full, limit};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::recount::{counted, told};
@@ -107,4 +108,45 @@ fn a_limit_counts_what_was_closed_the_moment_before_on_ext4() {
 #[test]
 fn a_limit_counts_what_was_closed_the_moment_before_on_tmpfs() {
     bounded_while_files_are_closed(Below::Tmpfs);
+}
+
+/// Files of many pieces, each of which is an extent of its own. Gives back their last changes.
+fn scatter(dir: &Path, pieces: u64) -> Vec<(i64, i64)> {
+    let changed = |n: u64| {
+        let file = File::create(dir.join(n.to_string())).unwrap();
+        // From the end: who makes a file longer is given more than he writes on xfs.
+        (0..pieces).rev().for_each(|piece| file.write_all_at(&[1; 4096], piece * 65536).unwrap());
+        let meta = file.metadata().unwrap();
+        (meta.mtime_nsec(), meta.ctime_nsec())
+    };
+    (0..200).map(changed).collect()
+}
+
+/// The file system below finds blocks for the map of such a file when it writes it, which was long after its last measurement.
+#[test]
+fn blocks_of_the_map_that_are_found_later_are_counted() {
+    for (below, pieces) in [(Below::Ext4, 5), (Below::Xfs, 40)] {
+        let space = below.space();
+        let (dir, other) = (space.path("dir"), space.path("other"));
+        let in_both = || told(&dir).bytes + told(&other).bytes - 8192;
+        let write_out = || rustix::fs::syncfs(File::open(space.pool()).unwrap()).unwrap();
+        fs::create_dir(&dir).unwrap();
+        fs::create_dir(&other).unwrap();
+        let before = scatter(&dir, pieces);
+        std::thread::sleep(Duration::from_secs(4));
+        write_out();
+        assert_eq!(in_both(), in_pool(&space), "{below:?}: settled");
+        let times = |n: u64| {
+            let meta = dir.join(n.to_string()).metadata().unwrap();
+            (meta.mtime_nsec(), meta.ctime_nsec())
+        };
+        assert_eq!((0..200).map(times).collect::<Vec<_>>(), before, "{below:?}: times");
+        // So it is where the space is taken down at once.
+        scatter(&other, pieces);
+        space.down();
+        write_out();
+        space.up();
+        assert_eq!(in_both(), in_pool(&space), "{below:?}: taken down");
+        space.down_and_check();
+    }
 }
