@@ -12,6 +12,8 @@ pub(crate) struct Grant {
     unspent: u64,
     /// Of it, what writes under way may still take.
     under_way: u64,
+    /// Of it, what those that are over may have taken since the last measurement.
+    spent: u64,
     /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
     kept: u64,
     bare: u64,
@@ -116,6 +118,11 @@ impl Grant {
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
         self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes
+    }
+
+    /// What was set aside for writes that are over, since the last measurement.
+    pub(crate) fn spent(&self) -> u64 {
+        self.spent
     }
 
     /// What of it the file's blocks, and the map of those, may take beyond what was measured.
@@ -231,7 +238,10 @@ impl Grant {
     pub(crate) fn ended(&mut self, taken: Taken) {
         self.writes -= 1;
         match taken {
-            Taken::Held(need) => self.under_way -= need,
+            Taken::Held(need) => {
+                self.under_way -= need;
+                self.spent += need;
+            }
             Taken::Nothing => self.relying -= 1,
         }
     }
@@ -264,7 +274,7 @@ impl Grant {
     pub(crate) fn measured(&mut self, released: u64) {
         self.held -= released;
         self.kept = self.kept.min(self.held);
-        self.unspent = 0;
+        (self.unspent, self.spent) = (0, 0);
     }
 
     /// A range that takes its blocks later was counted with `need`. Gives back the one before, when they do not touch: it

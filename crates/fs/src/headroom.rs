@@ -5,6 +5,7 @@
 //! costs no more than two additions while there is plenty. Who finds no room waits until no write is under way, takes
 //! back all that is held in advance, and counts the holes it would fill.
 
+use crate::above::Above;
 use crate::fence::{beside, is_enclosed};
 use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
@@ -40,8 +41,8 @@ pub(crate) struct Headroom {
     pub flow: RwLock<()>,
     /// Files that hold something.
     holders: Mutex<FxHashMap<FileId, Arc<Node>>>,
-    /// What is held in pools that have a reserve.
-    in_pools: Mutex<FxHashMap<PoolId, u64>>,
+    /// What is taken of pools that have a reserve.
+    pub above: Above,
 }
 
 /// When a pool's file system finds blocks for what is written.
@@ -272,35 +273,19 @@ impl Space {
         if bytes == 0 {
             return Ok(());
         }
-        let reserve = self.pools.reserve(pool);
-        if reserve > 0 {
-            let mut in_pools = self.headroom.in_pools.lock();
-            // Asked under the lock: what was let go of before is in use by now.
-            let free = self.pools.get(pool)?.usage()?.free.0;
-            let held = in_pools.entry(pool).or_default();
-            if free < reserve.saturating_add(*held).saturating_add(bytes) {
-                return Err(Errno::ENOSPC);
-            }
-            *held += bytes;
-        }
+        self.hold_in_pool(pool, bytes)?;
         self.catalog.hold(inode, bytes).map_err(|error| {
-            self.let_go_in_pool(pool, bytes);
+            self.let_go_in_pool(pool, bytes, 0);
             error.into()
         })
     }
 
-    fn let_go_in_pool(&self, pool: PoolId, bytes: u64) {
-        if let Some(held) = self.headroom.in_pools.lock().get_mut(&pool) {
-            *held = held.saturating_sub(bytes);
-        }
-    }
-
-    /// A file was measured, and what it held beyond writes under way was let go of in the ledger.
-    pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, released: u64) {
-        if released > 0
-            && let Some(backing) = &open.backing
-        {
-            self.let_go_in_pool(backing.pool, released);
+    /// A file was measured to have grown by so much, and what it held beyond writes under way was let go of in the ledger.
+    pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, grown: u64, released: u64) {
+        if let Some(backing) = &open.backing {
+            // What is written again takes other blocks, and those of before are free later.
+            let written = grown.max(open.grant.spent());
+            self.let_go_in_pool(backing.pool, released, written);
         }
         open.grant.measured(released);
         if open.grant.held == 0 && released > 0 {
@@ -316,13 +301,8 @@ impl Space {
         };
         let limits =
             if self.catalog.has_limits() { self.catalog.room(Some(uid), &self.catalog.get(parent)?).0 } else { None };
-        let reserve = self.pools.reserve(pool);
-        if reserve == 0 {
-            return Ok(limits);
-        }
-        let held = self.headroom.in_pools.lock().get(&pool).copied().unwrap_or(0);
-        let left = self.pools.get(pool)?.usage()?.free.0.saturating_sub(reserve.saturating_add(held));
-        Ok(Some(limits.unwrap_or(u64::MAX).min(left)))
+        let above = self.room_in_pool(pool)?;
+        Ok(limits.into_iter().chain(above).min())
     }
 
     /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`
@@ -335,6 +315,9 @@ impl Space {
         patience: Duration,
     ) -> RwLockWriteGuard<'_, ()> {
         self.await_leaving();
+        if own.is_some() {
+            self.show_written(wanted);
+        }
         self.lender.gathering.fetch_add(1, Relaxed);
         self.ask_back_for(&self.holders(), own, wanted, patience);
         let alone = self.headroom.flow.write();

@@ -2,6 +2,7 @@
 
 #![deny(missing_docs)]
 
+mod above;
 mod acl;
 mod api;
 mod attributes;

@@ -25,11 +25,32 @@ pub struct PoolMember {
     pub tree: Option<Arc<Tree>>,
 }
 
+/// What is to be known of the file system below a pool.
+#[derive(Clone, Copy)]
+struct Below {
+    /// When it finds blocks.
+    blocks: Blocks,
+    /// How much of them at once.
+    unit: u64,
+    /// It has them in use later than it says that files have them.
+    shows_late: bool,
+}
+
+impl Below {
+    fn of(pool: &dyn Pool) -> Self {
+        let below = pool.describe();
+        let fs_type = below.fs_type.as_deref();
+        let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
+        Self { blocks: Blocks::of(fs_type), unit: below.unit, shows_late }
+    }
+
+    const UNKNOWN: Self = Self { blocks: Blocks::Unknown, unit: 0, shows_late: false };
+}
+
 /// Every pool of a space.
 pub struct Pools {
     members: Vec<PoolMember>,
-    /// When each finds blocks, and how much of them at once.
-    blocks: Vec<(Blocks, u64)>,
+    below: Vec<Below>,
     distances: Vec<Distance>,
     spread: Spread,
     turn: AtomicU64,
@@ -39,13 +60,9 @@ impl Pools {
     /// Pools in the order of the configuration.
     pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        let blocks = |member: &PoolMember| {
-            let below = member.pool.describe();
-            (Blocks::of(below.fs_type.as_deref()), below.unit)
-        };
-        let blocks = members.iter().map(blocks).collect();
+        let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
-        Self { blocks, distances, members, spread, turn: AtomicU64::new(0) }
+        Self { below, distances, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -71,17 +88,22 @@ impl Pools {
 
     /// When a pool's file system finds blocks for what is written.
     pub(crate) fn blocks(&self, id: PoolId) -> Blocks {
-        self.below(id).0
+        self.below(id).blocks
     }
 
-    fn below(&self, id: PoolId) -> (Blocks, u64) {
+    fn below(&self, id: PoolId) -> Below {
         let index = self.members.iter().position(|member| member.id == id);
-        index.map_or((Blocks::Unknown, 0), |index| self.blocks[index])
+        index.map_or(Below::UNKNOWN, |index| self.below[index])
+    }
+
+    /// Whether a pool's file system has blocks in use later than it says that files have them.
+    pub(crate) fn shows_late(&self, id: PoolId) -> bool {
+        self.below(id).shows_late
     }
 
     /// What a pool's file system counts among the blocks, of this size, of a file.
     pub(crate) fn counting(&self, id: PoolId, block: u64) -> Counting {
-        let (blocks, unit) = self.below(id);
+        let Below { blocks, unit, .. } = self.below(id);
         blocks.counting(block, unit)
     }
 

@@ -334,10 +334,11 @@ impl Space {
             record.blocks = now.blocks;
             Ok(())
         });
+        let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
         backing.baseline = now;
         backing.recorded = self.catalog.kv().newest();
         if outcome.is_ok() {
-            self.measured(node.inode.id, open, release);
+            self.measured(node.inode.id, open, grown, release);
         }
         self.move_fence(open);
         Ok(outcome?)

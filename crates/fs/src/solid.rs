@@ -87,6 +87,7 @@ impl Space {
         }
         // What was written and has not found its place yet counts like what was never written.
         self.stream(node.id)?.file.sync_data()?;
+        self.show_written(u64::MAX);
         let outcome = self.fill_all(node);
         let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };
         for _ in 0..STEPS {

@@ -142,6 +142,47 @@ fn a_pool_keeps_its_reserve() {
     space.down_and_check();
 }
 
+/// btrfs has what was written in use from when it is on the disk: until then the same room was given out again and again.
+#[test]
+fn a_pool_keeps_its_reserve_where_blocks_are_in_use_later() {
+    const RESERVE: u64 = 512 << 20;
+    const PIECE: u64 = 1 << 20;
+    let mut ground = Ground::new();
+    let disk = ground.btrfs("disk", 1024);
+    let state = ground.directory("plain");
+    let mut space = Space::on(ground, &disk);
+    space.state = state.join("state");
+    space.flags = vec!["--reserve".into(), "512M".into()];
+    space.up();
+    space.flags.clear();
+    let free = || {
+        rustix::fs::syncfs(std::fs::File::open(&disk).unwrap()).unwrap();
+        let now = rustix::fs::statvfs(&disk).unwrap();
+        now.f_bavail * now.f_frsize
+    };
+    let room = free() - RESERVE;
+    // What is written again takes nothing, though it takes other blocks first.
+    let (again, data) = (std::fs::File::create(space.path("again")).unwrap(), vec![1; PIECE as usize]);
+    for piece in 0..2 * room / PIECE {
+        again.write_all_at(&data, piece % 64 * PIECE).unwrap();
+    }
+    let file = std::fs::File::create(space.path("file")).unwrap();
+    let mut written = 0;
+    while written < 2 * room {
+        match file.write_at(&data, written) {
+            Ok(count) => written += count as u64,
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => break,
+            Err(error) => panic!("at {written}: {error}"),
+        }
+    }
+    // Its own records take some, in pieces of many MiB.
+    let (left, own) = (free(), 64 << 20);
+    assert!(left + own >= RESERVE, "{} bytes of the reserve are taken after {written}", RESERVE - left);
+    assert!(left <= RESERVE + own, "refused with {} bytes left after {written}", left - RESERVE);
+    drop((again, file));
+    space.down_and_check();
+}
+
 #[test]
 fn a_full_pool_refuses_at_the_write_and_keeps_what_it_took() {
     let mut ground = Ground::new();
