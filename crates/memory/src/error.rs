@@ -45,6 +45,14 @@ pub enum Error {
     /// Another controller owns this runtime directory.
     #[error("a controller already runs (pid {0}); stop it first, or use another --runtime-dir")]
     AlreadyRunning(i32),
+    /// Others can write in the runtime directory, or made it.
+    #[error("{} {why}: the files in it say what is written to; remove it, or give another --runtime-dir", directory.display())]
+    NotTrusted {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// No controller runs.
     #[error("no controller runs in {}: start one with 'ullage memory daemon'", .0.display())]
     NotRunning(PathBuf),

@@ -41,6 +41,7 @@ pub fn enter(runtime: &RuntimeDir) -> Result<()> {
 }
 
 fn group(runtime: &RuntimeDir, pid: i32) -> Result<(Undo, Members)> {
+    runtime.check()?;
     let undo = runtime.running().and_then(|_| Undo::read(&runtime.undo()));
     let undo = undo.ok_or_else(|| Error::NotRunning(runtime.path().to_owned()))?;
     if pid == undo.pid {

@@ -61,3 +61,17 @@ pub fn may_write(path: &std::path::Path) -> bool {
     // SAFETY: `path` is a valid C string that outlives the call.
     unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) == 0 }
 }
+
+/// Whether a path lies in a control group hierarchy, of either version.
+pub fn is_cgroup(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `path` is a valid C string and `found` is room for the answer; both outlive the call.
+    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: a call that succeeded has filled it in.
+    let kind = unsafe { found.assume_init() }.f_type;
+    kind == libc::CGROUP_SUPER_MAGIC || kind == libc::CGROUP2_SUPER_MAGIC
+}

@@ -2,7 +2,9 @@
 
 use super::RuntimeDir;
 use super::origins::returning_to;
+use crate::backend::GROUP_NAME;
 use crate::error::{Error, Result};
+use crate::sys;
 use crate::system::{processes, write};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -29,9 +31,7 @@ impl Undo {
     /// Writes it, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
-        let draft = super::draft(path);
-        fs::write(&draft, text).map_err(Error::io("writing", &draft))?;
-        fs::rename(&draft, path).map_err(Error::io("renaming", &draft))
+        super::replace(path, text.as_bytes())
     }
 }
 
@@ -39,16 +39,25 @@ impl Undo {
 /// still help. Gives what could not be undone; a group somebody else removed needs no undoing.
 pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
     let mut failed = Vec::new();
-    if let Ok(limit_file) = fs::read(runtime.journal()) {
-        failed.extend(write(Path::new(OsStr::from_bytes(&limit_file)), "-1").err());
+    if let Ok(named) = fs::read(runtime.journal()) {
+        let limit_file = Path::new(OsStr::from_bytes(&named));
+        if limit_file.file_name() == Some(OsStr::new("memory.limit_in_bytes")) && sys::is_cgroup(limit_file) {
+            failed.extend(write(limit_file, "-1").err());
+        }
     }
     if let Some(undo) = Undo::read(&runtime.undo()) {
         let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
-        for directory in undo.directories.iter().filter(|directory| directory.is_dir()) {
+        for directory in undo.directories.iter().filter(|directory| is_ours(directory)) {
             failed.extend(release(directory, &origins));
         }
     }
     failed
+}
+
+/// Whether it is a group such as a controller creates: whatever else a file names is left alone.
+fn is_ours(directory: &Path) -> bool {
+    let named = directory.file_name().is_some_and(|name| name.as_bytes().starts_with(GROUP_NAME.as_bytes()));
+    named && directory.is_dir() && sys::is_cgroup(directory)
 }
 
 fn release(directory: &Path, origins: &str) -> Vec<Error> {
@@ -82,4 +91,30 @@ fn release(directory: &Path, origins: &str) -> Vec<Error> {
         directory.display()
     )));
     failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_and_limits_of_the_kernel_are_undone() {
+        let ground = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
+        let _lock = runtime.lock().unwrap();
+        let group = ground.path().join(GROUP_NAME);
+        fs::create_dir(&group).unwrap();
+        let (plain, limit) = (ground.path().join("precious"), group.join("memory.limit_in_bytes"));
+        for file in [&plain, &limit, &group.join("memory.high")] {
+            fs::write(file, "precious").unwrap();
+        }
+        Undo { pid: 1, directories: vec![group.clone()] }.write(&runtime.undo()).unwrap();
+        for named in [&plain, &limit] {
+            fs::write(runtime.journal(), named.as_os_str().as_bytes()).unwrap();
+            assert!(lift(&runtime).is_empty());
+        }
+        for file in [plain, limit, group.join("memory.high")] {
+            assert_eq!(fs::read(&file).unwrap(), b"precious", "{}", file.display());
+        }
+    }
 }

@@ -10,12 +10,23 @@ pub use status::{Cost, Status, TimelinePoint};
 
 use crate::error::{Error, Result};
 use crate::sys;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where a file is written before it takes the place of the one before.
 fn draft(file: &Path) -> PathBuf {
     file.with_extension("new")
+}
+
+/// Writes a file whole or not at all, and never through a link.
+fn replace(file: &Path, text: &[u8]) -> Result<()> {
+    let draft = draft(file);
+    let _left_by_who_was_killed = fs::remove_file(&draft);
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
+    open.and_then(|mut new| new.write_all(text)).map_err(Error::io("writing", &draft))?;
+    fs::rename(&draft, file).map_err(Error::io("renaming", &draft))
 }
 
 /// The directory and the names in it.
@@ -66,11 +77,31 @@ impl RuntimeDir {
         self.0.join("lock")
     }
 
+    /// Refuses a directory in which others can write: the files in it name what is written to.
+    pub fn check(&self) -> Result<()> {
+        let meta = match fs::symlink_metadata(&self.0) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::NotRunning(self.0.clone())),
+            Err(error) => return Err(Error::io("looking at", &self.0)(error)),
+        };
+        let why = if !meta.is_dir() {
+            "is no directory"
+        } else if meta.uid() != sys::effective_user() {
+            "is not yours"
+        } else if meta.mode() & 0o022 != 0 {
+            "can be written by others"
+        } else {
+            return Ok(());
+        };
+        Err(Error::NotTrusted { directory: self.0.clone(), why })
+    }
+
     /// Creates the directory and takes its lock, which the kernel releases when its holder dies.
     pub fn lock(&self) -> Result<File> {
-        fs::create_dir_all(&self.0).map_err(Error::io("creating", &self.0))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(Error::io("creating", &self.0))?;
+        self.check()?;
         let path = self.lock_file();
-        let open = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let file = open.map_err(Error::io("opening", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
@@ -114,5 +145,50 @@ mod tests {
         }
         runtime.remove();
         assert!(!runtime.path().exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_could_have_filled_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let ground = tempfile::tempdir().unwrap();
+        let real = ground.path().join("real");
+        fs::create_dir(&real).unwrap();
+        let refused = |runtime: &RuntimeDir, why: &str| {
+            let error = runtime.lock().unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("--runtime-dir"), "{error}");
+            assert!(fs::read_dir(&real).unwrap().next().is_none(), "nothing was written");
+        };
+        let link = ground.path().join("link");
+        symlink(&real, &link).unwrap();
+        refused(&RuntimeDir::new(Some(link)), "no directory");
+        let runtime = RuntimeDir::new(Some(real.clone()));
+        for mode in [0o777, 0o1777, 0o775] {
+            fs::set_permissions(&real, fs::Permissions::from_mode(mode)).unwrap();
+            refused(&runtime, "by others");
+        }
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o755)).unwrap();
+        if std::os::unix::fs::chown(&real, Some(65534), None).is_ok() && sys::effective_user() == 0 {
+            refused(&runtime, "not yours");
+        }
+    }
+
+    #[test]
+    fn a_new_directory_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let ground = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
+        let _lock = runtime.lock().unwrap();
+        assert_eq!(fs::metadata(runtime.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let ground = tempfile::tempdir().unwrap();
+        let (mine, state) = (ground.path().join("mine"), ground.path().join("state.json"));
+        fs::write(&mine, "precious").unwrap();
+        std::os::unix::fs::symlink(&mine, draft(&state)).unwrap();
+        replace(&state, b"{}").unwrap();
+        assert_eq!(fs::read(&mine).unwrap(), b"precious");
+        assert_eq!(fs::read(&state).unwrap(), b"{}");
     }
 }

@@ -61,15 +61,13 @@ pub struct Status {
 impl Status {
     /// Writes it, whole or not at all.
     pub fn write(&self, runtime: &RuntimeDir) -> Result<()> {
-        let path = runtime.status();
-        let draft = super::draft(&path);
         let text = serde_json::to_vec(self).map_err(|error| Error::Invalid(error.to_string()))?;
-        fs::write(&draft, text).map_err(Error::io("writing", &draft))?;
-        fs::rename(&draft, &path).map_err(Error::io("renaming", &draft))
+        super::replace(&runtime.status(), &text)
     }
 
     /// Reads that of a running controller.
     pub fn read(runtime: &RuntimeDir) -> Result<Self> {
+        runtime.check()?;
         if runtime.running().is_none() {
             return Err(Error::NotRunning(runtime.path().to_owned()));
         }
