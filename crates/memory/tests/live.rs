@@ -224,6 +224,30 @@ fn what_a_killed_controller_left_is_cleaned_by_the_next_start() {
 }
 
 #[test]
+fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
+    use ullage_memory::backend::{Backend, V1};
+    let Some(sandbox) = Box96::new("churn") else { return };
+    let mut backend = V1::create(&sandbox.path, false, sandbox.group(), None).unwrap();
+    backend.journal(sandbox.path.join("is-written-for-no-empty-group"));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let groups: Vec<PathBuf> = (0..20).map(|number| sandbox.path.join(format!("job{number}"))).collect();
+                groups.iter().for_each(|group| fs::create_dir(group).unwrap());
+                groups.iter().for_each(|group| fs::remove_dir(group).unwrap());
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(2);
+        let result = std::iter::from_fn(|| (Instant::now() < until).then(|| backend.evict(1000))).find(Result::is_err);
+        done.store(true, Ordering::Relaxed);
+        assert!(result.is_none(), "{result:?}");
+    });
+    drop(backend);
+    fs::remove_dir(sandbox.group()).unwrap();
+}
+
+#[test]
 fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     use ullage_memory::backend::{Backend, V2};
     // A v2 group whose memory.high is a full device: every write to it is refused with ENOSPC.

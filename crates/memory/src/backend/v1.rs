@@ -159,8 +159,19 @@ impl Backend for V1 {
     }
 }
 
-/// Evicts up to `bytes` from a group without a limit of its own; gives how many went.
+/// Evicts up to `bytes` from a group without a limit of its own; gives how many went. From a group that
+/// ends meanwhile none did.
 fn dip(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
+    let evicted = match lower_and_raise(group, bytes, journal) {
+        Err(error) if matches!(error.errno(), Some(libc::ENOENT | libc::ENODEV)) => 0,
+        // The journal stays: whoever cleans up tries again to set the limit back.
+        other => return other,
+    };
+    journal.map_or(Ok(()), forget)?;
+    Ok(evicted)
+}
+
+fn lower_and_raise(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
     let (limit_file, usage_file) = (group.join("memory.limit_in_bytes"), group.join("memory.usage_in_bytes"));
     let (limit, usage) = (read_number(&limit_file)?, read_number(&usage_file)?);
     // A limit somebody set is not ours to touch: dying in between would change it for good, while
@@ -174,11 +185,17 @@ fn dip(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
     }
     let lowered = write(&limit_file, &(usage - step).to_string());
     write(&limit_file, "-1")?;
-    if let Some(journal) = journal {
-        std::fs::remove_file(journal).map_err(Error::io("removing", journal))?;
-    }
+    journal.map_or(Ok(()), forget)?;
     if lowered.is_err() {
         return Ok(0);
     }
     Ok(usage.saturating_sub(read_number(&usage_file)?).min(step))
+}
+
+/// Removes the journal, if there is one.
+fn forget(journal: &Path) -> Result<()> {
+    match std::fs::remove_file(journal) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", journal)(error)),
+        _ => Ok(()),
+    }
 }
