@@ -145,6 +145,41 @@ fn run_starts_a_controller_that_ends_with_the_command() {
     assert!(!sandbox.0.join("ullage.contributed").exists());
 }
 
+/// The processes that have this one as their parent.
+fn children(pid: u32) -> Vec<u32> {
+    let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parent = |child: &u32| {
+        let stat = fs::read(format!("/proc/{child}/stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    all.filter(|child| parent(child) == Some(pid)).collect()
+}
+
+#[test]
+fn marking_a_shell_leaves_out_the_controller_it_started_and_its_guard() {
+    let Some(sandbox) = Sandbox::new("shell") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let script = "\"$0\" memory --runtime-dir \"$1\" daemon --box \"$2\" & sleep 30 & wait";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&runtime).arg(&sandbox.0);
+    let mut shell = shell.spawn().unwrap();
+    wait("the daemon", || ullage(&runtime).arg("status").output().unwrap().status.success());
+    let marked = ullage(&runtime).args(["mark", &shell.id().to_string()]).output().unwrap();
+    assert!(marked.status.success(), "{}", text(&marked));
+    let members = fs::read_to_string(sandbox.0.join("ullage.contributed/cgroup.procs")).unwrap();
+    let name = |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    let mut names: Vec<String> = members.lines().map(name).collect();
+    names.sort();
+    assert_eq!(names, ["sh", "sleep"]);
+    for child in children(shell.id()) {
+        assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
+    }
+    shell.wait().unwrap();
+    wait("the controller to end", || !runtime.exists());
+}
+
 #[test]
 fn status_histogram_and_timeline_of_a_running_controller() {
     let Some(sandbox) = Sandbox::new("show") else { return };

@@ -18,8 +18,9 @@ pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<Vec<i32>> {
     admit(runtime, &members, pid)?;
     moved.push(pid);
     for _ in 0..ROUNDS {
-        let children = processes::descendants(pid)?;
-        let new: Vec<i32> = children.into_iter().filter(|child| *child != undo.pid && !moved.contains(child)).collect();
+        // The controller and its guard may be among them, and so may who asks.
+        let children = processes::descendants(pid, &[undo.pid, std::process::id() as i32])?;
+        let new: Vec<i32> = children.into_iter().filter(|child| !moved.contains(child)).collect();
         if new.is_empty() {
             break;
         }

@@ -151,7 +151,7 @@ fn a_job_of_cron_is_marked_with_what_it_started() {
     let shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
     let pid = shell.id() as i32;
     sandbox.children.push(shell);
-    wait("the job's child", || !processes::descendants(pid).unwrap().is_empty());
+    wait("the job's child", || !processes::descendants(pid, &[]).unwrap().is_empty());
     let controller = sandbox.start();
     let moved = join::mark(&sandbox.runtime, pid).unwrap();
     assert_eq!(moved.len(), 2, "{moved:?}");

@@ -64,13 +64,14 @@ pub fn check(pid: i32) -> Result<()> {
     if user != 0 && meta.uid() != user { Err(Error::NotYours(pid)) } else { Ok(()) }
 }
 
-/// Children of a process, theirs, and so on, as they are now.
-pub fn descendants(pid: i32) -> Result<Vec<i32>> {
+/// Children of a process, theirs, and so on, as they are now; without some and what descends from them.
+pub fn descendants(pid: i32, without: &[i32]) -> Result<Vec<i32>> {
     let parents: Vec<(i32, i32)> = all()?.into_iter().filter_map(|child| Some((child, parent(child)?))).collect();
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(&one) = found.get(next) {
-        found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(child, _)| child));
+        let children = parents.iter().filter(|(child, parent)| *parent == one && !without.contains(child));
+        found.extend(children.map(|(child, _)| child));
         next += 1;
     }
     Ok(found.split_off(1))
@@ -121,12 +122,13 @@ mod tests {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let sleep = loop {
             assert!(std::time::Instant::now() < until, "no grandchild appeared");
-            if let [sleep] = descendants(shell.id() as i32).unwrap()[..] {
+            if let [sleep] = descendants(shell.id() as i32, &[]).unwrap()[..] {
                 break sleep;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         };
-        assert!(descendants(me).unwrap().contains(&sleep));
+        assert!(descendants(me, &[]).unwrap().contains(&sleep));
+        assert!(!descendants(me, &[shell.id() as i32]).unwrap().contains(&sleep));
         sys::signal(sleep, libc::SIGKILL).unwrap();
         shell.wait().unwrap();
     }
