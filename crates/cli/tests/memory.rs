@@ -157,6 +157,65 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[test]
+fn every_run_is_inside_the_group_though_controllers_come_and_go() {
+    let Some(sandbox) = Sandbox::new("races") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    for round in 0..6 {
+        let runs: Vec<Child> = (0..4)
+            .map(|number| {
+                let mut command = ullage(&runtime);
+                command.args(["run", "--box"]).arg(&sandbox.0).args(["--sampler", "clear-refs", "--"]);
+                let script = "sleep 0.$0; grep memory /proc/self/cgroup; sleep 0.2; grep memory /proc/self/cgroup";
+                command.args(["sh", "-c", script, &number.to_string()]);
+                // Some come while the first starts a controller, some while the last one's ends.
+                std::thread::sleep(Duration::from_millis(number * round * 40));
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for run in runs {
+            let output = run.wait_with_output().unwrap();
+            assert!(output.status.success(), "{}", text(&output));
+            assert_eq!(text(&output).matches("ullage.contributed").count(), 2, "{}", text(&output));
+        }
+    }
+    wait("the controller to end", || !runtime.exists());
+    assert!(!sandbox.0.join("ullage.contributed").exists());
+}
+
+#[test]
+fn a_command_that_ends_at_once_or_never_starts_leaves_no_controller() {
+    let Some(sandbox) = Sandbox::new("short") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for (program, code) in [("true", 0), ("/is/not/there", 1)] {
+        let runtime = dir.path().join("rt");
+        let mut command = ullage(&runtime);
+        let output = command.args(["run", "--box"]).arg(&sandbox.0).args(["--", program]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+        wait("the controller to end", || !runtime.exists());
+        assert!(!sandbox.0.join("ullage.contributed").exists());
+    }
+}
+
+#[test]
+fn the_controller_is_no_child_of_the_command() {
+    let Some(sandbox) = Sandbox::new("child") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut command = ullage(&runtime);
+    let mut run = command.args(["run", "--box"]).arg(&sandbox.0).args(["--", "sleep", "30"]).spawn().unwrap();
+    let entered = || fs::read_to_string(sandbox.0.join("ullage.contributed/cgroup.procs"));
+    wait("the command", || {
+        let name = fs::read_to_string(format!("/proc/{}/comm", run.id())).unwrap_or_default();
+        name.trim() == "sleep" && entered().is_ok_and(|procs| procs.contains(&run.id().to_string()))
+    });
+    assert_eq!(children(run.id()), Vec::<u32>::new());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    wait("the controller to end", || !runtime.exists());
+}
+
+#[test]
 fn marking_a_shell_leaves_out_the_controller_it_started_and_its_guard() {
     let Some(sandbox) = Sandbox::new("shell") else { return };
     let dir = tempfile::tempdir().unwrap();

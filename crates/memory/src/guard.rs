@@ -1,7 +1,7 @@
 //! The guard: a small process that outlives a killed controller just long enough to clean up.
 
 use crate::error::{Error, Result};
-use crate::runtime::{RuntimeDir, lift};
+use crate::runtime::RuntimeDir;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -27,22 +27,18 @@ pub fn start(command: &[OsString]) -> Result<Child> {
 pub fn watch(runtime: &RuntimeDir) -> Result<()> {
     let mut ignored = Vec::new();
     std::io::stdin().read_to_end(&mut ignored).map_err(Error::io("reading", "standard input"))?;
-    // An orderly end has undone everything already; taking the lock would create its directory anew.
-    if !runtime.undo().exists() {
-        return Ok(());
-    }
-    // Whoever holds the lock now is a new controller, which has cleaned up already.
+    // Whoever holds the lock now is ending in order, or a new controller that has cleaned up already.
     // A dying process may close the pipe some time before the lock, so ask for a while.
-    let mut tries = 0;
-    let _lock = loop {
-        match runtime.lock() {
-            Ok(lock) => break lock,
-            Err(_) if tries >= 100 => return Ok(()),
-            Err(_) => tries += 1,
+    for _ in 0..100 {
+        // Nothing is left; claiming the directory would create it anew.
+        if !runtime.undo().exists() {
+            return Ok(());
+        }
+        if let Ok((_lock, failed)) = runtime.claim() {
+            runtime.remove();
+            return failed.into_iter().next().map_or(Ok(()), Err);
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
-    };
-    let failed = lift(runtime);
-    runtime.remove();
-    failed.into_iter().next().map_or(Ok(()), Err)
+    }
+    Ok(())
 }

@@ -13,6 +13,8 @@ const ROUNDS: usize = 5;
 /// the processes moved.
 pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<Vec<i32>> {
     processes::check(pid)?;
+    runtime.check()?;
+    let _door = runtime.door()?;
     let (undo, members) = group(runtime, pid)?;
     let mut moved = Vec::new();
     admit(runtime, &members, pid)?;
@@ -37,13 +39,15 @@ pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<Vec<i32>> {
 /// Puts this process in, to `exec` the contributed command.
 pub fn enter(runtime: &RuntimeDir) -> Result<()> {
     let pid = std::process::id() as i32;
+    runtime.check()?;
+    let _door = runtime.door()?;
     let (_, members) = group(runtime, pid)?;
     admit(runtime, &members, pid)
 }
 
 fn group(runtime: &RuntimeDir, pid: i32) -> Result<(Undo, Members)> {
-    runtime.check()?;
-    let undo = runtime.running().and_then(|_| Undo::read(&runtime.undo()));
+    // A status says that the first limit is in force.
+    let undo = runtime.running().filter(|_| runtime.status().exists()).and_then(|_| Undo::read(&runtime.undo()));
     let undo = undo.ok_or_else(|| Error::NotRunning(runtime.path().to_owned()))?;
     if pid == undo.pid {
         return Err(Error::Invalid(format!("process {pid} is the controller itself")));

@@ -1,6 +1,8 @@
 //! Thin wrappers around system calls that have no safe form.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// The user whose rights count.
@@ -74,4 +76,31 @@ pub fn is_cgroup(path: &std::path::Path) -> bool {
     // SAFETY: a call that succeeded has filled it in.
     let kind = unsafe { found.assume_init() }.f_type;
     kind == libc::CGROUP_SUPER_MAGIC || kind == libc::CGROUP2_SUPER_MAGIC
+}
+
+/// Locks a file that is open for writing, for as long as it stays open; `false` if somebody else has.
+pub fn lock(file: &File) -> io::Result<bool> {
+    match record_lock(file, libc::F_OFD_SETLK) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether somebody has locked a file. Asking holds no lock, so it is in nobody's way.
+pub fn is_locked(file: &File) -> bool {
+    record_lock(file, libc::F_OFD_GETLK).is_ok_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
+}
+
+fn record_lock(file: &File, command: i32) -> io::Result<libc::flock> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open while `file` is borrowed; `lock` outlives the call.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if done == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
 }

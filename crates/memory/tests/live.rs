@@ -224,6 +224,17 @@ fn what_a_killed_controller_left_is_cleaned_by_the_next_start() {
 }
 
 #[test]
+fn a_controller_for_a_command_that_never_comes_ends() {
+    let Some(sandbox) = Box96::new("nobody") else { return };
+    let options = Options { until_empty: true, ..sandbox.options() };
+    let flag = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn(move || run(&options, &flag));
+    wait("the controller to end", || thread.is_finished());
+    thread.join().unwrap().unwrap();
+    assert!(!sandbox.group().exists() && !sandbox.runtime.path().exists());
+}
+
+#[test]
 fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
     use ullage_memory::backend::{Backend, V1};
     let Some(sandbox) = Box96::new("churn") else { return };

@@ -1,16 +1,17 @@
 //! `ullage memory`: idle memory lent to background work, and never missed.
 
+mod run;
+
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 use ullage_memory::control::{Config, Mode};
 use ullage_memory::daemon;
 use ullage_memory::runtime::{RuntimeDir, Status};
-use ullage_memory::{PAGE, bench, chart, guard, join, simulate, timeline};
+use ullage_memory::{Error, PAGE, bench, chart, guard, join, simulate, timeline};
 use ullage_types::Bytes;
 
 /// Idle memory lent to background work, and never missed.
@@ -37,7 +38,10 @@ pub struct Memory {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Run a command as contributed work, starting a controller if none runs
-    Run(Run),
+    Run(run::Run),
+    /// Start a controller for 'run', and end when it is there or has ended (started by it)
+    #[command(hide = true)]
+    Start(Box<Settings>),
     /// Make processes that run contributed work, with all their descendants (jobs of cron, say)
     #[command(visible_alias = "maketransparent")]
     Mark {
@@ -82,21 +86,15 @@ enum What {
 }
 
 #[derive(Debug, Args)]
-struct Run {
-    #[command(flatten)]
-    settings: Settings,
-    /// The command and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
 struct Daemon {
     #[command(flatten)]
     settings: Settings,
-    /// End when the last contributed process has ended
+    /// End when the last contributed process has ended, or when none comes within some seconds
     #[arg(long)]
     until_empty: bool,
+    /// Where a controller runs already, that is no error
+    #[arg(long)]
+    if_none: bool,
     /// Write the timeline here and keep it (one line of JSON a second)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -210,7 +208,8 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
     let runtime = RuntimeDir::new(arguments.runtime_dir);
     let json = arguments.json;
     match arguments.command {
-        What::Run(run) => return run_command(&runtime, &run),
+        What::Run(run) => return run::command(&runtime, &run),
+        What::Start(settings) => return run::start(&runtime, &settings),
         What::Mark { pids } => {
             let mut failed = false;
             for pid in pids {
@@ -237,6 +236,7 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                 runtime.path().into(),
                 "guard".into(),
             ];
+            let if_none = options.if_none;
             let options = daemon::Options {
                 runtime,
                 within: options.settings.within.clone(),
@@ -246,7 +246,10 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                 until_empty: options.until_empty,
                 log: options.log,
             };
-            daemon::run(&options, &stop)?;
+            match daemon::run(&options, &stop) {
+                Err(Error::AlreadyRunning(_)) if if_none => {}
+                other => other?,
+            }
         }
         What::Status => show_status(&Status::read(&runtime)?, json)?,
         What::Histogram => {
@@ -283,36 +286,6 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
         What::Sweep => bench::watch()?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Becomes the command, inside the contributed group.
-fn run_command(runtime: &RuntimeDir, run: &Run) -> anyhow::Result<ExitCode> {
-    let Some((program, arguments)) = run.command.split_first() else { bail!("no command given") };
-    if runtime.running().is_none() {
-        run.settings.config()?.validate().map_err(anyhow::Error::msg)?;
-        let mut daemon = Command::new(std::env::current_exe()?)
-            .args(["memory", "--runtime-dir"])
-            .arg(runtime.path())
-            .args(["daemon", "--until-empty"])
-            .args(run.settings.arguments())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .context("starting a controller")?;
-        // It says itself what hinders it.
-        for _ in 0..100 {
-            if Status::read(runtime).is_ok() {
-                break;
-            }
-            if daemon.try_wait()?.is_some() {
-                return Ok(ExitCode::from(1));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    join::enter(runtime)?;
-    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("running {}", program.display()))
 }
 
 fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {

@@ -85,6 +85,7 @@ impl Hands {
 
     /// Lets everything go on; limits are lifted with the groups.
     pub fn release(&mut self) -> Result<()> {
+        self.thaw_at = None;
         self.thaw()
     }
 

@@ -16,6 +16,7 @@ use apply::Hands;
 use cost::Meter;
 use record::Recorder;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// While the group shrinks, the user waits.
 const SHRINKING_TICK: Duration = Duration::from_millis(10);
 
+/// A controller that is to end with contributed work waits so long for the first to come.
+const FIRST_COMES: Duration = Duration::from_secs(5);
+
 /// Shares of one CPU that sampling may use, below the goals of 3 % and 1 % for all the controller does.
 const FAST_SHARE: f64 = 0.02;
 const SLOW_SHARE: f64 = 0.005;
@@ -54,18 +58,22 @@ const SLOW_SHARE: f64 = 0.005;
 /// a kill is seen to by the guard, or by the next start.
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     options.config.validate().map_err(crate::Error::Invalid)?;
-    let _lock = options.runtime.lock()?;
-    if options.runtime.undo().exists() {
-        lift(&options.runtime);
-    }
+    let (_lock, _could_not_be_undone) = options.runtime.claim()?;
     let result = control(options, stop);
+    let (result, door) = match result {
+        Ok(door) => (Ok(()), door),
+        Err(error) => (Err(error), None),
+    };
+    // Who comes now finds nobody running. Who never leaves the door does not keep us from lifting.
+    let _door = door.or_else(|| options.runtime.door().ok());
     let failed = lift(&options.runtime);
     options.runtime.remove();
     result?;
     failed.into_iter().next().map_or(Ok(()), Err)
 }
 
-fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+/// Divides memory until there is a reason to end; gives the door where it is the controller's already.
+fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<Option<File>> {
     let mounts = Mounts::read()?;
     let found = backend::choose(&mounts, options.within.as_deref())?;
     let backend = found.backend;
@@ -74,12 +82,24 @@ fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     let base = backend.group().parent().unwrap_or(backend.group()).to_owned();
     let choice = sampler::choose(&mounts, &base, backend.group(), options.sampler.as_deref())?;
 
-    let start = sys::monotonic();
     let mut hands = Hands::new(backend, Worker::start(choice.sampler), options.runtime.journal());
+    let recorder = Recorder::new(options, found.reasons, choice.candidates)?;
+    let result = divide(options, stop, &mut hands, recorder);
+    let released = hands.release();
+    let door = result?;
+    released.map(|()| door)
+}
+
+fn divide(
+    options: &Options,
+    stop: &Arc<AtomicBool>,
+    hands: &mut Hands,
+    mut recorder: Recorder,
+) -> Result<Option<File>> {
+    let start = sys::monotonic();
     let mut controller = Controller::new(options.config.clone(), hands.backend.picture()?.total, Duration::ZERO);
-    let mut recorder = Recorder::new(options, found.reasons, choice.candidates)?;
     let mut meter = Meter::new();
-    let (mut seen_contributed, mut not_before) = (false, Duration::ZERO);
+    let mut not_before = Duration::ZERO;
     let mut wants = Vec::from([Action::BeginWindow]);
     if !place::has_swap() {
         recorder.warn("there is no swap: only file pages can be taken back from contributed work by shrinking");
@@ -104,7 +124,7 @@ fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         wants.extend(actions.iter().filter(|a| matches!(a, Action::Sample | Action::BeginWindow)).cloned());
         if !wants.is_empty() && !hands.worker.is_busy() && (now >= not_before || wants.contains(&Action::BeginWindow)) {
             let request = Request {
-                pids: opaque(&hands)?,
+                pids: opaque(hands)?,
                 shape: controller.histogram().empty_like(),
                 noise_position: noise_position(&options.config, controller.report().picture.total),
                 period: Aging::period(&options.config, now),
@@ -118,16 +138,20 @@ fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         }
         hands.apply(&actions, now)?;
         meter.count(options.config.fast_for, now);
-        recorder.record(&controller, &hands, &meter, &contributed, now)?;
+        recorder.record(&controller, hands, &meter, &contributed, now)?;
 
-        seen_contributed |= !contributed.is_empty();
-        if options.until_empty && seen_contributed && contributed.is_empty() {
-            break;
+        if options.until_empty && contributed.is_empty() && (now >= FIRST_COMES || options.runtime.origins().exists()) {
+            // Somebody may have come since.
+            if let Some(door) = options.runtime.door_if_free()?
+                && hands.backend.contributed()?.is_empty()
+            {
+                return Ok(Some(door));
+            }
         }
         let shrinking = matches!(controller.report().phase, Phase::Shrinking { .. });
         std::thread::sleep(if shrinking { SHRINKING_TICK } else { TICK });
     }
-    hands.release()
+    Ok(None)
 }
 
 /// A flag that SIGINT, SIGTERM and SIGHUP raise.

@@ -101,7 +101,7 @@ mod tests {
     fn only_groups_and_limits_of_the_kernel_are_undone() {
         let ground = tempfile::tempdir().unwrap();
         let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
-        let _lock = runtime.lock().unwrap();
+        let _lock = runtime.claim().unwrap();
         let group = ground.path().join(GROUP_NAME);
         fs::create_dir(&group).unwrap();
         let (plain, limit) = (ground.path().join("precious"), group.join("memory.limit_in_bytes"));

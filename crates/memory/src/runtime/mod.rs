@@ -1,6 +1,7 @@
 //! The runtime directory: who runs, what must be undone, what is known.
 
 mod cleanup;
+mod locks;
 mod origins;
 mod status;
 
@@ -10,9 +11,9 @@ pub use status::{Cost, Status, TimelinePoint};
 
 use crate::error::{Error, Result};
 use crate::sys;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where a file is written before it takes the place of the one before.
@@ -73,6 +74,10 @@ impl RuntimeDir {
         self.0.join("timeline.jsonl")
     }
 
+    fn door_file(&self) -> PathBuf {
+        self.0.join("door")
+    }
+
     fn lock_file(&self) -> PathBuf {
         self.0.join("lock")
     }
@@ -81,7 +86,7 @@ impl RuntimeDir {
     pub fn check(&self) -> Result<()> {
         let meta = match fs::symlink_metadata(&self.0) {
             Ok(meta) => meta,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::NotRunning(self.0.clone())),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.not_running()),
             Err(error) => return Err(Error::io("looking at", &self.0)(error)),
         };
         let why = if !meta.is_dir() {
@@ -96,34 +101,20 @@ impl RuntimeDir {
         Err(Error::NotTrusted { directory: self.0.clone(), why })
     }
 
-    /// Creates the directory and takes its lock, which the kernel releases when its holder dies.
-    pub fn lock(&self) -> Result<File> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(Error::io("creating", &self.0))?;
-        self.check()?;
-        let path = self.lock_file();
-        let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-        let file = open.map_err(Error::io("opening", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(Error::AlreadyRunning(self.running().unwrap_or(0))),
-            Err(TryLockError::Error(error)) => Err(Error::io("locking", path)(error)),
-        }
-    }
-
-    /// Process number of the controller that runs here, if one does.
-    pub fn running(&self) -> Option<i32> {
-        let file = File::open(self.lock_file()).ok()?;
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(Undo::read(&self.undo()).map_or(0, |undo| undo.pid)),
-            _ => None,
-        }
-    }
-
-    /// Removes everything in it that is ours, and the directory if that leaves it empty.
-    pub fn remove(&self) {
-        for file in [self.undo(), self.journal(), self.origins(), self.status(), self.timeline(), self.lock_file()] {
+    /// Removes what a controller wrote down.
+    fn forget(&self) {
+        for file in [self.undo(), self.journal(), self.origins(), self.status(), self.timeline()] {
             // Who was killed while he wrote one left its draft.
             let _never_there = fs::remove_file(draft(&file));
+            let _gone_already = fs::remove_file(file);
+        }
+    }
+
+    /// Removes everything in it that is ours, and the directory if that leaves it empty. The lock goes
+    /// last: once it is gone the directory may be another's.
+    pub fn remove(&self) {
+        self.forget();
+        for file in [self.door_file(), self.lock_file()] {
             let _gone_already = fs::remove_file(file);
         }
         let _shared_with_others = fs::remove_dir(&self.0);
@@ -138,7 +129,7 @@ mod tests {
     fn a_controller_killed_while_it_wrote_leaves_nothing() {
         let ground = tempfile::tempdir().unwrap();
         let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
-        drop(runtime.lock().unwrap());
+        drop(runtime.claim().unwrap());
         for file in [runtime.status(), runtime.undo()] {
             fs::write(draft(&file), "{").unwrap();
             fs::write(file, "{}").unwrap();
@@ -154,7 +145,7 @@ mod tests {
         let real = ground.path().join("real");
         fs::create_dir(&real).unwrap();
         let refused = |runtime: &RuntimeDir, why: &str| {
-            let error = runtime.lock().unwrap_err().to_string();
+            let error = runtime.claim().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("--runtime-dir"), "{error}");
             assert!(fs::read_dir(&real).unwrap().next().is_none(), "nothing was written");
         };
@@ -177,7 +168,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let ground = tempfile::tempdir().unwrap();
         let runtime = RuntimeDir::new(Some(ground.path().join("memory")));
-        let _lock = runtime.lock().unwrap();
+        let _lock = runtime.claim().unwrap();
         assert_eq!(fs::metadata(runtime.path()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
