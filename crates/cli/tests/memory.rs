@@ -239,6 +239,44 @@ fn marking_a_shell_leaves_out_the_controller_it_started_and_its_guard() {
     wait("the controller to end", || !runtime.exists());
 }
 
+/// Regression: where no freezer is, work is stopped by signals, and stayed stopped when its controller
+/// was killed.
+#[test]
+fn stopped_work_goes_on_after_kill_dash_nine_where_no_freezer_is() {
+    let Some(sandbox) = Sandbox::new("stop") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let (big, go) = (dir.path().join("big"), dir.path().join("go"));
+    // Only its own view of the mounts has no freezer.
+    let mut daemon = Command::new("unshare");
+    let script = "umount /sys/fs/cgroup/freezer 2> /dev/null; exec \"$0\" memory --runtime-dir \"$1\" daemon --box \"$2\" --paging-rate 1";
+    daemon.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&runtime).arg(&sandbox.0);
+    let mut daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
+    wait("the daemon", || ullage(&runtime).arg("status").output().unwrap().status.success());
+    // Written by the work itself, so that the cache it reads again and again is its own.
+    let script =
+        "until [ -e \"$1\" ]; do sleep 0.1; done; head -c 80M /dev/zero > \"$0\"; while cat \"$0\"; do :; done";
+    let mut work = Command::new("sh");
+    let mut work =
+        work.args(["-c", script]).arg(&big).arg(&go).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let marked = ullage(&runtime).args(["mark", &work.id().to_string()]).output().unwrap();
+    assert!(marked.status.success(), "{}", text(&marked));
+    fs::write(&go, "").unwrap();
+    let stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", work.id())).unwrap();
+        stat.rsplit_once(')').unwrap().1.trim().starts_with('T')
+    };
+    wait("the work to be stopped", stopped);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    wait("the guard to clean up", || !runtime.exists());
+    assert!(!stopped());
+    let last = children(work.id());
+    work.kill().unwrap();
+    work.wait().unwrap();
+    wait("the last reader to end", || last.iter().all(|pid| !Path::new("/proc").join(pid.to_string()).exists()));
+}
+
 #[test]
 fn status_histogram_and_timeline_of_a_running_controller() {
     let Some(sandbox) = Sandbox::new("show") else { return };

@@ -206,7 +206,7 @@ fn what_a_killed_controller_left_is_cleaned_by_the_next_start() {
         directories.push(freezer);
     }
     fs::create_dir_all(sandbox.runtime.path()).unwrap();
-    Undo { pid: i32::MAX, directories }.write(&sandbox.runtime.undo()).unwrap();
+    Undo { pid: i32::MAX, directories, stopped: false }.write(&sandbox.runtime.undo()).unwrap();
     // An eviction was under way too.
     fs::create_dir(sandbox.path.join("user")).unwrap();
     let dipped = sandbox.path.join("user/memory.limit_in_bytes");
@@ -256,6 +256,24 @@ fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
     });
     drop(backend);
     fs::remove_dir(sandbox.group()).unwrap();
+}
+
+/// Where no freezer is, only a note tells whether the controller stopped them, or they themselves (^Z).
+#[test]
+fn only_what_the_controller_stopped_is_let_go_on() {
+    for stopped in [false, true] {
+        let Some(mut sandbox) = Box96::new(if stopped { "ours" } else { "theirs" }) else { return };
+        let pid = sandbox.sleeper();
+        fs::create_dir(sandbox.group()).unwrap();
+        fs::write(sandbox.group().join("cgroup.procs"), pid.to_string()).unwrap();
+        let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().split(' ').nth(2).unwrap().to_owned();
+        assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
+        wait("it to stop", || state() == "T");
+        fs::create_dir_all(sandbox.runtime.path()).unwrap();
+        Undo { pid: 1, directories: vec![sandbox.group()], stopped }.write(&sandbox.runtime.undo()).unwrap();
+        assert!(lift(&sandbox.runtime).is_empty());
+        assert_eq!(state() == "T", !stopped);
+    }
 }
 
 #[test]

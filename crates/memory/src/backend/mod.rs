@@ -48,6 +48,11 @@ pub trait Backend: Send {
     /// Lets them go on.
     fn thaw(&mut self) -> Result<()>;
 
+    /// Whether it stops them by signals, which outlive the group, as a freezer's state does not.
+    fn stops_by_signals(&self) -> bool {
+        false
+    }
+
     /// Ends all contributed processes.
     fn kill(&mut self) -> Result<()>;
 

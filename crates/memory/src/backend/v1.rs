@@ -146,6 +146,10 @@ impl Backend for V1 {
         }
     }
 
+    fn stops_by_signals(&self) -> bool {
+        self.freezer.is_none()
+    }
+
     fn kill(&mut self) -> Result<()> {
         signal_all(&self.group, libc::SIGKILL)
     }

@@ -4,9 +4,9 @@ use crate::PAGE;
 use crate::backend::Backend;
 use crate::control::Action;
 use crate::error::Result;
+use crate::runtime::{RuntimeDir, Undo};
 use crate::sampler::{IdleRange, Worker};
 use crate::sys;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Idle ranges are asked for at most this often: reading them costs as much as a sample.
@@ -27,6 +27,8 @@ pub(super) struct Hands {
     pub evicted: u64,
     pub frozen: bool,
     pub killed: bool,
+    runtime: RuntimeDir,
+    undo: Undo,
     asked_ranges: Option<Duration>,
     thaw_at: Option<Duration>,
     may_page_out: bool,
@@ -34,8 +36,8 @@ pub(super) struct Hands {
 }
 
 impl Hands {
-    pub fn new(mut backend: Box<dyn Backend>, worker: Worker, journal: PathBuf) -> Self {
-        backend.journal(journal);
+    pub fn new(mut backend: Box<dyn Backend>, worker: Worker, runtime: &RuntimeDir, undo: Undo) -> Self {
+        backend.journal(runtime.journal());
         Self {
             backend,
             worker,
@@ -43,6 +45,8 @@ impl Hands {
             evicted: 0,
             frozen: false,
             killed: false,
+            runtime: runtime.clone(),
+            undo,
             asked_ranges: None,
             thaw_at: None,
             may_page_out: true,
@@ -91,16 +95,27 @@ impl Hands {
 
     fn freeze(&mut self) -> Result<()> {
         if !self.frozen {
+            self.note_stopped(true);
             self.backend.freeze()?;
             self.frozen = true;
         }
         Ok(())
     }
 
+    /// Where no freezer is, whoever cleans up must know who has stopped the processes.
+    fn note_stopped(&mut self, stopped: bool) {
+        if self.backend.stops_by_signals() {
+            self.undo.stopped = stopped;
+            // Should it fail, the user's memory matters more than what a death now would leave.
+            let _only_a_note = self.undo.write(&self.runtime.undo());
+        }
+    }
+
     fn thaw(&mut self) -> Result<()> {
         if self.frozen && self.thaw_at.is_none() {
             self.backend.thaw()?;
             self.frozen = false;
+            self.note_stopped(false);
         }
         Ok(())
     }

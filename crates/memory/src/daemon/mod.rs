@@ -77,12 +77,13 @@ fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<Option<File>> {
     let mounts = Mounts::read()?;
     let found = backend::choose(&mounts, options.within.as_deref())?;
     let backend = found.backend;
-    Undo { pid: std::process::id() as i32, directories: backend.directories() }.write(&options.runtime.undo())?;
+    let undo = Undo { pid: std::process::id() as i32, directories: backend.directories(), stopped: false };
+    undo.write(&options.runtime.undo())?;
     let _guard = options.guard.as_deref().map(guard::start).transpose()?;
     let base = backend.group().parent().unwrap_or(backend.group()).to_owned();
     let choice = sampler::choose(&mounts, &base, backend.group(), options.sampler.as_deref())?;
 
-    let mut hands = Hands::new(backend, Worker::start(choice.sampler), options.runtime.journal());
+    let mut hands = Hands::new(backend, Worker::start(choice.sampler), &options.runtime, undo);
     let recorder = Recorder::new(options, found.reasons, choice.candidates)?;
     let result = divide(options, stop, &mut hands, recorder);
     let released = hands.release();

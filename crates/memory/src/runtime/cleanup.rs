@@ -20,6 +20,9 @@ pub struct Undo {
     pub pid: i32,
     /// The groups created, in every hierarchy.
     pub directories: Vec<PathBuf>,
+    /// It has stopped the processes in them by signals. Else those that are stopped were by others.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 impl Undo {
@@ -48,7 +51,7 @@ pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
     if let Some(undo) = Undo::read(&runtime.undo()) {
         let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
         for directory in undo.directories.iter().filter(|directory| is_ours(directory)) {
-            failed.extend(release(directory, &origins));
+            failed.extend(release(directory, &origins, undo.stopped));
         }
     }
     failed
@@ -60,7 +63,7 @@ fn is_ours(directory: &Path) -> bool {
     named && directory.is_dir() && sys::is_cgroup(directory)
 }
 
-fn release(directory: &Path, origins: &str) -> Vec<Error> {
+fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
     let mut failed = Vec::new();
     let lifted =
         [("memory.limit_in_bytes", "-1"), ("memory.high", "max"), ("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
@@ -74,6 +77,9 @@ fn release(directory: &Path, origins: &str) -> Vec<Error> {
     for _ in 0..20 {
         let members = processes::members(directory).unwrap_or_default();
         for pid in &members {
+            if stopped {
+                let _gone = sys::signal(*pid, libc::SIGCONT);
+            }
             let parent = directory.parent().unwrap_or(directory);
             let target = returning_to(origins, *pid, directory).unwrap_or_else(|| parent.to_owned());
             if write(target.join("cgroup.procs"), &pid.to_string()).is_err() {
@@ -108,7 +114,7 @@ mod tests {
         for file in [&plain, &limit, &group.join("memory.high")] {
             fs::write(file, "precious").unwrap();
         }
-        Undo { pid: 1, directories: vec![group.clone()] }.write(&runtime.undo()).unwrap();
+        Undo { pid: 1, directories: vec![group.clone()], stopped: false }.write(&runtime.undo()).unwrap();
         for named in [&plain, &limit] {
             fs::write(runtime.journal(), named.as_os_str().as_bytes()).unwrap();
             assert!(lift(&runtime).is_empty());
