@@ -234,6 +234,31 @@ fn a_controller_for_a_command_that_never_comes_ends() {
     assert!(!sandbox.group().exists() && !sandbox.runtime.path().exists());
 }
 
+/// Regression: who entered after the controller had found the group empty was let out of it with all others,
+/// and ran unbounded.
+#[test]
+fn a_group_is_not_taken_down_while_somebody_enters() {
+    let Some(mut sandbox) = Box96::new("door") else { return };
+    let options = Options { until_empty: true, ..sandbox.options() };
+    let flag = Arc::new(AtomicBool::new(false));
+    let thread = std::thread::spawn(move || run(&options, &flag));
+    wait("the controller's status", || Status::read(&sandbox.runtime).is_ok() || thread.is_finished());
+    let (first, second) = (sandbox.sleeper(), sandbox.sleeper());
+    join::mark(&sandbox.runtime, first).unwrap();
+    let door = sandbox.runtime.door().unwrap();
+    sandbox.children[0].kill().unwrap();
+    sandbox.children[0].wait().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    fs::write(sandbox.group().join("cgroup.procs"), second.to_string()).unwrap();
+    drop(door);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!thread.is_finished() && in_group(&sandbox.group(), second));
+    sandbox.children[1].kill().unwrap();
+    sandbox.children[1].wait().unwrap();
+    wait("the controller to end", || thread.is_finished());
+    thread.join().unwrap().unwrap();
+}
+
 #[test]
 fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
     use ullage_memory::backend::{Backend, V1};
