@@ -43,8 +43,11 @@ pub enum Error {
         source: io::Error,
     },
     /// Another controller owns this runtime directory.
-    #[error("a controller already runs (pid {0}); stop it first, or use another --runtime-dir")]
+    #[error("a controller already runs (pid {0}); stop it first, or give another --box and another --runtime-dir")]
     AlreadyRunning(i32),
+    /// Another controller divides the same memory.
+    #[error("another controller divides this box, it holds {}: stop it first, or give another --box", .0.display())]
+    BoxTaken(PathBuf),
     /// Others can write in the runtime directory, or made it.
     #[error("{} {why}: the files in it say what is written to; remove it, or give another --runtime-dir", directory.display())]
     NotTrusted {

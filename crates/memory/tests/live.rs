@@ -302,6 +302,26 @@ fn only_what_the_controller_stopped_is_let_go_on() {
 }
 
 #[test]
+fn a_box_has_one_controller_whatever_the_runtime_directory() {
+    let Some(mut sandbox) = Box96::new("two") else { return };
+    let pid = sandbox.sleeper();
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    let other = RuntimeDir::new(Some(sandbox.runtime.path().with_file_name("other")));
+    let options = Options { runtime: other.clone(), ..sandbox.options() };
+    let error = run(&options, &Arc::new(AtomicBool::new(false))).unwrap_err().to_string();
+    assert!(error.contains("another controller divides this box") && error.contains("--box"), "{error}");
+    assert!(!other.path().exists());
+    // Nor does one that was killed while it was refused take the group with it.
+    fs::create_dir_all(other.path()).unwrap();
+    Undo { pid: 1, directories: vec![sandbox.group()], stopped: false }.write(&other.undo()).unwrap();
+    lift(&other);
+    assert!(in_group(&sandbox.group(), pid), "the first keeps what it has");
+    controller.end().unwrap();
+    assert!(!sandbox.group().exists());
+}
+
+#[test]
 fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     use ullage_memory::backend::{Backend, V2};
     // A v2 group whose memory.high is a full device: every write to it is refused with ENOSPC.

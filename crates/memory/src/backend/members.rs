@@ -3,7 +3,12 @@
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::processes;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a group is asked for before it counts as another's.
+const HOLD_TRIES: usize = 30;
 
 /// The directories a contributed process is a member of.
 #[derive(Clone, Debug)]
@@ -54,14 +59,29 @@ pub fn children(base: &Path, without: &Path) -> Vec<PathBuf> {
     groups.filter(|path| path != without).collect()
 }
 
-/// Creates a group's directory, or takes the existing one.
-pub fn create(directory: &Path) -> Result<()> {
+/// Creates a group's directory, or takes the one that a killed controller left, but not one that is
+/// held: a group has one controller. It is held as long as the file stays open.
+pub fn create(directory: &Path) -> Result<File> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             Err(Error::io("creating the cgroup", directory)(error))
         }
-        _ => Ok(()),
+        _ => hold(directory)?.ok_or_else(|| Error::BoxTaken(directory.to_owned())),
     }
+}
+
+/// Holds a group; `None` where another controller does.
+pub fn hold(directory: &Path) -> Result<Option<File>> {
+    let file = File::open(directory).map_err(Error::io("opening", directory))?;
+    for _ in 0..HOLD_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            // A process that was about to become another program when its holder ended has it still.
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::Error(error)) => return Err(Error::io("locking", directory)(error)),
+        }
+    }
+    Ok(None)
 }
 
 /// A missing file in a group that is gone means that the group vanished.

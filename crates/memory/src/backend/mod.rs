@@ -6,7 +6,7 @@ mod v1;
 mod v2;
 
 pub use members::Members;
-pub(crate) use members::signal_all;
+pub(crate) use members::{hold, signal_all};
 pub use probe::{Found, GROUP_NAME, choose};
 pub use v1::V1;
 pub use v2::V2;

@@ -6,6 +6,7 @@ use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A contributed group in v1 hierarchies.
@@ -18,18 +19,25 @@ pub struct V1 {
     limit: Option<u64>,
     refaults: Option<(u64, u64)>,
     journal: Option<PathBuf>,
+    _held: Vec<File>,
 }
 
 impl V1 {
     /// Creates the contributed group below `base` of the memory hierarchy, and `freezer`.
     pub fn create(base: &Path, whole_machine: bool, group: PathBuf, freezer: Option<PathBuf>) -> Result<Self> {
-        create(&group)?;
-        if let Some(freezer) = &freezer {
-            create(freezer)?;
-        }
+        let held = std::iter::once(&group).chain(&freezer).map(|directory| create(directory)).collect::<Result<_>>()?;
         // Without this the kernel kills when nothing can be evicted; with it the group waits.
         write(group.join("memory.oom_control"), "1")?;
-        Ok(Self { base: base.to_owned(), group, freezer, whole_machine, limit: None, refaults: None, journal: None })
+        Ok(Self {
+            base: base.to_owned(),
+            group,
+            freezer,
+            whole_machine,
+            limit: None,
+            refaults: None,
+            journal: None,
+            _held: held,
+        })
     }
 
     fn stats(&self) -> Result<(String, String)> {

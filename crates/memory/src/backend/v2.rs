@@ -6,6 +6,7 @@ use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A contributed group in the unified hierarchy.
@@ -17,6 +18,7 @@ pub struct V2 {
     box_limit: u64,
     limit: Option<u64>,
     before: Option<Counters>,
+    _held: File,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +32,9 @@ impl V2 {
     /// Creates the contributed group below `base`, which has the memory controller enabled for its
     /// children.
     pub fn create(base: &Path, group: PathBuf) -> Result<Self> {
-        create(&group)?;
+        let held = create(&group)?;
         let box_limit = smallest_limit(base);
-        Ok(Self { base: base.to_owned(), group, box_limit, limit: None, before: None })
+        Ok(Self { base: base.to_owned(), group, box_limit, limit: None, before: None, _held: held })
     }
 
     fn own(&self, file: &str) -> PathBuf {

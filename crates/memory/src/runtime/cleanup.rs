@@ -2,7 +2,7 @@
 
 use super::RuntimeDir;
 use super::origins::returning_to;
-use crate::backend::GROUP_NAME;
+use crate::backend::{GROUP_NAME, hold};
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::{processes, write};
@@ -64,6 +64,8 @@ fn is_ours(directory: &Path) -> bool {
 }
 
 fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
+    // One that another controller has taken since is none of ours.
+    let Ok(Some(_held)) = hold(directory) else { return Vec::new() };
     let mut failed = Vec::new();
     let lifted =
         [("memory.limit_in_bytes", "-1"), ("memory.high", "max"), ("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
