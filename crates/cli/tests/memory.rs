@@ -294,6 +294,26 @@ fn stopped_work_goes_on_after_kill_dash_nine_where_no_freezer_is() {
     wait("the last reader to end", || last.iter().all(|pid| !Path::new("/proc").join(pid.to_string()).exists()));
 }
 
+/// Regression: in a container the top of the hierarchy that can be seen has a limit, and the whole
+/// machine was taken to be free.
+#[test]
+fn what_a_container_may_use_is_divided_and_not_the_machine() {
+    let Some(sandbox) = Sandbox::new("container") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let script = "mount --bind \"$2\" /sys/fs/cgroup/memory && umount /sys/fs/cgroup/freezer; \
+                  exec \"$0\" memory --runtime-dir \"$1\" daemon --sampler clear-refs";
+    let mut daemon = Command::new("unshare");
+    daemon.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&runtime).arg(&sandbox.0);
+    let mut daemon = daemon.stderr(Stdio::null()).spawn().unwrap();
+    let status = || ullage(&runtime).args(["status", "--json"]).output().unwrap();
+    wait("the daemon", || status().status.success());
+    let status: serde_json::Value = serde_json::from_slice(&status().stdout).unwrap();
+    assert_eq!(status["report"]["picture"]["total"], (64 << 20) / 4096);
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+}
+
 #[test]
 fn status_histogram_and_timeline_of_a_running_controller() {
     let Some(sandbox) = Sandbox::new("show") else { return };

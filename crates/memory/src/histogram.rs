@@ -29,6 +29,28 @@ impl Histogram {
         Self { bucket_pages: self.bucket_pages, weights: vec![0.0; self.weights.len()] }
     }
 
+    /// The same accesses in the shape for another size of memory. Those of a bucket count as its farthest.
+    #[must_use]
+    pub fn reshaped(&self, memory_pages: u64) -> Self {
+        let mut other = Self::for_memory(memory_pages);
+        for (bucket, weight) in self.weights.iter().enumerate() {
+            other.add((bucket as u64 + 1) * self.bucket_pages - 1, *weight);
+        }
+        other
+    }
+
+    /// The same accesses in the shape of another.
+    #[must_use]
+    pub fn reshaped_like(&self, other: &Self) -> Self {
+        let alike = (self.bucket_pages, self.weights.len()) == (other.bucket_pages, other.weights.len());
+        if alike { self.clone() } else { self.reshaped(other.memory_pages()) }
+    }
+
+    /// The size of memory that its shape is for, or a bucket more.
+    pub fn memory_pages(&self) -> u64 {
+        self.weights.len() as u64 / 2 * self.bucket_pages
+    }
+
     /// Pages covered by one bucket.
     pub fn bucket_pages(&self) -> u64 {
         self.bucket_pages
@@ -132,6 +154,17 @@ mod tests {
         old.age(&new, 1.0 / 16.0);
         assert!((old.misses_in(400) - 15.0 / 16.0).abs() < 1e-9);
         assert!((old.total() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_larger_memory_keeps_what_was_seen_in_a_smaller_one() {
+        let mut small = Histogram::for_memory(10_000);
+        assert!((10_000..10_010).contains(&small.memory_pages()));
+        small.add(3_000, 5.0);
+        let large = small.reshaped(1_000_000);
+        assert!((1_000_000..1_001_000).contains(&large.memory_pages()));
+        assert!((large.total() - 5.0).abs() < 1e-9);
+        assert!((3_001..4_000).contains(&large.memory_for_misses(0.0)));
     }
 
     #[test]

@@ -321,6 +321,35 @@ fn a_box_has_one_controller_whatever_the_runtime_directory() {
     assert!(!sandbox.group().exists());
 }
 
+/// Regression: of a box in a box only its own limit was read, once.
+#[test]
+fn what_is_free_in_a_nested_box_is_what_its_parents_leave_now() {
+    use ullage_memory::backend::{Backend, V1};
+    let Some(mut sandbox) = Box96::new("nested") else { return };
+    let (inner, beside) = (sandbox.path.join("inner"), sandbox.path.join("beside"));
+    fs::create_dir(&inner).unwrap();
+    fs::create_dir(&beside).unwrap();
+    let mut backend = V1::create(&inner, false, inner.join("ullage.contributed"), None).unwrap();
+    let mib = |pages: u64| pages >> 8;
+    assert_eq!(mib(backend.picture().unwrap().total), 96);
+    let file = sandbox.runtime.path().with_file_name("big");
+    let script = "echo $$ > \"$0\"/cgroup.procs && head -c 40M /dev/zero > \"$1\" && exec sleep 60";
+    sandbox.children.push(Command::new("sh").args(["-c", script]).arg(&beside).arg(&file).spawn().unwrap());
+    wait("40 MiB to be used beside it", || mib(backend.picture().unwrap().free) <= 56);
+    fs::write(sandbox.path.join("memory.limit_in_bytes"), (128u64 << 20).to_string()).unwrap();
+    let picture = backend.picture().unwrap();
+    assert!(mib(picture.total) == 128 && (60..=88).contains(&mib(picture.free)), "{picture:?}");
+    drop(backend);
+    let mut sleeper = sandbox.children.pop().unwrap();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    wait("the groups to be empty", || {
+        [inner.join("ullage.contributed"), inner.clone(), beside.clone()]
+            .iter()
+            .all(|group| fs::remove_dir(group).is_ok() || !group.exists())
+    });
+}
+
 #[test]
 fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     use ullage_memory::backend::{Backend, V2};

@@ -5,7 +5,8 @@ use super::{Backend, SHRINK_STEP};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
-use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use crate::system::place::{self, Limits, NO_LIMIT};
+use crate::system::{keyed, processes, read, read_number, stat, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,9 @@ pub struct V1 {
     base: PathBuf,
     group: PathBuf,
     freezer: Option<PathBuf>,
+    /// The base is the top of the hierarchy, as far as it can be seen from here.
+    at_top: bool,
+    /// Nothing limits the base: read anew with each picture.
     whole_machine: bool,
     limit: Option<u64>,
     refaults: Option<(u64, u64)>,
@@ -24,7 +28,7 @@ pub struct V1 {
 
 impl V1 {
     /// Creates the contributed group below `base` of the memory hierarchy, and `freezer`.
-    pub fn create(base: &Path, whole_machine: bool, group: PathBuf, freezer: Option<PathBuf>) -> Result<Self> {
+    pub fn create(base: &Path, at_top: bool, group: PathBuf, freezer: Option<PathBuf>) -> Result<Self> {
         let held = std::iter::once(&group).chain(&freezer).map(|directory| create(directory)).collect::<Result<_>>()?;
         // Without this the kernel kills when nothing can be evicted; with it the group waits.
         write(group.join("memory.oom_control"), "1")?;
@@ -32,7 +36,8 @@ impl V1 {
             base: base.to_owned(),
             group,
             freezer,
-            whole_machine,
+            at_top,
+            whole_machine: limits(base)?.is_none(),
             limit: None,
             refaults: None,
             journal: None,
@@ -69,14 +74,14 @@ impl Backend for V1 {
     fn picture(&mut self) -> Result<Picture> {
         let contributed = read_number(self.group.join("memory.usage_in_bytes")).map_err(vanished(&self.group))?;
         let machine = place::machine()?;
-        if self.whole_machine {
+        let limits = limits(&self.base)?;
+        self.whole_machine = limits.is_none();
+        let Some(limits) = limits else {
             return Ok(Picture { contributed: contributed / PAGE, ..machine });
-        }
-        let limit = read_number(self.base.join("memory.limit_in_bytes")).map_err(vanished(&self.base))?;
-        let usage = read_number(self.base.join("memory.usage_in_bytes")).map_err(vanished(&self.base))?;
+        };
         let (all, own) = self.stats()?;
         let cold = keyed(&all, "total_inactive_file").saturating_sub(keyed(&own, "total_inactive_file"));
-        Ok(place::boxed(machine, limit, usage, contributed, cold))
+        Ok(place::boxed(machine, limits, contributed, cold))
     }
 
     /// Opaque refaults are summed over the opaque groups. Not "all less contributed": the kernel brings
@@ -128,7 +133,7 @@ impl Backend for V1 {
     /// v1 has no `memory.reclaim`: the limit of an opaque group is lowered by a step, which makes the
     /// kernel evict that much, and set back at once.
     fn evict(&mut self, pages: u64) -> Result<u64> {
-        if self.whole_machine {
+        if self.at_top && self.whole_machine {
             return Ok(0);
         }
         let mut left = pages * PAGE;
@@ -171,6 +176,10 @@ impl Backend for V1 {
     }
 }
 
+fn limits(base: &Path) -> Result<Option<Limits>> {
+    place::limits(base, "memory.limit_in_bytes", "memory.usage_in_bytes")
+}
+
 /// Evicts up to `bytes` from a group without a limit of its own; gives how many went. From a group that
 /// ends meanwhile none did.
 fn dip(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
@@ -188,7 +197,7 @@ fn lower_and_raise(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u
     let (limit, usage) = (read_number(&limit_file)?, read_number(&usage_file)?);
     // A limit somebody set is not ours to touch: dying in between would change it for good, while
     // "no limit" is restored by any cleaning up.
-    if limit < (1 << 62) || usage < PAGE {
+    if limit < NO_LIMIT || usage < PAGE {
         return Ok(0);
     }
     let step = bytes.min(SHRINK_STEP).min(usage / 2);

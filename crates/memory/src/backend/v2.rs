@@ -5,7 +5,8 @@ use super::{Backend, SHRINK_STEP};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
-use crate::system::{keyed, place, processes, read, read_number, stat, write};
+use crate::system::place::{self, Limits};
+use crate::system::{keyed, processes, read, read_number, stat, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct V2 {
     base: PathBuf,
     group: PathBuf,
-    /// The limit of the box in bytes, or `u64::MAX` for all of the machine.
-    box_limit: u64,
+    /// Nothing limits the base: read anew with each picture.
+    whole_machine: bool,
     limit: Option<u64>,
     before: Option<Counters>,
     _held: File,
@@ -33,16 +34,18 @@ impl V2 {
     /// children.
     pub fn create(base: &Path, group: PathBuf) -> Result<Self> {
         let held = create(&group)?;
-        let box_limit = smallest_limit(base);
-        Ok(Self { base: base.to_owned(), group, box_limit, limit: None, before: None, _held: held })
+        Ok(Self {
+            base: base.to_owned(),
+            group,
+            whole_machine: limits(base)?.is_none(),
+            limit: None,
+            before: None,
+            _held: held,
+        })
     }
 
     fn own(&self, file: &str) -> PathBuf {
         self.group.join(file)
-    }
-
-    fn whole_machine(&self) -> bool {
-        self.box_limit == u64::MAX
     }
 
     /// Groups beside the contributed one.
@@ -63,13 +66,14 @@ impl Backend for V2 {
     fn picture(&mut self) -> Result<Picture> {
         let contributed = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
         let machine = place::machine()?;
-        if self.whole_machine() {
+        let limits = limits(&self.base)?;
+        self.whole_machine = limits.is_none();
+        let Some(limits) = limits else {
             return Ok(Picture { contributed: contributed / PAGE, ..machine });
-        }
-        let usage = read_number(self.base.join("memory.current")).map_err(vanished(&self.base))?;
+        };
         let cold = keyed(&read(self.base.join("memory.stat"))?, "inactive_file")
             .saturating_sub(keyed(&read(self.own("memory.stat"))?, "inactive_file"));
-        Ok(place::boxed(machine, self.box_limit, usage, contributed, cold))
+        Ok(place::boxed(machine, limits, contributed, cold))
     }
 
     fn feedback(&mut self) -> Result<Feedback> {
@@ -95,7 +99,7 @@ impl Backend for V2 {
     }
 
     fn opaque(&self) -> Result<Vec<i32>> {
-        if !self.whole_machine() {
+        if !self.whole_machine {
             return processes::below(&self.base, &self.group);
         }
         let contributed = self.contributed()?;
@@ -174,11 +178,6 @@ fn reclaim(group: &Path, bytes: u64) -> Result<()> {
     }
 }
 
-/// The smallest `memory.max` from a group up to the root.
-fn smallest_limit(base: &Path) -> u64 {
-    base.ancestors()
-        .map_while(|group| group.join("cgroup.procs").exists().then(|| group.join("memory.max")))
-        .filter_map(|file| read_number(file).ok())
-        .min()
-        .unwrap_or(u64::MAX)
+fn limits(base: &Path) -> Result<Option<Limits>> {
+    place::limits(base, "memory.max", "memory.current")
 }

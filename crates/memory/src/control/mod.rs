@@ -143,6 +143,10 @@ impl Controller {
         self.last_tick = now;
         let mut actions = Vec::new();
         let picture = observation.picture;
+        // A limit was raised: positions beyond the old one are to be told apart now.
+        if picture.total > self.permanent.memory_pages() {
+            self.permanent = self.permanent.reshaped(picture.total);
+        }
 
         let lending = observation.has_contributed && picture.contributed > self.config.minimum_pages;
         if self.misses.count(&self.config, observation.feedback, lending, elapsed) {
@@ -267,7 +271,8 @@ impl Controller {
         let active = is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window));
         self.window_active |= active;
         if active || self.window_active && self.worked {
-            let mut temporary = sample.histogram.clone();
+            // One of a window that began before a limit was raised has another shape.
+            let mut temporary = sample.histogram.reshaped_like(&self.permanent);
             temporary.normalise();
             self.permanent.age(&temporary, self.config.alpha);
             self.report.aged += 1;

@@ -197,3 +197,18 @@ fn work_that_touches_nothing_new_is_no_break() {
     }
     assert_eq!((controller.report().aged, controller.report().filtered), (3, 0));
 }
+
+/// Regression: a limit that was raised left a histogram in which all beyond the old one was alike.
+#[test]
+fn a_box_that_grows_gets_a_histogram_that_reaches_as_far() {
+    let mut controller = Controller::new(config(), TOTAL / 10, Duration::ZERO);
+    let seen = sample(&controller, TOTAL / 20, 1000.0, TOTAL / 10);
+    for (at, sample) in samples(&seen, &[20.0, 40.0, 60.0, 80.0]) {
+        let actions = controller.tick(observe(0, 300, Some(sample)), seconds(at));
+        assert!(!actions.is_empty());
+        // What was seen in the shape of the smaller memory is folded in all the same.
+        assert!(controller.histogram().memory_pages() >= TOTAL);
+    }
+    let (aged, need) = (controller.report().aged, controller.report().need.unwrap());
+    assert!(aged > 0 && need.abs_diff(TOTAL / 20) <= TOTAL / 100, "{aged} {need}");
+}

@@ -1,9 +1,48 @@
 //! How much memory there is, and how much of it is free: of the machine, or of a box in it.
 
-use super::{keyed, read};
+use super::{keyed, read, read_number};
 use crate::PAGE;
 use crate::control::Picture;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// What v1 shows where nothing is set is a little below 2^63; v2 says "max".
+pub const NO_LIMIT: u64 = 1 << 62;
+
+/// What the limits on a group leave it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The smallest of its limit and those of the groups above it.
+    pub smallest: u64,
+    /// What may still be used before one of them is reached.
+    pub left: u64,
+}
+
+/// The limits on a group: its own and those of all groups above it that can be seen from here, given the
+/// names of the files; `None` where nothing is limited.
+pub fn limits(group: &Path, limit: &str, usage: &str) -> Result<Option<Limits>> {
+    let mut found: Option<Limits> = None;
+    for level in group.ancestors().take_while(|level| level.join("cgroup.procs").exists()) {
+        let limit = match read_number(level.join(limit)) {
+            // The top of v2 has no limit.
+            Err(error) if error.errno() == Some(libc::ENOENT) && level.exists() => continue,
+            other => other.map_err(gone(level))?,
+        };
+        if limit < NO_LIMIT {
+            let left = limit.saturating_sub(read_number(level.join(usage)).map_err(gone(level))?);
+            let before = found.unwrap_or(Limits { smallest: u64::MAX, left: u64::MAX });
+            found = Some(Limits { smallest: before.smallest.min(limit), left: before.left.min(left) });
+        }
+    }
+    Ok(found)
+}
+
+fn gone(level: &Path) -> impl Fn(Error) -> Error {
+    move |error| match error.errno() {
+        Some(libc::ENOENT | libc::ENODEV) => Error::GroupVanished(level.to_owned()),
+        _ => error,
+    }
+}
 
 /// Pages of the whole machine: all, free, and file cache not used twice.
 pub fn machine() -> Result<Picture> {
@@ -17,11 +56,11 @@ pub fn machine() -> Result<Picture> {
     })
 }
 
-/// Pages of a box of `limit` bytes holding `usage` bytes, inside the machine: what the box may still
-/// use is free only as far as the machine has it.
-pub fn boxed(machine: Picture, limit: u64, usage: u64, contributed: u64, cold_cache: u64) -> Picture {
-    let total = (limit / PAGE).min(machine.total);
-    let free = (limit.saturating_sub(usage) / PAGE).min(machine.free);
+/// Pages of a box with limits, inside the machine: what the box may still use is free only as far as
+/// the machine has it.
+pub fn boxed(machine: Picture, limits: Limits, contributed: u64, cold_cache: u64) -> Picture {
+    let total = (limits.smallest / PAGE).min(machine.total);
+    let free = (limits.left / PAGE).min(machine.free);
     Picture { total, free, contributed: contributed / PAGE, cold_cache: cold_cache / PAGE }
 }
 
@@ -33,4 +72,35 @@ pub fn has_swap() -> bool {
 /// Bytes swapped out on the whole machine.
 pub fn swapped() -> u64 {
     read("/proc/meminfo").map_or(0, |text| keyed(&text, "SwapTotal").saturating_sub(keyed(&text, "SwapFree")) * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Regression: of a nested box only its own limit was read, and its usage taken from the smallest.
+    #[test]
+    fn limits_above_a_group_count_with_what_is_used_below_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, middle) = (dir.path().join("top"), dir.path().join("top/middle"));
+        let group = middle.join("box");
+        fs::create_dir_all(&group).unwrap();
+        let set = |level: &Path, limit: &str, usage: &str| {
+            for (file, text) in [("cgroup.procs", ""), ("limit", limit), ("usage", usage)] {
+                fs::write(level.join(file), text).unwrap();
+            }
+        };
+        let now = || limits(&group, "limit", "usage").unwrap();
+        set(&group, "max", "10");
+        set(&middle, "9223372036854771712", "400");
+        fs::write(top.join("cgroup.procs"), "").unwrap();
+        assert_eq!(now(), None, "the top of v2 has neither file");
+        set(&middle, "500", "400");
+        assert_eq!(now(), Some(Limits { smallest: 500, left: 100 }));
+        set(&group, "200", "10");
+        assert_eq!(now(), Some(Limits { smallest: 200, left: 100 }));
+        set(&top, "1000", "990");
+        assert_eq!(now(), Some(Limits { smallest: 200, left: 10 }));
+    }
 }
