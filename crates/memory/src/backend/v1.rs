@@ -6,7 +6,8 @@ use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::place::{self, Limits, NO_LIMIT};
-use crate::system::{keyed, processes, read, read_number, stat, write};
+use crate::system::stat::{self, Growth};
+use crate::system::{keyed, processes, read, read_number, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,8 @@ pub struct V1 {
     /// Nothing limits the base: read anew with each picture.
     whole_machine: bool,
     limit: Option<u64>,
-    refaults: Option<(u64, u64)>,
+    opaque_refaults: Growth,
+    own_refaults: Growth,
     journal: Option<PathBuf>,
     _held: Vec<File>,
 }
@@ -39,7 +41,8 @@ impl V1 {
             at_top,
             whole_machine: limits(base)?.is_none(),
             limit: None,
-            refaults: None,
+            opaque_refaults: Growth::default(),
+            own_refaults: Growth::default(),
             journal: None,
             _held: held,
         })
@@ -88,17 +91,17 @@ impl Backend for V1 {
     /// each group's counters up to date at different times, and the difference would jump by thousands.
     fn feedback(&mut self) -> Result<Feedback> {
         let own = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
-        let mut opaque = stat::refaults(&read(self.base.join("memory.stat")).map_err(vanished(&self.base))?, "");
+        let base = read(self.base.join("memory.stat")).map_err(vanished(&self.base))?;
+        let mut opaque = vec![(self.base.clone(), stat::refaults(&base, ""))];
         for group in children(&self.base, &self.group) {
             // One that has just been removed misses nothing any more.
-            opaque += read(group.join("memory.stat")).map_or(0, |text| stat::refaults(&text, "total_"));
+            let Ok(text) = read(group.join("memory.stat")) else { continue };
+            opaque.push((group, stat::refaults(&text, "total_")));
         }
-        let now = (opaque, stat::refaults(&own, "total_"));
-        let before = self.refaults.replace(now).unwrap_or(now);
         Ok(Feedback {
-            opaque_refaults: now.0.saturating_sub(before.0),
+            opaque_refaults: self.opaque_refaults.since(opaque),
             opaque_stall_us: 0,
-            contributed_refaults: now.1.saturating_sub(before.1),
+            contributed_refaults: self.own_refaults.since([(self.group.clone(), stat::refaults(&own, "total_"))]),
         })
     }
 

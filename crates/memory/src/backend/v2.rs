@@ -6,7 +6,8 @@ use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::place::{self, Limits};
-use crate::system::{keyed, processes, read, read_number, stat, write};
+use crate::system::stat::{self, Growth};
+use crate::system::{keyed, processes, read, read_number, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -18,15 +19,10 @@ pub struct V2 {
     /// Nothing limits the base: read anew with each picture.
     whole_machine: bool,
     limit: Option<u64>,
-    before: Option<Counters>,
+    opaque_refaults: Growth,
+    own_refaults: Growth,
+    stall: Growth,
     _held: File,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Counters {
-    opaque: u64,
-    own: u64,
-    stall: u64,
 }
 
 impl V2 {
@@ -39,7 +35,9 @@ impl V2 {
             group,
             whole_machine: limits(base)?.is_none(),
             limit: None,
-            before: None,
+            opaque_refaults: Growth::default(),
+            own_refaults: Growth::default(),
+            stall: Growth::default(),
             _held: held,
         })
     }
@@ -79,18 +77,17 @@ impl Backend for V2 {
     fn feedback(&mut self) -> Result<Feedback> {
         let own_stat = read(self.own("memory.stat")).map_err(vanished(&self.group))?;
         // Summed over the opaque groups: see the v1 back end for why.
-        let refaults = |group: &PathBuf| read(group.join("memory.stat")).map_or(0, |text| stat::refaults(&text, ""));
-        let stall = self.siblings().iter().filter_map(|group| stat::stall_us(&group.join("memory.pressure"))).max();
-        let now = Counters {
-            opaque: self.siblings().iter().map(refaults).sum(),
-            own: stat::refaults(&own_stat, ""),
-            stall: stall.unwrap_or(0),
-        };
-        let before = self.before.replace(now).unwrap_or(now);
+        let (mut refaults, mut stalls) = (Vec::new(), Vec::new());
+        for group in self.siblings() {
+            stalls.extend(stat::stall_us(&group.join("memory.pressure")).map(|stall| (group.clone(), stall)));
+            // One that has just been removed misses nothing any more.
+            let Ok(text) = read(group.join("memory.stat")) else { continue };
+            refaults.push((group, stat::refaults(&text, "")));
+        }
         Ok(Feedback {
-            opaque_refaults: now.opaque.saturating_sub(before.opaque),
-            opaque_stall_us: now.stall.saturating_sub(before.stall),
-            contributed_refaults: now.own.saturating_sub(before.own),
+            opaque_refaults: self.opaque_refaults.since(refaults),
+            opaque_stall_us: self.stall.since(stalls),
+            contributed_refaults: self.own_refaults.since([(self.group.clone(), stat::refaults(&own_stat, ""))]),
         })
     }
 
