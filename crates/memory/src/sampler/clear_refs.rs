@@ -8,7 +8,6 @@ use crate::footprint::Footprint;
 use crate::system::processes;
 use crate::system::smaps::{self, Rollup};
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
 use std::time::Duration;
 
@@ -150,7 +149,7 @@ impl Sampler for ClearRefs {
 fn idle(pids: &[i32]) -> Vec<IdleRange> {
     let mut ranges = Vec::new();
     for &pid in pids {
-        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps")) else { continue };
+        let Ok(text) = crate::system::text(format!("/proc/{pid}/smaps")) else { continue };
         let idle = smaps::anonymous_mappings(&text)
             .into_iter()
             .filter(|mapping| mapping.referenced == 0 && mapping.rss >= WORTH_EVICTING_KIB);

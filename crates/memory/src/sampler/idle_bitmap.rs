@@ -151,12 +151,12 @@ fn resident(pid: i32) -> Option<u64> {
 }
 
 fn swapped(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let text = crate::system::text(format!("/proc/{pid}/status")).unwrap_or_default();
     keyed(&text, "VmSwap") * 1024 / PAGE
 }
 
 fn mappings(pid: i32) -> Vec<(u64, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = crate::system::text(format!("/proc/{pid}/maps")).unwrap_or_default();
     let range = |line: &str| -> Option<(u64, u64)> {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;

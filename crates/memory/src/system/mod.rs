@@ -8,12 +8,19 @@ pub mod stat;
 
 use crate::error::{Error, Result};
 use std::fs;
+use std::io;
 use std::path::Path;
 
 /// Reads a small file.
 pub fn read(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
-    fs::read_to_string(path).map_err(Error::io("reading", path))
+    text(path).map_err(Error::io("reading", path))
+}
+
+/// The text of a file of the kernel's. Names in it, of processes and files, are in any encoding, and may
+/// be cut within a letter: such letters are replaced.
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads a file holding one number (`max` is the largest).
@@ -45,6 +52,16 @@ pub fn keyed(text: &str, key: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    /// Regression: one mount point that was no UTF-8 stopped every start.
+    #[test]
+    fn names_in_any_encoding_hide_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("mounts");
+        std::fs::write(&file, b"x /mnt/\xff tmpfs rw 0 0\ncgroup /m cgroup rw,memory 0 0\n").unwrap();
+        let mounts = super::mounts::Mounts::parse(&super::read(&file).unwrap());
+        assert_eq!(mounts.v1_memory.as_deref(), Some("/m".as_ref()));
+    }
+
     #[test]
     fn keyed_values_of_meminfo_and_memory_stat() {
         let text = "MemTotal:  100 kB\ninactive_file 53248\ntotal_inactive_file 495366144\n";

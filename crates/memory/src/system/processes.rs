@@ -99,7 +99,7 @@ pub fn major_faults(pid: i32) -> Option<u64> {
 
 /// Fields of `/proc/PID/stat` after the command name, which may itself hold blanks and brackets.
 fn fields(pid: i32) -> Option<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = super::text(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
 }
@@ -131,6 +131,21 @@ mod tests {
         assert!(!descendants(me, &[shell.id() as i32]).unwrap().contains(&sleep));
         sys::signal(sleep, libc::SIGKILL).unwrap();
         shell.wait().unwrap();
+    }
+
+    #[test]
+    fn a_name_that_is_cut_within_a_letter_hides_no_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("программа");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap();
+        let identity = (started(pid), parent(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(String::from_utf8(name).is_err(), "fifteen bytes of letters of two");
+        assert!(identity.0.is_some() && identity.1 == Some(std::process::id() as i32), "{identity:?}");
     }
 
     #[test]
