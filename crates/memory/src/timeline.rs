@@ -14,8 +14,10 @@ pub fn read(path: &Path) -> Result<Vec<TimelinePoint>> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-/// Draws the points.
+/// Draws the points; of a timeline that several controllers continued, those of the last.
 pub fn svg(points: &[TimelinePoint]) -> Result<String> {
+    let restart = points.windows(2).rposition(|pair| matches!(pair, [one, next] if next.at_s < one.at_s));
+    let points = points.get(restart.map_or(0, |at| at + 1)..).unwrap_or_default();
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return Err(Error::Invalid("the timeline is empty: let the controller run for some seconds".into()));
     };
@@ -83,6 +85,8 @@ mod tests {
             .collect();
         let text = svg(&points).unwrap();
         assert!(text.starts_with("<svg") && text.contains("contributed limit"));
+        let again: Vec<_> = points.iter().chain(&points).copied().collect();
+        assert_eq!(svg(&again).unwrap(), text, "of two runs the last is drawn");
         assert!(svg(&[]).unwrap_err().to_string().contains("empty"));
     }
 }

@@ -350,6 +350,37 @@ fn what_is_free_in_a_nested_box_is_what_its_parents_leave_now() {
     });
 }
 
+/// Regression: a disk that was full ended the controller, and with it the protection.
+#[test]
+fn a_timeline_that_cannot_be_written_is_a_warning_and_one_that_exists_is_continued() {
+    let Some(sandbox) = Box96::new("full") else { return };
+    let options = Options { log: Some("/dev/full".into()), ..sandbox.options() };
+    let (flag, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let thread = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || run(&options, &stop)
+    });
+    wait("a warning", || {
+        let status = Status::read(&sandbox.runtime);
+        thread.is_finished() || status.is_ok_and(|status| status.warnings.iter().any(|text| text.contains("/dev/full")))
+    });
+    assert!(!thread.is_finished());
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap().unwrap();
+
+    let kept = sandbox.runtime.path().with_file_name("kept");
+    fs::write(&kept, "what was there\n").unwrap();
+    let options = Options { log: Some(kept.clone()), ..sandbox.options() };
+    let thread = std::thread::spawn({
+        let flag = Arc::clone(&flag);
+        move || run(&options, &flag)
+    });
+    wait("a point", || fs::read_to_string(&kept).unwrap().contains("at_s"));
+    flag.store(true, Ordering::Relaxed);
+    thread.join().unwrap().unwrap();
+    assert!(fs::read_to_string(&kept).unwrap().starts_with("what was there\n"));
+}
+
 #[test]
 fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     use ullage_memory::backend::{Backend, V2};

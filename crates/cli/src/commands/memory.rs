@@ -95,7 +95,7 @@ struct Daemon {
     /// Where a controller runs already, that is no error
     #[arg(long)]
     if_none: bool,
-    /// Write the timeline here and keep it (one line of JSON a second)
+    /// Write the timeline here and keep it (one line of JSON a second); appended to what is there
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }

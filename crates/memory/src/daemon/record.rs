@@ -7,9 +7,9 @@ use crate::control::Controller;
 use crate::error::{Error, Result};
 use crate::runtime::{RuntimeDir, Status, TimelinePoint};
 use crate::sampler::Candidate;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A day of seconds; then the older half is dropped.
@@ -24,13 +24,17 @@ pub(super) struct Recorder {
     reasons: Vec<String>,
     candidates: Vec<Candidate>,
     warnings: Vec<String>,
+    /// What could not be written down last.
+    trouble: Option<Error>,
+    started: bool,
     pub opaque_processes: usize,
 }
 
 impl Recorder {
     pub fn new(options: &Options, reasons: Vec<String>, candidates: Vec<Candidate>) -> Result<Self> {
         let timeline = options.log.clone().unwrap_or_else(|| options.runtime.timeline());
-        fs::write(&timeline, "").map_err(Error::io("writing", &timeline))?;
+        // Found out at the start, not in the night.
+        open(&timeline)?;
         Ok(Self {
             runtime: options.runtime.clone(),
             timeline,
@@ -39,6 +43,8 @@ impl Recorder {
             reasons,
             candidates,
             warnings: Vec::new(),
+            trouble: None,
+            started: false,
             opaque_processes: 0,
         })
     }
@@ -47,6 +53,8 @@ impl Recorder {
         self.warnings.push(text.to_owned());
     }
 
+    /// Writes down, once a second. What cannot be written (a full disk) is told by the status, when that
+    /// can be: memory is divided all the same. Only who starts must know that there is a status.
     pub fn record(
         &mut self,
         controller: &Controller,
@@ -59,7 +67,8 @@ impl Recorder {
             return Ok(());
         }
         self.next = now + Duration::from_secs(1);
-        Status {
+        let trouble = self.trouble.take().map(|error| format!("not everything can be written down: {error}"));
+        let written = Status {
             version: 1,
             pid: std::process::id() as i32,
             uptime_s: now.as_secs_f64(),
@@ -71,20 +80,27 @@ impl Recorder {
             contributed: contributed.to_vec(),
             opaque_processes: self.opaque_processes,
             evicted: hands.evicted,
-            warnings: self.warnings.clone(),
+            warnings: self.warnings.iter().cloned().chain(trouble).collect(),
             report: controller.report().clone(),
             cost: meter.cost(),
             config: controller.config().clone(),
             histogram: controller.histogram().clone(),
         }
-        .write(&self.runtime)?;
-        self.append(TimelinePoint::of(now.as_secs_f64(), controller.report(), hands.frozen))
+        .write(&self.runtime);
+        if !self.started {
+            written?;
+            self.started = true;
+        } else if let Err(error) = written {
+            self.trouble = Some(error);
+            return Ok(());
+        }
+        self.trouble = self.append(TimelinePoint::of(now.as_secs_f64(), controller.report(), hands.frozen)).err();
+        Ok(())
     }
 
     fn append(&mut self, point: TimelinePoint) -> Result<()> {
         let line = serde_json::to_string(&point).map_err(|error| Error::Invalid(error.to_string()))?;
-        let open = OpenOptions::new().create(true).append(true).open(&self.timeline);
-        let mut file = open.map_err(Error::io("opening", &self.timeline))?;
+        let mut file = open(&self.timeline)?;
         writeln!(file, "{line}").map_err(Error::io("writing", &self.timeline))?;
         self.points += 1;
         if self.points >= MOST_POINTS {
@@ -95,4 +111,9 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// Opens the timeline to continue it: it may be the only one that somebody has.
+fn open(timeline: &Path) -> Result<File> {
+    OpenOptions::new().create(true).append(true).open(timeline).map_err(Error::io("opening", timeline))
 }
