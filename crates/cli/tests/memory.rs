@@ -62,11 +62,12 @@ impl Drop for Sandbox {
 #[test]
 fn what_is_missing_is_said_and_the_exit_code_is_1() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["status"], "no controller runs"),
         (&["mark", "1"], "no controller runs"),
         (&["mark", "2147483647"], "is gone, or never was"),
         (&["daemon", "--box", "/tmp"], "no usable memory controller"),
+        (&["daemon", "--speed-up", "1e-20"], "--speed-up must be a number from"),
         (&["daemon", "--beta", "0.5"], "beta must be at least 1"),
         (&["daemon", "--box", "/sys/fs/cgroup/memory/ullage-is-not-there"], "no usable memory controller"),
         (&["simulate", "/dev/null"], "no accesses"),

@@ -114,7 +114,7 @@ struct Settings {
     /// Kill contributed work that does not give memory back within so many seconds
     #[arg(long, value_name = "SECONDS")]
     kill_after: Option<f64>,
-    /// Pages a second contributed work may page in
+    /// Pages a second contributed work may page in again; what it reads for the first time is not limited
     #[arg(long, value_name = "PAGES", default_value_t = Config::default().contributed_paging_per_s)]
     paging_rate: f64,
     /// Divide all ageing times by this, for measurements
@@ -124,8 +124,8 @@ struct Settings {
 
 impl Settings {
     fn config(&self) -> anyhow::Result<Config> {
-        if !(self.speed_up.is_finite() && self.speed_up > 0.0) {
-            bail!("--speed-up must be a number above 0");
+        if !(1e-3..=1e6).contains(&self.speed_up) {
+            bail!("--speed-up must be a number from 0.001 to 1000000, not {}", self.speed_up);
         }
         let patience =
             |seconds: f64| Duration::try_from_secs_f64(seconds).context("--kill-after must be a time in seconds");
