@@ -42,6 +42,8 @@ pub struct BankSettings {
     pub lease: Micros,
     /// What is done about a cheater.
     pub answer: Answer,
+    /// Grants, returns and clients remembered of one user; more are denied until epochs pass.
+    pub user_max: usize,
     /// Run for every finding, which it reads as JSON; a program and its arguments.
     pub notify_command: Vec<String>,
     /// Run to make a cheater's data smaller, when the answer is `hook`.
@@ -70,6 +72,7 @@ impl BankSettings {
             policy: defaults.policy,
             lease: defaults.lease,
             answer: defaults.answer,
+            user_max: defaults.user_max,
             notify_command: Vec::new(),
             hook_command: Vec::new(),
             keys,
@@ -86,6 +89,7 @@ impl BankSettings {
         config.policy = self.policy;
         config.lease = self.lease;
         config.answer = self.answer;
+        config.user_max = self.user_max;
         config
     }
 }

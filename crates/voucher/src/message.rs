@@ -84,6 +84,9 @@ pub enum Denial {
     Recovering,
     /// The request makes no sense (a want of zero).
     Invalid,
+    /// The user has been given vouchers, or asked through clients, more often than the bank remembers of one user. It
+    /// forgets epoch by epoch.
+    TooMany,
 }
 
 /// From a store to the bank.

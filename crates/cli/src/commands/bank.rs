@@ -174,9 +174,12 @@ struct Serve {
     /// Answer before the accounts are on the medium: survives kill -9, not a power cut
     #[arg(long)]
     no_flush: bool,
-    /// Requests a second of one party; 0 is no limit
+    /// Requests a second of one party, and messages in them; 0 is no limit
     #[arg(long, default_value_t = 0)]
     rate: u32,
+    /// Grants, returns and clients remembered of one user; more are denied until epochs pass
+    #[arg(long, default_value_t = 16_384)]
+    user_max: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -225,6 +228,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     settings.hook_command = words(serve.hook_command);
     settings.gate = serve.gate.gate()?;
     settings.limits.requests_per_second = serve.rate;
+    settings.user_max = serve.user_max;
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
         if serve.json {

@@ -31,6 +31,9 @@ pub(super) struct Account {
     /// Returned pieces that can be passed on. They are still part of V of their epochs.
     pub(super) pool: Vec<Piece>,
     pub(super) waiting: VecDeque<Waiting>,
+    /// Grants and returns that are remembered.
+    pub(super) grants: usize,
+    pub(super) returns: usize,
     /// Clients that have been asked to give back and have not answered.
     pub(super) asked: BTreeSet<Client>,
 }
@@ -66,6 +69,11 @@ impl Account {
 
     pub(super) fn row(&self) -> AccountRow {
         AccountRow { quota: self.quota, blocked: self.blocked, removed: self.removed }
+    }
+
+    /// Whether as much is remembered of this user as may be, before this client asks for more.
+    pub(super) fn is_crowded(&self, client: Client, most: usize) -> bool {
+        self.grants + self.waiting.len() >= most || (self.active.len() >= most && !self.active.contains_key(&client))
     }
 
     /// The number of clients that may still hold vouchers: those that asked in the last X epochs.

@@ -51,8 +51,13 @@ impl BankCore {
         let epoch = self.head.epoch;
         let expiry = self.config.params.expiry();
         let Some(account) = self.accounts.get_mut(&user) else { return };
+        account.active_clients(epoch, expiry);
+        if account.is_crowded(client, self.config.user_max) {
+            self.deny(client, user, op, Denial::TooMany, out);
+            return;
+        }
         account.active.insert(client, epoch);
-        let active = account.active_clients(epoch, expiry);
+        let active = account.active.len();
         let want = want.min(MAX_VALUE);
         match self.config.policy {
             Policy::Limiting { floor } => {
@@ -143,8 +148,9 @@ impl BankCore {
 
     /// Puts a grant into the ledger; also when loading.
     pub(super) fn record_grant(&mut self, client: Client, op: Op, grant: Grant) {
+        let account = self.accounts.entry(grant.user).or_default();
+        account.grants += 1;
         if let Some(piece) = grant.minted {
-            let account = self.accounts.entry(grant.user).or_default();
             *account.issued.entry(grant.epoch).or_default() += piece.amount;
             account.issued_total += piece.amount;
             self.grants_by_voucher.insert(piece.id(), (client, op));

@@ -121,17 +121,26 @@ impl BankCore {
     fn forget(&mut self, epoch: Epoch, out: &mut BankOutput) {
         for (client, op) in self.grants_by_epoch.remove(&epoch).unwrap_or_default() {
             out.writes.push(load::grant_key(epoch, client, op).remove());
-            if let Some(piece) = self.grants.remove(&(client, op)).and_then(|grant| grant.minted) {
+            let Some(grant) = self.grants.remove(&(client, op)) else { continue };
+            if let Some(account) = self.accounts.get_mut(&grant.user) {
+                account.grants -= 1;
+            }
+            if let Some(piece) = grant.minted {
                 self.grants_by_voucher.remove(&piece.id());
             }
         }
         for account in self.accounts.values_mut() {
             account.issued_total -= account.issued.remove(&epoch).unwrap_or(0);
         }
-        self.returns.retain(|(client, op), (when, _)| {
-            let keep = *when != epoch;
+        let accounts = &mut self.accounts;
+        self.returns.retain(|(client, op), recorded| {
+            let keep = recorded.epoch != epoch;
             if !keep {
-                out.writes.push(load::return_key(*when, *client, *op).remove());
+                out.writes.push(load::return_key(epoch, *client, *op).remove());
+                if let Some(account) = recorded.user.and_then(|user| accounts.get_mut(&user)) {
+                    // One that has no row of its own was not there yet when the return was loaded.
+                    account.returns = account.returns.saturating_sub(1);
+                }
             }
             keep
         });

@@ -2,6 +2,7 @@
 
 use super::account::AccountRow;
 use super::grant::Grant;
+use super::returns::Recorded;
 use super::stores::{StoreRow, StoreState};
 use super::{BankAction, BankConfig, BankCore, BankOutput, Finding, Head};
 use crate::message::Report;
@@ -97,7 +98,12 @@ impl BankCore {
                 GRANT => core.load_grant(row)?,
                 RETURN => {
                     let (epoch, client, op) = (Epoch(row.u64()?), Client(row.u64()?), Op(row.u64()?));
-                    core.returns.insert((client, op), (epoch, row.value()?));
+                    // Rows of older versions do not say whose.
+                    let (accepted, user) = match row.value::<(u64, User)>() {
+                        Ok((accepted, user)) => (accepted, Some(user)),
+                        Err(_) => (row.value()?, None),
+                    };
+                    core.record_return(client, op, Recorded { epoch, accepted, user });
                 }
                 MOVED => {
                     let epoch = Epoch(row.u64()?);

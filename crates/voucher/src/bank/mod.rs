@@ -1,6 +1,8 @@
 //! The bank: issues vouchers, reconciles, names cheaters (voucher-quotas, section 3).
 
 mod account;
+#[cfg(test)]
+mod bounds_tests;
 mod event;
 mod finding;
 mod grant;
@@ -26,6 +28,7 @@ use crate::{Client, Epoch, EpochLength, Incarnation, Keyring, Micros, Node, Op, 
 use account::Account;
 use finding::Tally;
 use grant::Grant;
+use returns::Recorded;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,6 +64,9 @@ pub enum Waits {
     Enough,
 }
 
+/// Hundreds of clients that ask dozens of times in K epochs; some 16 MB.
+const USER_MAX: usize = 16_384;
+
 /// How a bank behaves.
 #[derive(Clone, Debug)]
 pub struct BankConfig {
@@ -79,6 +85,9 @@ pub struct BankConfig {
     pub lease_margin: Micros,
     /// What is done about a cheater.
     pub answer: Answer,
+    /// How many grants, and how many returns, of one user are remembered until their epochs are reconciled, and how many
+    /// of the user's clients: who asks for one byte at a time would else fill the memory.
+    pub user_max: usize,
     pub(crate) flaws: Flaws,
 }
 
@@ -94,6 +103,7 @@ impl BankConfig {
             lease: Micros::from_secs(10),
             lease_margin: Micros::from_secs(1),
             answer: Answer::Refuse,
+            user_max: USER_MAX,
             flaws: Flaws::default(),
         }
     }
@@ -133,7 +143,7 @@ pub struct BankCore {
     grants_by_epoch: BTreeMap<Epoch, Vec<(Client, Op)>>,
     grants_by_voucher: BTreeMap<VoucherId, (Client, Op)>,
     /// Returns that have been recorded, so that a repetition has no effect.
-    returns: BTreeMap<(Client, Op), (Epoch, u64)>,
+    returns: BTreeMap<(Client, Op), Recorded>,
     /// By how much a client's claim on a voucher differs from what it was first given.
     moved: BTreeMap<Epoch, BTreeMap<VoucherId, BTreeMap<Client, i64>>>,
     stores: BTreeMap<(Node, Incarnation), StoreState>,

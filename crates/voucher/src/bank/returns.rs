@@ -8,17 +8,27 @@
 use super::account::Waiting;
 use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
-use crate::{ANYONE, Client, MAX_PIECES, Micros, Op, Piece, User};
+use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Op, Piece, User};
+
+/// A return that was made, and of how many bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    pub(super) epoch: Epoch,
+    pub(super) accepted: u64,
+    pub(super) user: Option<User>,
+}
 
 impl BankCore {
     pub(super) fn take_back(&mut self, client: Client, user: User, op: Op, pieces: &[Piece], out: &mut BankOutput) {
-        if let Some((_, accepted)) = self.returns.get(&(client, op)) {
-            let accepted = *accepted;
+        if let Some(recorded) = self.returns.get(&(client, op)) {
+            let accepted = recorded.accepted;
             self.tell(client, BankToClient::Returned { user, op, accepted }, out);
             return;
         }
         let mut accepted = 0;
-        for piece in pieces.iter().take(MAX_PIECES) {
+        // What comes back when no more is remembered is as good as expired.
+        let crowded = self.accounts.get(&user).is_some_and(|account| account.returns >= self.config.user_max);
+        for piece in pieces.iter().take(if crowded { 0 } else { MAX_PIECES }) {
             if self.is_returnable(client, user, piece) {
                 accepted += piece.amount;
                 self.move_claim(piece, client, -(piece.amount as i64), out);
@@ -29,8 +39,8 @@ impl BankCore {
         }
         let epoch = self.head.epoch;
         if accepted > 0 {
-            out.writes.push(load::return_key(epoch, client, op).put(&accepted));
-            self.returns.insert((client, op), (epoch, accepted));
+            out.writes.push(load::return_key(epoch, client, op).put(&(accepted, user)));
+            self.record_return(client, op, Recorded { epoch, accepted, user: Some(user) });
             self.write_pool(user, out);
         }
         if let Some(account) = self.accounts.get_mut(&user) {
@@ -38,6 +48,14 @@ impl BankCore {
         }
         self.tell(client, BankToClient::Returned { user, op, accepted }, out);
         self.serve_user_now(user, out);
+    }
+
+    /// Also when loading.
+    pub(super) fn record_return(&mut self, client: Client, op: Op, recorded: Recorded) {
+        if let Some(account) = recorded.user.and_then(|user| self.accounts.get_mut(&user)) {
+            account.returns += 1;
+        }
+        self.returns.insert((client, op), recorded);
     }
 
     /// Only genuine vouchers of this user that others can still use, and only from a client that was given as
