@@ -9,10 +9,12 @@ use crate::wire::{
     AccountChange, AccountView, BankStatus, CapabilityRequest, ClientAnswers, ClientBatch, History, MESSAGES_MAX,
     StoreAnswers, StoreBatch,
 };
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::{Method, Request, StatusCode};
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use ullage_net::memory::Held;
 use ullage_net::{Answer, Peer, Problem, Role, clock, json, pki, read_json};
 use ullage_voucher::bank::BankEvent;
 use ullage_voucher::message::{ClientToBank, StoreToBank};
@@ -24,7 +26,9 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi-bank.json");
 /// Longest body of a client or administrator.
 const BODY_MAX_BYTES: usize = 1 << 20;
 /// Longest body of a store: a report names every voucher of an epoch.
-const REPORT_MAX_BYTES: usize = 64 << 20;
+pub(crate) const REPORT_MAX_BYTES: usize = 64 << 20;
+/// What all bodies may take of memory together; one party's part is a report at least.
+pub(crate) const BODIES_MIB: u32 = 256;
 /// Longest wait for mail.
 const LISTEN_MAX: Duration = Duration::from_secs(30);
 
@@ -46,21 +50,15 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
     let path = head.uri.path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (&head.method, parts.as_slice()) {
-        (&Method::POST, ["v1", "messages"]) => {
-            messages(&shared, &peer, head.uri.query(), read_json(body, BODY_MAX_BYTES).await?).await
-        }
-        (&Method::POST, ["v1", "stores", "messages"]) => {
-            from_store(&shared, &peer, read_json(body, REPORT_MAX_BYTES).await?).await
-        }
+        (&Method::POST, ["v1", "messages"]) => messages(&shared, &peer, head.uri.query(), body).await,
+        (&Method::POST, ["v1", "stores", "messages"]) => from_store(&shared, &peer, body).await,
         (&Method::POST, ["v1", "stores", node, "exclude"]) => exclude(&shared, &peer, node).await,
         (&Method::GET, ["v1", "users"]) => users(&shared, &peer).await,
         (&Method::GET, ["v1", "users", name]) => {
             may_see(&peer, name)?;
             account(&shared, name).await.map(|view| json(&view))
         }
-        (&Method::PUT, ["v1", "users", name]) => {
-            change(&shared, &peer, name, read_json(body, BODY_MAX_BYTES).await?).await
-        }
+        (&Method::PUT, ["v1", "users", name]) => change(&shared, &peer, name, body).await,
         (&Method::DELETE, ["v1", "users", name]) => remove(&shared, &peer, name).await,
         (&Method::GET, ["v1", "users", name, "history"]) => history(&shared, &peer, name).await,
         (&Method::GET, ["v1", "findings"]) => findings(&shared, &peer).await,
@@ -83,15 +81,34 @@ fn member_of(shared: &Shared, user: User) -> Result<&Arc<Member>, Problem> {
     shared.members.get(shard as usize).ok_or_else(|| bad("no such shard"))
 }
 
-async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, batch: ClientBatch) -> Result<Answer, Problem> {
+/// Reads a body, within what bodies may take of memory together: only once it is known that this party may send one.
+async fn receive<T: DeserializeOwned>(
+    shared: &Shared,
+    peer: &Peer,
+    body: Incoming,
+    most: usize,
+) -> Result<(T, Held), Problem> {
+    // What is longer is refused where it is read.
+    let length = body.size_hint().upper().unwrap_or(u64::MAX).min(most as u64);
+    let held = shared.memory.take(&peer.name, length).await;
+    Ok((read_json(body, most).await?, held))
+}
+
+async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, body: Incoming) -> Result<Answer, Problem> {
     if peer.role != Role::User {
         return Err(forbidden("vouchers are for users: show a user's certificate or token"));
     }
+    let (batch, held) = receive::<ClientBatch>(shared, peer, body, BODY_MAX_BYTES).await?;
+    // What is left of it is small, and may wait for mail.
+    drop(held);
     if !identity::is_client_of(batch.client, &peer.name) {
         return Err(forbidden("this client number is not one of yours"));
     }
     if batch.messages.len() > MESSAGES_MAX || batch.capabilities.len() > MESSAGES_MAX {
         return Err(bad(format!("more than {MESSAGES_MAX} messages in one request")));
+    }
+    if !shared.rate.allows_many(&peer.name, batch.messages.len(), Instant::now()) {
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", "more messages than this bank allows"));
     }
     let own = identity::user(&peer.name);
     for message in &batch.messages {
@@ -127,9 +144,10 @@ fn capability(shared: &Shared, peer: &Peer, wanted: &CapabilityRequest) -> Resul
     Ok(capability.sign(&shared.settings.capability_key))
 }
 
-async fn from_store(shared: &Shared, peer: &Peer, batch: StoreBatch) -> Result<Answer, Problem> {
+async fn from_store(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answer, Problem> {
     let node = identity::node_of(&peer.name).filter(|_| peer.role == Role::Store);
     let node = node.ok_or_else(|| forbidden("only stores report: show the certificate of STORE-NUMBER"))?;
+    let (batch, _held) = receive::<StoreBatch>(shared, peer, body, REPORT_MAX_BYTES).await?;
     for message in &batch.messages {
         let named = match message {
             StoreToBank::Renew(renew) => renew.store,
@@ -186,11 +204,12 @@ async fn users(shared: &Shared, peer: &Peer) -> Result<Answer, Problem> {
     Ok(json(&all))
 }
 
-async fn change(shared: &Shared, peer: &Peer, name: &str, change: AccountChange) -> Result<Answer, Problem> {
+async fn change(shared: &Shared, peer: &Peer, name: &str, body: Incoming) -> Result<Answer, Problem> {
     must_be_admin(peer)?;
     if !pki::is_name(name) {
         return Err(bad("that is no user's name"));
     }
+    let (change, _held) = receive::<AccountChange>(shared, peer, body, BODY_MAX_BYTES).await?;
     let user = identity::user(name);
     let mut events = Vec::new();
     if let Some(quota) = change.quota_bytes {

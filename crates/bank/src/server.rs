@@ -3,11 +3,13 @@
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::EngineError;
 use crate::member::Member;
-use crate::routes::route;
+use crate::routes::{BODIES_MIB, REPORT_MAX_BYTES, route};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use ullage_net::limit::RateLimit;
+use ullage_net::memory::Memory;
 use ullage_net::server::serve;
 
 pub use crate::routes::OPENAPI;
@@ -26,6 +28,9 @@ pub enum BankError {
 pub(crate) struct Shared {
     pub(crate) settings: Arc<BankSettings>,
     pub(crate) members: Vec<Arc<Member>>,
+    /// Messages in requests, of which one may hold a thousand.
+    pub(crate) rate: RateLimit,
+    pub(crate) memory: Memory,
 }
 
 /// A bank that listens.
@@ -63,7 +68,10 @@ impl Bank {
             member.start().await?;
             members.push(member);
         }
-        Ok(Self { listener, address, shared: Arc::new(Shared { settings, members }) })
+        let rate = settings.limits.requests_per_second;
+        let rate = RateLimit::new(rate, rate.max(1));
+        let memory = Memory::new(BODIES_MIB, REPORT_MAX_BYTES as u64);
+        Ok(Self { listener, address, shared: Arc::new(Shared { settings, members, rate, memory }) })
     }
 
     /// Where it listens.

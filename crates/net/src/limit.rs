@@ -23,6 +23,12 @@ impl RateLimit {
 
     /// Whether one more request of this party is within its rate at this time.
     pub fn allows(&self, party: &str, now: Instant) -> bool {
+        self.allows_many(party, 1, now)
+    }
+
+    /// The same for many at once. As many as there are come in as long as one may, and the party owes the rest: however
+    /// few may come at once, none is too large.
+    pub fn allows_many(&self, party: &str, count: usize, now: Instant) -> bool {
         if self.rate <= 0.0 {
             return true;
         }
@@ -38,7 +44,7 @@ impl RateLimit {
         if *left < 1.0 {
             return false;
         }
-        *left -= 1.0;
+        *left -= count as f64;
         true
     }
 }
@@ -55,5 +61,14 @@ mod tests {
         assert_eq!((0..20).filter(|_| limit.allows("a", start)).count(), 5);
         assert!(limit.allows("b", start));
         assert_eq!((0..20).filter(|_| limit.allows("a", start + Duration::from_millis(300))).count(), 3);
+    }
+
+    #[test]
+    fn many_at_once_are_owed() {
+        let limit = RateLimit::new(10, 10);
+        let start = Instant::now();
+        assert!(limit.allows_many("a", 1024, start), "however many");
+        assert!(!limit.allows_many("a", 1, start + Duration::from_secs(100)));
+        assert!(limit.allows_many("a", 1, start + Duration::from_secs(102)));
     }
 }
