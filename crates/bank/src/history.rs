@@ -68,6 +68,11 @@ impl Memory {
         self.names.get(&user).map(String::as_str)
     }
 
+    /// All that have a name.
+    pub(crate) fn users(&self) -> impl Iterator<Item = User> + '_ {
+        self.names.keys().copied()
+    }
+
     pub(crate) fn set_name(&mut self, user: User, name: &str, writes: &mut Vec<Write>) {
         if self.names.insert(user, name.to_owned()).as_deref() != Some(name) {
             writes.push(Write { key: key(b'N', &[user.0]), value: Some(name.as_bytes().into()) });

@@ -19,6 +19,7 @@ pub mod rebuild;
 mod routes;
 pub mod rows;
 pub mod server;
+mod shards;
 pub mod wire;
 
 pub use config::BankSettings;

@@ -1,13 +1,15 @@
 //! A shard that this process leads: the core, its rows, and what happened; all under one lock.
 
 use crate::config::BankSettings;
+use crate::engine::EngineError;
 use crate::history::{Memory, is_own};
 use crate::rows::{Rows, apply};
+use crate::shards;
 use crate::wire::FindingView;
 use std::sync::Arc;
 use ullage_net::clock;
 use ullage_voucher::bank::{BankAction, BankCore, BankEvent, BankOutput, Finding};
-use ullage_voucher::{Incarnation, LoadError, Micros, User, Write};
+use ullage_voucher::{Incarnation, Micros, User, Write};
 
 /// The state of a leader.
 pub(crate) struct Live {
@@ -25,7 +27,7 @@ pub(crate) struct Outcome {
 
 impl Live {
     /// From rows, or anew if there are none. What comes out must be durable before anything else happens.
-    pub(crate) fn load(settings: &BankSettings, shard: u32, rows: Rows) -> Result<(Self, Outcome), LoadError> {
+    pub(crate) fn load(settings: &BankSettings, shard: u32, rows: Rows) -> Result<(Self, Outcome), EngineError> {
         let mut out = BankOutput::default();
         let keys = Arc::clone(&settings.keys);
         let config = settings.core(shard);
@@ -37,6 +39,7 @@ impl Live {
             BankCore::load(config, keys, Incarnation(1), core_rows, &mut out)?
         };
         let memory = Memory::load(&rows);
+        out.writes.extend(shards::check(settings, shard, &rows, &memory)?);
         let mut live = Self { core, memory, rows };
         apply(&mut live.rows, &out.writes);
         Ok((live, Outcome { writes: out.writes, actions: out.actions }))

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use ullage_net::Problem;
 use ullage_voucher::bank::{BankAction, BankEvent, Policy};
 use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToBank};
@@ -49,6 +49,7 @@ pub(crate) struct Member {
     lead: Mutex<Option<Arc<Lead>>>,
     leader: Mutex<Option<String>>,
     stopped: AtomicBool,
+    failed: mpsc::UnboundedSender<EngineError>,
 }
 
 fn op_of(message: &BankToClient) -> Option<Op> {
@@ -61,7 +62,8 @@ fn op_of(message: &BankToClient) -> Option<Op> {
 }
 
 impl Member {
-    pub(crate) fn new(shard: u32, settings: Arc<BankSettings>) -> Self {
+    /// Why the bank must end is sent to `failed`.
+    pub(crate) fn new(shard: u32, settings: Arc<BankSettings>, failed: mpsc::UnboundedSender<EngineError>) -> Self {
         Self {
             shard,
             settings,
@@ -69,6 +71,7 @@ impl Member {
             lead: Mutex::new(None),
             leader: Mutex::new(None),
             stopped: AtomicBool::new(false),
+            failed,
         }
     }
 
@@ -92,6 +95,14 @@ impl Member {
         *self.lead.lock() = None;
     }
 
+    /// Ends the bank, which can go on no more.
+    fn fail(&self, error: EngineError) {
+        if !self.stopped.swap(true, Ordering::SeqCst) {
+            // A server that has ended listens no more.
+            let _ = self.failed.send(error);
+        }
+    }
+
     async fn keep(self: Arc<Self>) {
         while !self.stopped.load(Ordering::SeqCst) {
             match (self.current(), &self.settings.engine) {
@@ -100,7 +111,7 @@ impl Member {
                     let _ = self.step(|_, _, _| {}, vec![BankEvent::Tick]).await;
                     tokio::time::sleep(TICK).await;
                 }
-                (None, EngineChoice::Embedded { .. }) => return,
+                (None, EngineChoice::Embedded { .. }) => return self.fail(EngineError::Failed),
                 #[cfg(feature = "etcd")]
                 (None, EngineChoice::Etcd(etcd)) => {
                     self.campaign(etcd).await;
@@ -119,8 +130,11 @@ impl Member {
             Ok(_) if self.stopped.load(Ordering::SeqCst) => {}
             Ok((engine, rows)) => {
                 tracing::info!(shard = self.shard, "leads");
-                if let Err(error) = self.take_lead(Arc::new(engine), rows).await {
-                    tracing::error!(shard = self.shard, %error, "cannot take the lead");
+                match self.take_lead(Arc::new(engine), rows).await {
+                    Ok(()) => {}
+                    // No other attempt would fare better, and it keeps the lead from those that can.
+                    Err(error @ (EngineError::Load(_) | EngineError::Shards { .. })) => self.fail(error),
+                    Err(error) => tracing::error!(shard = self.shard, %error, "cannot take the lead"),
                 }
             }
             Err(error) => tracing::warn!(shard = self.shard, %error, "campaigns in vain"),
@@ -128,8 +142,7 @@ impl Member {
     }
 
     async fn take_lead(&self, engine: Arc<dyn Engine>, rows: Rows) -> Result<(), EngineError> {
-        let (live, outcome) = Live::load(&self.settings, self.shard, rows)
-            .map_err(|error| EngineError::Etcd(format!("the saved state does not load: {error}")))?;
+        let (live, outcome) = Live::load(&self.settings, self.shard, rows)?;
         let (sender, receiver) = oneshot::channel();
         engine.append(&outcome.writes, Box::new(move |result| drop(sender.send(result))));
         receiver.await.unwrap_or(Err(EngineError::Deposed))?;

@@ -4,6 +4,7 @@
 use crate::engine::{Embedded, Engine, EngineError};
 use crate::history::Memory;
 use crate::identity;
+use crate::shards as shard_row;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,6 +115,7 @@ impl Remembered {
                 Epoch(self.epoch_at_least),
                 &mut out,
             );
+            out.writes.push(shard_row::row(shards));
             let mut memory = Memory::default();
             for (user, name, _) in users() {
                 memory.set_name(user, name, &mut out.writes);

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use ullage_net::limit::RateLimit;
 use ullage_net::memory::Memory;
 use ullage_net::server::serve;
@@ -20,6 +21,9 @@ pub enum BankError {
     /// The accounts.
     #[error("open the accounts: {0}")]
     Engine(#[from] EngineError),
+    /// The accounts, while it ran.
+    #[error("the bank ends: {0}")]
+    Ended(EngineError),
     /// The address.
     #[error("listen on {0}: {1}")]
     Listen(String, std::io::Error),
@@ -38,6 +42,7 @@ pub struct Bank {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    failed: mpsc::UnboundedReceiver<EngineError>,
 }
 
 impl std::fmt::Debug for Bank {
@@ -63,15 +68,16 @@ impl Bank {
         }
         let settings = Arc::new(settings);
         let mut members = Vec::new();
+        let (failing, failed) = mpsc::unbounded_channel();
         for shard in 0..settings.shards.max(1) {
-            let member = Arc::new(Member::new(shard, Arc::clone(&settings)));
+            let member = Arc::new(Member::new(shard, Arc::clone(&settings), failing.clone()));
             member.start().await?;
             members.push(member);
         }
         let rate = settings.limits.requests_per_second;
         let rate = RateLimit::new(rate, rate.max(1));
         let memory = Memory::new(BODIES_MIB, REPORT_MAX_BYTES as u64);
-        Ok(Self { listener, address, shared: Arc::new(Shared { settings, members, rate, memory }) })
+        Ok(Self { listener, address, shared: Arc::new(Shared { settings, members, rate, memory }), failed })
     }
 
     /// Where it listens.
@@ -80,13 +86,24 @@ impl Bank {
     }
 
     /// Answers until `end` completes.
-    pub async fn serve(self, end: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// When the accounts cannot be used, or written, any more.
+    pub async fn serve(mut self, end: impl Future<Output = ()>) -> Result<(), BankError> {
         let shared = self.shared;
+        let mut failure = None;
+        let end = async {
+            tokio::select! {
+                () = end => {}
+                error = self.failed.recv() => failure = error,
+            }
+        };
         let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
         let members = shared.members.clone();
         serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
         for member in members {
             member.stop();
         }
+        failure.map_or(Ok(()), |error| Err(BankError::Ended(error)))
     }
 }

@@ -41,6 +41,29 @@ pub enum LoadError {
     /// The row that every state has is missing.
     #[error("the saved state has no head row")]
     NoHead,
+    /// Of a bank with other parameters: they never change.
+    #[error(
+        "this bank was begun with X = {expiry} and K = {reconcile}, and vouchers of then are out: start it with these, \
+         not with X = {given_expiry} and K = {given} (--expiry-epochs {expiry} --reconcile-epochs {reconcile})"
+    )]
+    Params {
+        /// X so far.
+        expiry: u64,
+        /// K so far.
+        reconcile: u64,
+        /// X now.
+        given_expiry: u64,
+        /// K now.
+        given: u64,
+    },
+    /// Of a bank with a smaller K, which an older version did not keep.
+    #[error("this bank was begun with K = {most} at most: start it with that, not with {given} (--reconcile-epochs)")]
+    Reconcile {
+        /// K now.
+        given: u64,
+        /// The largest it can have been.
+        most: u64,
+    },
 }
 
 /// Builds a key: big-endian fields sort as their numbers do.

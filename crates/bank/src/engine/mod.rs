@@ -26,6 +26,22 @@ pub enum EngineError {
     /// etcd cannot be reached, or refuses.
     #[error("etcd: {0}")]
     Etcd(String),
+    /// What they say is no state of a bank, or not of this one.
+    #[error("the accounts cannot be used: {0}")]
+    Load(#[from] ullage_voucher::LoadError),
+    /// They are spread otherwise.
+    #[error("the accounts are spread over {kept} shards, which never changes: give that as --shards, not {given}")]
+    Shards {
+        /// Over how many, as far as is known.
+        kept: String,
+        /// How many were asked for.
+        given: u32,
+    },
+    /// A write failed: what the bank knows is ahead of what is on the medium.
+    #[error(
+        "a write failed, see the log; nothing that rests on it was answered: mend the cause and start the bank again"
+    )]
+    Failed,
     /// Another process leads now.
     #[error("another bank leads this shard now")]
     Deposed,

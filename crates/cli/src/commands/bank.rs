@@ -236,7 +236,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
         } else {
             say!("bank listens on {}", bank.address());
         }
-        bank.serve(end_signal()).await;
+        bank.serve(end_signal()).await?;
         anyhow::Ok(ExitCode::SUCCESS)
     })?
 }

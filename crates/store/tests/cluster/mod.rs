@@ -231,9 +231,12 @@ async fn start_bank(directory: &Path, plan: &Plan, root: [u8; 32], capability_ke
     let bank = Bank::bind(address, settings).await.unwrap();
     let address = bank.address().to_string();
     let (end, ended) = oneshot::channel();
-    let task = tokio::spawn(bank.serve(async {
-        let _ = ended.await;
-    }));
+    let task = tokio::spawn(async {
+        let end = async {
+            let _ = ended.await;
+        };
+        bank.serve(end).await.unwrap();
+    });
     Running { address, end: Some(end), task: Some(task) }
 }
 

@@ -7,7 +7,7 @@ use super::stores::{StoreRow, StoreState};
 use super::{BankAction, BankConfig, BankCore, BankOutput, Finding, Head};
 use crate::message::Report;
 use crate::rows::{Key, LoadError, Row};
-use crate::{Client, Epoch, Incarnation, Issuer, Keyring, Node, Op, Piece, User, VoucherId};
+use crate::{Client, Epoch, Incarnation, Issuer, Keyring, Node, Op, Params, Piece, User, VoucherId, Write};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,9 +22,15 @@ const STORE: u8 = b'd';
 const SETTLED: u8 = b's';
 const REPORT: u8 = b'r';
 const FINDING: u8 = b'n';
+const PARAMS: u8 = b'k';
 
 pub(super) fn recovery_key() -> Key {
     Key::new(RECOVERY)
+}
+
+/// X and K, which never change: under others, what was issued before would be counted too short, or not be there.
+pub(super) fn params_row(params: Params) -> Write {
+    Key::new(PARAMS).put(&(params.expiry(), params.reconcile()))
 }
 
 pub(super) fn account_key(user: User) -> Key {
@@ -75,12 +81,14 @@ impl BankCore {
         out: &mut BankOutput,
     ) -> Result<Self, LoadError> {
         let mut found: Option<Head> = None;
+        let mut kept: Option<(u64, u64)> = None;
         let nothing = Head { incarnation: at_least, epoch: Epoch(0), horizon: Epoch(0), known_since: Incarnation(0) };
         let mut core = Self::assemble(config, keys, nothing);
         for (key, value) in rows {
             let mut row = Row::new(key, value);
             match row.tag() {
                 HEAD => found = Some(row.value()?),
+                PARAMS => kept = Some(row.value()?),
                 RECOVERY => core.load_recovery(row.value()?),
                 ACCOUNT => {
                     let user = User(row.u64()?);
@@ -135,10 +143,31 @@ impl BankCore {
             }
         }
         core.head = found.ok_or(LoadError::NoHead)?;
+        core.check_params(kept, out)?;
         core.head.incarnation = at_least.max(Incarnation(core.head.incarnation.0.saturating_add(1)));
         core.derive_rest(out);
         core.write_head(out);
         Ok(core)
+    }
+
+    /// Older versions did not keep them: then they are those that are given, unless these cannot have been in force.
+    fn check_params(&self, kept: Option<(u64, u64)>, out: &mut BankOutput) -> Result<(), LoadError> {
+        let params = self.config.params;
+        let given = (params.expiry(), params.reconcile());
+        match kept {
+            Some(kept) if kept != given => {
+                Err(LoadError::Params { expiry: kept.0, reconcile: kept.1, given: given.1, given_expiry: given.0 })
+            }
+            Some(_) => Ok(()),
+            None if self.keeps_k() => {
+                out.writes.push(params_row(params));
+                Ok(())
+            }
+            None => Err(LoadError::Reconcile {
+                given: given.1,
+                most: self.head.epoch.0.saturating_sub(self.head.horizon.0),
+            }),
+        }
     }
 
     fn load_grant(&mut self, mut row: Row<'_>) -> Result<(), LoadError> {

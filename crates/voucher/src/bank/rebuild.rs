@@ -60,6 +60,7 @@ impl BankCore {
             core.set_quota(user, quota, out);
         }
         core.write_head(out);
+        out.writes.push(super::load::params_row(core.config.params));
         core.write_recovery(out);
         core.start_if_complete(out);
         core
