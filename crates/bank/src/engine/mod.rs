@@ -5,6 +5,7 @@ mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod etcd_settings;
+mod parts;
 
 pub use embedded::Embedded;
 #[cfg(feature = "etcd")]
