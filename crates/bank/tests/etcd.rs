@@ -5,10 +5,13 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
+use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Engine, EngineError, Etcd, EtcdSettings, campaign};
 use ullage_bank::rows::{Rows, apply};
-use ullage_voucher::Write;
+use ullage_bank::{Bank, BankSettings};
+use ullage_voucher::{KeyId, Keyring, Write};
 
 struct Member(Child);
 
@@ -25,6 +28,11 @@ fn port() -> u16 {
 
 /// One member and its settings; nothing if Debian's etcd-server is not installed.
 fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
+    etcd_of(directory, address, 0)
+}
+
+/// One that holds so many bytes; zero is its default.
+fn etcd_of(directory: &std::path::Path, address: &str, quota: u64) -> Option<(Member, EtcdSettings)> {
     let (client, peer) = (port(), port());
     let urls = format!("http://127.0.0.1:{client}");
     let peers = format!("http://127.0.0.1:{peer}");
@@ -38,6 +46,8 @@ fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSetti
             "--initial-cluster",
             &format!("a={peers}"),
             "--unsafe-no-fsync",
+            "--quota-backend-bytes",
+            &quota.to_string(),
         ])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -159,4 +169,102 @@ async fn what_is_larger_than_a_request_or_an_answer_is_committed_whole_and_loade
         assert!(rows == model, "{} rows of {}", rows.len(), model.len());
     };
     tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
+}
+
+/// A step of so many MiB under one of a few keys.
+fn mib(key: u32, count: usize) -> [Write; 1] {
+    let value = key.to_be_bytes().repeat(count << 18);
+    [Write { key: (key % 4).to_be_bytes()[..].into(), value: Some(value.into()) }]
+}
+
+/// Whatever was removed was kept: etcd's space ran out, and no bank could lead any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_snapshots_replace_leaves_etcd_which_never_fills() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, settings)) = etcd_of(directory.path(), "first:1", 64 << 20) else { return };
+    let run = async {
+        let (first, _) = lead(&settings).await;
+        let mut model = Rows::new();
+        for number in 0..160 {
+            let step = mib(number, 1);
+            put(&first, &step).await.unwrap();
+            apply(&mut model, &step);
+            if number % 8 == 7 {
+                first.snapshot(&model);
+            }
+        }
+        drop(first);
+        let (_, rows) = lead(&settings).await;
+        assert!(rows == model, "{} rows of {}", rows.len(), model.len());
+    };
+    tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
+}
+
+/// Snapshots were due after so many commits only, however large, and were written when nobody wanted anything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_due_by_bytes_and_written_while_more_and_more_is_queued() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, settings)) = etcd(directory.path(), "first:1") else { return };
+    let run = async {
+        let (first, _) = lead(&settings).await;
+        let mut model = Rows::new();
+        for number in 0..5 {
+            assert!(!first.snapshot_due());
+            let step = mib(number, 14);
+            put(&first, &step).await.unwrap();
+            apply(&mut model, &step);
+        }
+        assert!(first.snapshot_due(), "70 MiB");
+        let mut waiting = Vec::new();
+        for number in 0..50 {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let step = [row(1000 + number, number)];
+            first.append(&step, Box::new(move |result| drop(sender.send(result))));
+            apply(&mut model, &step);
+            waiting.push(receiver);
+            if number == 25 {
+                first.snapshot(&model);
+            }
+        }
+        for done in waiting {
+            done.await.unwrap().unwrap();
+        }
+        let mut client = etcd_client::Client::connect(&settings.endpoints, None).await.unwrap();
+        let base = client.get("/ullage/t/0/base", None).await.unwrap();
+        assert!(!base.kvs().is_empty(), "it is there before what was queued behind it is answered");
+        drop(first);
+        let (_, rows) = lead(&settings).await;
+        assert!(rows == model, "{} rows of {}", rows.len(), model.len());
+    };
+    tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
+}
+
+/// It took the lead again and again from those that could use it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_cannot_use_what_it_won_ends_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "first:1") else { return };
+    let bank = async |shards| {
+        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+        let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
+        settings.shards = shards;
+        Bank::bind("127.0.0.1:0", settings).await.unwrap()
+    };
+    let run = async {
+        let first = bank(1).await;
+        let begun = async {
+            let committed = async || {
+                let mut client = etcd_client::Client::connect(&etcd.endpoints, None).await.ok()?;
+                let first = client.get("/ullage/t/0/log/00000000000000000000", None).await.ok()?;
+                first.kvs().first().map(drop)
+            };
+            while committed().await.is_none() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        first.serve(begun).await.unwrap();
+        let error = bank(2).await.serve(std::future::pending()).await.unwrap_err().to_string();
+        assert!(error.contains("over 1 shards"), "{error}");
+    };
+    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
 }
