@@ -14,6 +14,7 @@ pub mod engine;
 mod history;
 pub mod identity;
 mod live;
+mod mail;
 mod member;
 pub mod rebuild;
 mod routes;

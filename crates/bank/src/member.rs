@@ -1,14 +1,15 @@
 //! One shard in one process: leads it or waits to. Every answer leaves only after what it rests on is durable.
 
-use crate::answers;
+use crate::answers::Answers;
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::{Embedded, Engine, EngineError};
 use crate::live::{Live, Outcome};
+use crate::mail::Mail;
 use crate::rows::Rows;
 use crate::wire::{ShardStatus, StoreView};
 use hyper::StatusCode;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,12 +17,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use ullage_net::Problem;
 use ullage_voucher::bank::{BankAction, BankEvent, Policy};
 use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToBank};
-use ullage_voucher::{Client, Micros, Op};
+use ullage_voucher::{Client, Micros, Op, User};
 
-/// Messages kept for a client that does not listen; it can always ask again.
-const MAILBOX_MAX: usize = 64;
-/// Clients for which messages are kept.
-const MAILBOXES_MAX: usize = 10_000;
 /// How often time is told to the core, at most.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -30,7 +27,7 @@ struct Post {
     /// Requests the core has queued, waiting for their answer.
     waiting: HashMap<(Client, Op), oneshot::Sender<BankToClient>>,
     /// What else clients are to be told.
-    mailboxes: HashMap<Client, VecDeque<BankToClient>>,
+    mail: Mail,
 }
 
 /// The leader's parts; gone when the lead is lost.
@@ -50,6 +47,7 @@ pub(crate) struct Member {
     leader: Mutex<Option<String>>,
     stopped: AtomicBool,
     failed: mpsc::UnboundedSender<EngineError>,
+    answers: Arc<Answers>,
 }
 
 fn op_of(message: &BankToClient) -> Option<Op> {
@@ -61,9 +59,39 @@ fn op_of(message: &BankToClient) -> Option<Op> {
     }
 }
 
+fn user_of(message: &BankToClient) -> User {
+    match message {
+        BankToClient::Granted { user, .. }
+        | BankToClient::Denied { user, .. }
+        | BankToClient::Returned { user, .. }
+        | BankToClient::Revoke { user } => *user,
+    }
+}
+
+/// While it is there, a client is told all that is put into its box.
+struct Listening<'a>(&'a Lead, User, Client);
+
+impl<'a> Listening<'a> {
+    fn new(lead: &'a Lead, user: User, client: Client) -> Self {
+        lead.post.lock().mail.listen(user, client);
+        Self(lead, user, client)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.post.lock().mail.unlisten(self.1, self.2);
+    }
+}
+
 impl Member {
     /// Why the bank must end is sent to `failed`.
-    pub(crate) fn new(shard: u32, settings: Arc<BankSettings>, failed: mpsc::UnboundedSender<EngineError>) -> Self {
+    pub(crate) fn new(
+        shard: u32,
+        settings: Arc<BankSettings>,
+        answers: Arc<Answers>,
+        failed: mpsc::UnboundedSender<EngineError>,
+    ) -> Self {
         Self {
             shard,
             settings,
@@ -72,6 +100,7 @@ impl Member {
             leader: Mutex::new(None),
             stopped: AtomicBool::new(false),
             failed,
+            answers,
         }
     }
 
@@ -146,8 +175,10 @@ impl Member {
         let (sender, receiver) = oneshot::channel();
         engine.append(&outcome.writes, Box::new(move |result| drop(sender.send(result))));
         receiver.await.unwrap_or(Err(EngineError::Deposed))?;
-        *self.lead.lock() =
-            Some(Arc::new(Lead { live: Mutex::new(live), engine, post: Mutex::default(), posted: Notify::new() }));
+        let lead = Arc::new(Lead { live: Mutex::new(live), engine, post: Mutex::default(), posted: Notify::new() });
+        // What was found before is told once more: whoever led then may have ended before it was.
+        self.carry_out(&lead, &outcome.actions);
+        *self.lead.lock() = Some(lead);
         if let EngineChoice::Etcd(etcd) = &self.settings.engine {
             *self.leader.lock() = Some(etcd.address.clone());
         }
@@ -219,14 +250,16 @@ impl Member {
                 BankAction::Found(finding) => {
                     let view = lead.live.lock().view(finding);
                     tracing::warn!(shard = self.shard, finding = ?view, "cheating");
-                    answers::run(&self.settings.notify_command, &view);
+                    self.answers.tell(&view);
                 }
                 BankAction::Hook { user, excess } => {
                     let name = lead.live.lock().memory.name(*user).map(str::to_owned);
-                    let input = serde_json::json!({"user": name, "user_number": user, "excess_bytes": excess});
-                    answers::run(&self.settings.hook_command, &input);
+                    self.answers.thin(*user, name, *excess);
                 }
-                BankAction::Epoch { epoch, .. } => tracing::debug!(shard = self.shard, %epoch, "epoch"),
+                BankAction::Epoch { epoch, .. } => {
+                    lead.post.lock().mail.age(self.settings.params.expiry());
+                    tracing::debug!(shard = self.shard, %epoch, "epoch");
+                }
                 BankAction::Excluded { store, fence } => tracing::warn!(%store, %fence, "a store is given up"),
                 BankAction::Dropped { store } => tracing::info!(%store, "a store no longer counts"),
                 BankAction::Recovered => tracing::info!(shard = self.shard, "the rebuilt bank knows all again"),
@@ -247,12 +280,7 @@ impl Member {
                 }
             }
             None => {
-                if post.mailboxes.len() < MAILBOXES_MAX || post.mailboxes.contains_key(&client) {
-                    let mailbox = post.mailboxes.entry(client).or_default();
-                    if mailbox.len() < MAILBOX_MAX && !mailbox.contains(message) {
-                        mailbox.push_back(message.clone());
-                    }
-                }
+                post.mail.put(user_of(message), client, message);
                 lead.posted.notify_waiters();
             }
         }
@@ -308,15 +336,22 @@ impl Member {
     }
 
     /// What else this client is to be told; waits up to `patience` for something.
-    pub(crate) async fn mail(&self, client: Client, patience: Duration) -> Result<Vec<BankToClient>, Problem> {
+    pub(crate) async fn mail(
+        &self,
+        user: User,
+        client: Client,
+        patience: Duration,
+    ) -> Result<Vec<BankToClient>, Problem> {
         let lead = self.lead()?;
+        let _listening = Listening::new(&lead, user, client);
         let until = tokio::time::Instant::now() + patience;
         loop {
             let posted = lead.posted.notified();
             tokio::pin!(posted);
             posted.as_mut().enable();
-            if let Some(mail) = lead.post.lock().mailboxes.remove(&client) {
-                return Ok(mail.into());
+            let mail = lead.post.lock().mail.take(user, client);
+            if let Some(mail) = mail {
+                return Ok(mail);
             }
             if tokio::time::timeout_at(until, posted).await.is_err() {
                 return Ok(Vec::new());

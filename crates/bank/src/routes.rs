@@ -124,7 +124,7 @@ async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, body: Incom
     let mut messages = if asked { member.client(batch.client, batch.messages).await? } else { Vec::new() };
     let listen = query.and_then(|query| query.strip_prefix("listen_ms=")).and_then(|text| text.parse().ok());
     let patience = listen.map_or(Duration::ZERO, Duration::from_millis).min(LISTEN_MAX);
-    messages.extend(member.mail(batch.client, if asked { Duration::ZERO } else { patience }).await?);
+    messages.extend(member.mail(own, batch.client, if asked { Duration::ZERO } else { patience }).await?);
     let account = if batch.account { account(shared, &peer.name).await.ok() } else { None };
     Ok(json(&ClientAnswers { messages, capabilities, account }))
 }

@@ -1,5 +1,6 @@
 //! The bank as a server.
 
+use crate::answers::Answers;
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::EngineError;
 use crate::member::Member;
@@ -68,9 +69,10 @@ impl Bank {
         }
         let settings = Arc::new(settings);
         let mut members = Vec::new();
+        let answers = Answers::new(settings.notify_command.clone(), settings.hook_command.clone());
         let (failing, failed) = mpsc::unbounded_channel();
         for shard in 0..settings.shards.max(1) {
-            let member = Arc::new(Member::new(shard, Arc::clone(&settings), failing.clone()));
+            let member = Arc::new(Member::new(shard, Arc::clone(&settings), Arc::clone(&answers), failing.clone()));
             member.start().await?;
             members.push(member);
         }

@@ -5,22 +5,30 @@
 use hyper::Method;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Embedded, Engine};
-use ullage_bank::wire::{AccountChange, AccountView};
-use ullage_bank::{Bank, BankError, BankSettings};
+use ullage_bank::wire::{AccountChange, AccountView, FindingView};
+use ullage_bank::{Bank, BankError, BankSettings, identity};
 use ullage_journal::Durability;
 use ullage_net::client::{Client, Settings};
 use ullage_net::token::Bearer;
 use ullage_net::{Role, clock};
-use ullage_voucher::{KeyId, Keyring, Params, Write};
+use ullage_voucher::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Finding};
+use ullage_voucher::message::{Base, Renew, Report, StoreToBank};
+use ullage_voucher::{Epoch, Incarnation, KeyId, Keyring, Micros, Node, Params, User, Write};
 
 const TOKEN_KEY: [u8; 32] = [5; 32];
 
-async fn bind(directory: &Path, shards: u32, params: Params) -> Result<Bank, BankError> {
+fn settings(directory: &Path) -> BankSettings {
     let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
     let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
     settings.gate.token_key = Some(TOKEN_KEY);
+    settings
+}
+
+async fn bind(directory: &Path, shards: u32, params: Params) -> Result<Bank, BankError> {
+    let mut settings = settings(directory);
     settings.shards = shards;
     settings.params = params;
     Bank::bind("127.0.0.1:0", settings).await
@@ -98,4 +106,41 @@ async fn another_k_is_refused() {
     let error = refused(directory.path(), 1, other).await;
     assert!(error.contains("K = 3 at most"), "{error}");
     opens(directory.path(), 1).await;
+}
+
+/// A bank that ended between finding a cheater and telling of it told nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_before_a_restart_is_told_once_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut out = BankOutput::default();
+    let config = BankConfig::new(identity::bank_node(0), Params::default());
+    let mut core = BankCore::new(config, Arc::new(Keyring::new()), Incarnation(1), &mut out);
+    let (store, incarnation) = (Node(1), Incarnation(1));
+    let base = Some(Base { fresh: true, epoch: Epoch(0), used: Vec::new() });
+    let (bank, before, epoch) = (Incarnation(0), Vec::new(), Epoch(1));
+    let renew = Renew { store, incarnation, boot: 1, beat: 1, bank, before, epoch, free: 0, total: 0, base };
+    let used = vec![(User(1), -5)];
+    let report = Report { store, incarnation, epoch: Epoch(2), used, spent: Vec::new(), refunds: Vec::new() };
+    for message in [StoreToBank::Renew(renew), StoreToBank::Report(report)] {
+        core.step(BankEvent::FromStore(message), Micros(1), &mut out);
+    }
+    assert!(out.actions.iter().any(|action| matches!(action, BankAction::Found(_))), "{:?}", out.actions);
+    let (engine, _) = Embedded::open(&directory.path().join("0"), Durability::Process).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    engine.append(&out.writes, Box::new(move |result| sender.send(result).unwrap()));
+    receiver.recv().unwrap().unwrap();
+    drop(engine);
+    let told = directory.path().join("told");
+    let mut settings = settings(directory.path());
+    settings.notify_command = vec!["sh".into(), "-c".into(), format!("cat > {0}.new; mv {0}.new {0}", told.display())];
+    let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+    let until = async {
+        while !told.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(10), bank.serve(until)).await;
+    heard.expect("nobody was told").unwrap();
+    let finding: FindingView = serde_json::from_slice(&std::fs::read(&told).unwrap()).unwrap();
+    assert!(matches!(finding.finding, Finding::StoreLied { store: Node(1), .. }), "{finding:?}");
 }
