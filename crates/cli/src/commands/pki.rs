@@ -1,6 +1,6 @@
 //! `ullage pki`.
 
-use super::remote::print_json;
+use super::remote::{print_json, voucher_keys};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -14,8 +14,9 @@ use ullage_voucher::{KeyId, Keyring, Node};
 #[command(
     after_help = "Examples:\n  ullage pki init /etc/ullage/pki\n  ullage pki issue /etc/ullage/pki bank-a --role bank --host 10.0.0.1\n  \
 ullage pki issue /etc/ullage/pki store-1 --role store --host 10.0.0.2\n  ullage pki issue /etc/ullage/pki alice --role user\n  \
-ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key, and voucher.key or,\n\
-to be limited to vouchers addressed to it, only voucher-N.key (ullage pki audience)."
+ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key, and all voucher keys: voucher.key and\n\
+voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience) it accepts and makes vouchers\n\
+addressed to it alone; banks make none such so far, so it takes nothing but its own refunds."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -64,14 +65,15 @@ enum Action {
         #[arg(long, default_value_t = 30)]
         days: u32,
     },
-    /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it
+    /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it: its own refunds, since banks
+    /// address none so far
     Audience {
         /// The directory
         directory: PathBuf,
         /// The store's number
         node: u32,
     },
-    /// Make the next voucher key: give it to all stores first, then restart the banks; remove the old one K epochs later
+    /// Make the next voucher key: give it to all stores first, then restart the banks; remove the old one K epochs later, from all
     Rotate {
         /// The directory
         directory: PathBuf,
@@ -117,8 +119,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             vec![path]
         }
         Action::Rotate { directory } => {
-            let next = (2..=u8::MAX).map(|id| directory.join(format!("voucher.{id}.key"))).find(|path| !path.exists());
-            let path = next.context("all 255 key numbers are used")?;
+            let newest = voucher_keys(&directory)?.into_keys().next_back();
+            let newest = newest.with_context(|| {
+                format!("there is no voucher key in {}: `ullage pki init` makes the first", directory.display())
+            })?;
+            let next = newest
+                .checked_add(1)
+                .context("key number 255 is the last: make a new directory with `ullage pki init`")?;
+            let path = directory.join(format!("voucher.{next}.key"));
             keyfile::new_key(&path)?;
             vec![path]
         }

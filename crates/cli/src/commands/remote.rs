@@ -2,8 +2,9 @@
 
 use anyhow::Context;
 use clap::Args;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_net::server::Gate;
 use ullage_net::{keyfile, tls};
@@ -61,13 +62,14 @@ impl GateArguments {
         match own {
             Some((node, path)) if path.exists() => keys.add_audience(KeyId(1), node, keyfile::read_key(&path)?),
             _ => {
-                keys.add_root(KeyId(1), keyfile::read_key(&self.pki.join("voucher.key"))?);
-                // Rotation: newer keys are called voucher.2.key and so on; the newest signs.
-                for id in 2..=u8::MAX {
-                    let path = self.pki.join(format!("voucher.{id}.key"));
-                    if !path.exists() {
-                        break;
-                    }
+                let found = voucher_keys(&self.pki)?;
+                anyhow::ensure!(
+                    !found.is_empty(),
+                    "there is no voucher key in {}: `ullage pki init` makes voucher.key, `ullage pki rotate` newer ones",
+                    self.pki.display()
+                );
+                // In order: the newest signs.
+                for (id, path) in found {
                     keys.add_root(KeyId(id), keyfile::read_key(&path)?);
                 }
             }
@@ -92,6 +94,24 @@ impl GateArguments {
         }
         Ok(Arc::new(ullage_net::client::Client::new(settings)))
     }
+}
+
+/// The voucher keys in a directory: `voucher.key` is number 1, `voucher.N.key` number N. Old ones are removed after a rotation,
+/// so any may be missing.
+pub fn voucher_keys(directory: &Path) -> anyhow::Result<BTreeMap<u8, PathBuf>> {
+    let number = |name: &str| match name.strip_prefix("voucher.")?.strip_suffix("key")? {
+        "" => Some(1),
+        middle => middle.strip_suffix('.')?.parse().ok().filter(|id| *id > 1 && name == format!("voucher.{id}.key")),
+    };
+    let reading = || format!("read {}", directory.display());
+    let mut keys = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).with_context(reading)? {
+        let entry = entry.with_context(reading)?;
+        if let Some(id) = entry.file_name().to_str().and_then(number) {
+            keys.insert(id, entry.path());
+        }
+    }
+    Ok(keys)
 }
 
 /// Runs a future to its end.
@@ -152,4 +172,47 @@ pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
 /// Bytes from text with a unit.
 pub fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::ExitCode;
+
+    fn rotate(directory: &Path) -> anyhow::Result<ExitCode> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            pki: super::super::pki::Arguments,
+        }
+        let line = ["ullage".as_ref(), "rotate".as_ref(), directory.as_os_str()];
+        super::super::pki::run(<Line as clap::Parser>::parse_from(line).pki)
+    }
+
+    fn numbers(directory: &Path) -> Vec<u8> {
+        voucher_keys(directory).unwrap().into_keys().collect()
+    }
+
+    /// Without `voucher.key` a bank did not start, without number 2 nobody had number 3, and a rotation made number 2 again.
+    #[test]
+    fn old_voucher_keys_may_be_removed_and_their_numbers_never_come_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let gate = || GateArguments { pki: directory.path().to_owned(), name: "bank".into(), plain: true };
+        let error = gate().keyring(None).unwrap_err().to_string();
+        assert!(error.contains("ullage pki init"), "{error}");
+        assert!(rotate(directory.path()).is_err(), "there is nothing to be rotated");
+        for name in ["voucher.key", "voucher-3.key", "voucher.x.key", "voucher.02.key", "capability.key"] {
+            keyfile::new_key(&at(name)).unwrap();
+        }
+        rotate(directory.path()).unwrap();
+        rotate(directory.path()).unwrap();
+        assert_eq!(numbers(directory.path()), [1, 2, 3]);
+        std::fs::remove_file(at("voucher.key")).unwrap();
+        std::fs::remove_file(at("voucher.2.key")).unwrap();
+        rotate(directory.path()).unwrap();
+        assert_eq!(numbers(directory.path()), [3, 4]);
+        let keys = format!("{:?}", gate().keyring(None).unwrap());
+        assert!(keys.contains("[3, 4]") && keys.contains("KeyId(4)"), "{keys}");
+    }
 }
