@@ -66,7 +66,9 @@ impl Client {
 /// The mount that a path lies in, and its state: from the kernel's list of mounts.
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     let path = path.canonicalize().map_err(io_error("look at", path))?;
-    let around = mounts::list(None)?.into_iter().filter(|mount| path.starts_with(&mount.point));
+    // The list has mounts too that are hidden by what was mounted over a directory above them: the path is not in these.
+    let device = ullage_fuse::mounted_at(&path);
+    let around = mounts::list(None)?.into_iter().filter(|m| Some(m.device) == device && path.starts_with(&m.point));
     let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
     let found = inner.and_then(|mount| {
         // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.

@@ -167,9 +167,9 @@ impl Kernel for Connection {
     }
 }
 
-/// The numbers of the device that was mounted there just now.
-pub(crate) fn mounted_at(mountpoint: &Path) -> Option<(u32, u32)> {
-    // DONT_SYNC: no request may be sent, nobody answers yet.
+/// The numbers of the device that is seen there; of one too that nobody serves any more.
+pub fn mounted_at(mountpoint: &Path) -> Option<(u32, u32)> {
+    // DONT_SYNC: no request may be sent, nobody may answer.
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let root = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty()).ok()?;
     Some((root.stx_dev_major, root.stx_dev_minor))

@@ -37,6 +37,7 @@ mod uring;
 mod workers;
 
 pub use choose::{Chosen, Transport};
+pub use connection::mounted_at;
 pub use counters::Counters;
 pub use envoy::{be_envoy, is_envoy};
 pub use fuser_adapter::{FuserMount, FuserOptions, mount_with_fuser};

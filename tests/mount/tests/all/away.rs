@@ -43,6 +43,33 @@ fn what_is_mounted_over_a_space_is_not_unmounted_instead() {
     space.down_and_check();
 }
 
+/// Regression: the space was found by its path, though the path led elsewhere, and whatever of it has the same number got the limit.
+#[test]
+fn what_is_mounted_over_a_directory_above_a_space_is_not_taken_for_the_space() {
+    let mut space = Space::plain();
+    space.down();
+    let above = space.ground.directory("above").canonicalize().unwrap();
+    space.mount = above.join("mnt");
+    space.limit(Duration::from_secs(60));
+    space.up();
+    fs::create_dir(space.path("directory")).unwrap();
+    mount_over(&above);
+    space.ground.will_unmount(&above);
+    let elsewhere = space.path("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    for words in [&["limit"][..], &["du"], &["stat"]] {
+        ullage(words.iter().map(AsRef::as_ref).chain([elsewhere.as_os_str()])).refused("is not in a mounted space");
+    }
+    ullage(["limit".as_ref(), elsewhere.as_os_str(), "1M".as_ref()]).refused("is not in a mounted space");
+    ullage(["down".as_ref(), space.mount.as_os_str()]).refused("there is no space at");
+    down(&space, &space.mount, &[]).refused("is mounted over it");
+    unmount(&above);
+    let limits = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert!(!limits.to_string().contains(&(1 << 20).to_string()), "{limits}");
+    fs::write(space.path("directory/file"), "it still works").unwrap();
+    space.down_and_check();
+}
+
 #[test]
 fn what_took_the_place_of_a_space_that_went_lazily_is_not_unmounted() {
     let space = Space::plain();
