@@ -1,4 +1,4 @@
-//! What the numbers in a `space.toml` may be, which anybody may have written by hand.
+//! What a `space.toml` may say, which anybody may have written by hand.
 
 use crate::SpaceSettings;
 
@@ -13,7 +13,16 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
             settings.mirror_seconds
         ));
     }
+    if settings.pools.is_empty() {
+        return Some("it names no pool, and a space has at least one: write each that it had as a [[pool]]".into());
+    }
     for (index, pool) in settings.pools.iter().enumerate() {
+        if let Some(why) = wrong_name(&pool.name) {
+            return Some(why);
+        }
+        if settings.pools[..index].iter().any(|other| other.name == pool.name) {
+            return Some(format!("two pools are called '{}'; give each a name of its own", pool.name));
+        }
         if let Some(other) = settings.pools[..index].iter().find(|other| other.id == pool.id) {
             return Some(format!(
                 "the pools '{}' and '{}' both have the number {}: write the one that each had",
@@ -22,6 +31,14 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
         }
     }
     None
+}
+
+/// Why a pool cannot have this name.
+pub(crate) fn wrong_name(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let fits = !name.is_empty() && name.len() <= 64 && name.chars().all(plain);
+    let shown = name.escape_debug();
+    (!fits).then(|| format!("'{shown}' is no name for a pool: use letters, digits, '-' and '_', 64 at most"))
 }
 
 #[cfg(test)]
@@ -35,9 +52,10 @@ mod tests {
         SpaceSettings::new(Path::new("/mnt"), pools, "most-free".into()).unwrap()
     }
 
-    /// Regression: a period that no clock can add to ended the mount.
+    /// Regressions: a period that no clock can add to ended the mount, and so did no pools at all; a check called them clean. Two pools
+    /// of one name, and names that no command line takes, were served.
     #[test]
-    fn numbers_that_no_space_can_have_are_refused_when_settings_are_read() {
+    fn what_no_space_can_have_is_refused_when_settings_are_read() {
         let dir = std::env::temp_dir().join(format!("ullage-bounds-{}", std::process::id()));
         let state = State::at(dir.clone());
         let read = |settings: &SpaceSettings| {
@@ -56,6 +74,19 @@ mod tests {
         let mut same = good.clone();
         same.pools[1].id = 0;
         assert!(read(&same).unwrap_err().contains("both have the number 0"));
+        let named = |name: &str| {
+            let mut settings = good.clone();
+            settings.pools[1].name = name.into();
+            settings
+        };
+        assert!(read(&named("a")).unwrap_err().contains("two pools are called 'a'"));
+        for name in ["", "a\nb", "a,b", "a=b", "ä", &"n".repeat(65)] {
+            let error = read(&named(name)).unwrap_err();
+            assert!(error.contains("is no name for a pool") && error.lines().count() == 1, "{error}");
+        }
+        read(&named(&"n".repeat(64))).unwrap();
+        let error = read(&SpaceSettings { pools: Vec::new(), ..good.clone() }).unwrap_err();
+        assert!(error.contains("names no pool"), "{error}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
-use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_odd_paths};
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_places};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -40,13 +40,13 @@ impl OpenSpace {
             .spread
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
-        refuse_odd_paths(&settings, state)?;
+        refuse_places(&settings, state)?;
         first_use::take_up(state, &mut settings)?;
         let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
             Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
         })?;
         for pool in &settings.pools {
-            precheck(pool, state, space_uuid)?;
+            precheck(pool, space_uuid)?;
         }
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
@@ -137,16 +137,9 @@ fn take_in_step(state: &State) -> Result<bool> {
 }
 
 /// What can be refused before anything is made.
-fn precheck(pool: &PoolSettings, state: &State, space: Uuid) -> Result<()> {
+fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
     if pool.kind == Kind::Null {
         return Ok(());
-    }
-    if pool.layout == Layout::Mirror && state.dir().starts_with(&pool.path) {
-        return Err(Error::Refused(format!(
-            "the state {} lies in the plain tree of pool '{}'; put it elsewhere with --state",
-            state.dir().display(),
-            pool.name
-        )));
     }
     match std::fs::metadata(&pool.path) {
         Ok(meta) if meta.is_dir() => {}

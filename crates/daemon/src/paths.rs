@@ -5,7 +5,7 @@ use serde::Serializer;
 use std::path::{Path, PathBuf};
 
 /// Refuses what `space.toml`, or the kernel's list of mounts, could not hold; to be asked before anything is made.
-pub fn refuse_odd_paths(settings: &SpaceSettings, state: &State) -> Result<()> {
+pub(crate) fn refuse_odd_paths(settings: &SpaceSettings, state: &State) -> Result<()> {
     let pools = settings.pools.iter().map(|pool| ("pool", pool.path.as_path()));
     let all =
         [("mount point", settings.mountpoint.as_path()), ("state directory", state.dir())].into_iter().chain(pools);

@@ -7,7 +7,7 @@
 use crate::error::io_error;
 use crate::facts::{Progress, survey};
 use crate::mirror::{Generation, generations, read_settings};
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_odd_paths};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -61,7 +61,7 @@ pub fn rebuild(
         )));
     }
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
-    refuse_odd_paths(&settings, state)?;
+    refuse_places(&settings, state)?;
     let dir = state.dir().join("catalog.rebuilding");
     let files: Vec<PathBuf> =
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
@@ -138,7 +138,7 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
     }
     let fresh: Vec<PoolSettings> = given.iter().map(|(pool, _)| pool.clone()).collect();
     let spread = newest.as_ref().map_or_else(|| "most-free".to_owned(), |(_, settings)| settings.spread.clone());
-    // Refuses what collides; gives numbers in order, which stand where nobody knows better.
+    // Gives numbers in order, which stand where nobody knows better.
     let mut settings = SpaceSettings::new(mountpoint, fresh, spread)?;
     settings.uuid = space.to_string();
     let mut gone = rustc_hash::FxHashSet::default();

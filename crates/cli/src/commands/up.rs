@@ -190,7 +190,7 @@ impl Up {
                 SpaceSettings::new(mountpoint, pools, spread)?
             }
         };
-        ullage_daemon::refuse_odd_paths(&settings, state)?;
+        ullage_daemon::refuse_places(&settings, state)?;
         Ok(settings)
     }
 

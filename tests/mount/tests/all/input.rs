@@ -279,6 +279,66 @@ fn colliding_pools_are_refused() {
     }
 }
 
+/// Regression: the mount hid its own state, after the pool had been given to a space that was never there.
+#[test]
+fn a_state_that_the_mount_would_hide_is_refused() {
+    let mut space = unused();
+    let real = space.state.clone();
+    std::os::unix::fs::symlink(&space.mount, space.ground.join("link")).unwrap();
+    for state in [space.mount.clone(), space.mount.join("state"), space.ground.join("link/state")] {
+        space.state = state;
+        for flags in [&[][..], &["--foreground"]] {
+            space.flags = flags.iter().map(Into::into).collect();
+            refused_harmlessly(&space, "would hide the state");
+        }
+        // Now the link leads somewhere.
+        fs::create_dir_all(&space.mount).unwrap();
+    }
+    (space.state, space.flags) = (real, Vec::new());
+    space.up();
+    space.down_and_check();
+}
+
+/// Regression: only the first mount point was compared with the pools.
+#[test]
+fn a_later_mount_point_in_a_plain_tree_is_refused() {
+    let mut space = unused();
+    space.pools[0].push_str(",layout=mirror");
+    space.up();
+    space.down();
+    let inside = space.pool().join("inside");
+    let usual = std::mem::replace(&mut space.mount, inside);
+    refused_harmlessly(&space, "lies in the plain tree of pool 'main'");
+    space.mount = usual;
+    space.up();
+    space.down_and_check();
+}
+
+/// Regression: no pools at all ended the daemon, a check of them was clean, and pools of one name were served.
+#[test]
+fn settings_with_pools_that_no_space_can_have_are_refused() {
+    let space = unused();
+    space.up();
+    space.down();
+    let path = space.state.join("space.toml");
+    let good = fs::read_to_string(&path).unwrap();
+    let (head, pool) = good.split_at(good.find("[[pool]]").unwrap());
+    let second = pool.replace("id = 0", "id = 1");
+    for (text, why) in [
+        (format!("pool = []\n{head}"), "names no pool"),
+        (good.replace("name = \"main\"", "name = \"\""), "is no name for a pool"),
+        (good.replace("name = \"main\"", "name = \"a\\nb,c\""), "is no name for a pool"),
+        (format!("{good}\n{second}"), "two pools are called 'main'"),
+    ] {
+        fs::write(&path, text).unwrap();
+        refused_harmlessly(&space, why);
+        space.try_check(&[]).refused(why);
+    }
+    fs::write(&path, good).unwrap();
+    space.up();
+    space.down_and_check();
+}
+
 #[test]
 fn a_mount_point_that_is_not_free_is_refused() {
     let space = unused();

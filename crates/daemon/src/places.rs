@@ -1,0 +1,119 @@
+//! Where mount point, state and pools of a space lie, seen from one another.
+
+use crate::error::io_error;
+use crate::paths::refuse_odd_paths;
+use crate::{Error, Kind, Layout, Result, SpaceSettings, State};
+use std::path::{Path, PathBuf};
+
+/// A path by the one name that the kernel's list of mounts has for it: no symbolic links, no slash at its end. What is not there yet
+/// keeps the names that it was given.
+pub fn settled(path: &Path) -> Result<PathBuf> {
+    fn of(path: &Path) -> PathBuf {
+        path.canonicalize().unwrap_or_else(|_| match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => of(parent).join(name),
+            _ => path.to_owned(),
+        })
+    }
+    Ok(of(&std::path::absolute(path).map_err(io_error("look for", path))?))
+}
+
+/// Refuses paths that cannot be written down, and those that would hide or hold one another; to be asked each time before anything is
+/// made, since a space may be mounted elsewhere than before.
+pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
+    refuse_odd_paths(settings, state)?;
+    let refused = |text| Err(Error::Refused(text));
+    let (mountpoint, dir) = (settled(&settings.mountpoint)?, settled(state.dir())?);
+    if dir.starts_with(&mountpoint) {
+        return refused(format!(
+            "the mount point {} would hide the state {}; put it elsewhere with --state",
+            mountpoint.display(),
+            state.dir().display()
+        ));
+    }
+    let paths: Vec<PathBuf> = settings.pools.iter().map(|pool| settled(&pool.path)).collect::<Result<_>>()?;
+    let pools = || settings.pools.iter().zip(&paths).enumerate();
+    for (index, (pool, path)) in pools() {
+        if pool.kind == Kind::Dir && paths[..index].contains(path) {
+            return refused(format!("two pools lie at {}; give each a directory of its own", pool.path.display()));
+        }
+        if path.starts_with(&mountpoint) {
+            return refused(format!(
+                "pool '{}' would lie below the mount point {}; put it elsewhere",
+                pool.name,
+                mountpoint.display()
+            ));
+        }
+        if pool.layout != Layout::Mirror {
+            continue;
+        }
+        if let Some((_, (other, _))) = pools().find(|(at, (_, other))| *at != index && other.starts_with(path)) {
+            return refused(format!(
+                "pool '{}' would lie in the plain tree of pool '{}'; put it elsewhere",
+                other.name, pool.name
+            ));
+        }
+        if mountpoint.starts_with(path) {
+            return refused(format!(
+                "the mount point {} lies in the plain tree of pool '{}'; mount it elsewhere",
+                mountpoint.display(),
+                pool.name
+            ));
+        }
+        if dir.starts_with(path) {
+            return refused(format!(
+                "the state {} lies in the plain tree of pool '{}'; put it elsewhere with --state",
+                state.dir().display(),
+                pool.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PoolSettings;
+
+    #[test]
+    fn paths_are_settled_as_far_as_they_are_there() {
+        let ground = std::env::temp_dir().join(format!("ullage-places-{}", std::process::id()));
+        std::fs::create_dir_all(ground.join("there")).unwrap();
+        let real = ground.canonicalize().unwrap();
+        std::os::unix::fs::symlink("there", real.join("link")).unwrap();
+        for (path, expected) in [
+            ("there/", "there"),
+            ("link", "there"),
+            ("new/", "new"),
+            ("link/new/", "there/new"),
+            ("link/new/deep/./er", "there/new/deep/er"),
+        ] {
+            assert_eq!(settled(&ground.join(path)).unwrap(), real.join(expected), "{path}");
+        }
+        assert!(settled(Path::new("")).is_err());
+        std::fs::remove_dir_all(ground).unwrap();
+    }
+
+    #[test]
+    fn what_would_hide_or_hold_one_another_is_refused() {
+        let refusal = |mountpoint: &str, state: &str, pools: &[&str]| {
+            let pools: Vec<PoolSettings> = pools.iter().map(|text| text.parse().unwrap()).collect();
+            let settings = SpaceSettings::new(Path::new(mountpoint), pools, "most-free".into()).unwrap();
+            refuse_places(&settings, &State::at(state.into())).err().map(|error| error.to_string())
+        };
+        for (mountpoint, state, pools, text) in [
+            ("/no/m", "/no/m.ullage", &["a=/no/x", "b=/no/x/"][..], "two pools lie at"),
+            ("/no/m", "/no/m.ullage", &["a=/no/m/x"], "below the mount point"),
+            ("/no/m", "/no/m", &["a=/no/x"], "would hide the state"),
+            ("/no/m", "/no/m/s", &["a=/no/x"], "would hide the state"),
+            ("/no/m", "/no/m.ullage", &["a=/no/x,layout=mirror", "b=/no/x/y"], "pool 'b' would lie in the plain tree"),
+            ("/no/m", "/no/m.ullage", &["b=/no/x/y", "a=/no/x,layout=mirror"], "pool 'b' would lie in the plain tree"),
+            ("/no/x/m", "/no/s", &["a=/no/x,layout=mirror"], "the mount point /no/x/m lies in the plain tree"),
+            ("/no/m", "/no/x/s", &["a=/no/x,layout=mirror"], "the state /no/x/s lies in the plain tree"),
+        ] {
+            let refusal = refusal(mountpoint, state, pools).unwrap_or_default();
+            assert!(refusal.contains(text), "{pools:?}: {refusal}");
+        }
+        assert_eq!(refusal("/no/m", "/no/m.ullage", &["a=/no/x", "b=/no/y", "n=/no/x,kind=null"]), None);
+    }
+}
