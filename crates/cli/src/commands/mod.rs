@@ -115,7 +115,7 @@ fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> an
     if let Ok((_, state)) = ullage_daemon::find_mount(mountpoint) {
         return Ok(state);
     }
-    Ok(ullage_daemon::State::of_mountpoint(&std::path::absolute(mountpoint)?))
+    Ok(ullage_daemon::State::of_mountpoint(&ullage_daemon::settled(mountpoint)?))
 }
 
 /// A connection to the daemon of a space that is up.

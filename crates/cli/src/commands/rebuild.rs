@@ -39,7 +39,7 @@ pub struct Rebuild {
 impl Rebuild {
     /// Rebuilds and says from what.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mountpoint = std::path::absolute(&self.mountpoint)?;
+        let mountpoint = ullage_daemon::settled(&self.mountpoint)?;
         let state = State::at(std::path::absolute(&self.state)?);
         let spinner = output::spinner();
         let report = ullage_daemon::rebuild(&mountpoint, &state, self.pools, &self.without, &mut |what, count| {

@@ -137,9 +137,7 @@ impl Up {
     }
 
     fn place(&self) -> anyhow::Result<(PathBuf, State)> {
-        let absolute = std::path::absolute(&self.mountpoint)?;
-        // A dead mount cannot be looked into; its path is taken as it is.
-        let mountpoint = absolute.canonicalize().unwrap_or(absolute);
+        let mountpoint = ullage_daemon::settled(&self.mountpoint)?;
         let state = match &self.state {
             Some(dir) => State::at(std::path::absolute(dir)?),
             None => State::of_mountpoint(&mountpoint),

@@ -279,6 +279,31 @@ fn colliding_pools_are_refused() {
     }
 }
 
+/// Regression: the state of a mount point that was named with a slash lay in it, and later commands did not find the space.
+#[test]
+fn a_mount_point_has_one_name_however_it_is_written() {
+    let mut space = unused();
+    space.state = space.mount.with_file_name("mnt.ullage");
+    let mut slash = space.mount.clone().into_os_string();
+    slash.push("/");
+    ullage(["up".as_ref(), slash.as_os_str(), "--pool".as_ref(), space.pools[0].as_ref()]).ok();
+    assert!(is_mounted(&space.mount) && space.state.join("space.toml").exists());
+    ullage(["status".as_ref(), slash.as_os_str()]).ok();
+    ullage(["down".as_ref(), slash.as_os_str()]).ok();
+    let link = space.ground.join("link");
+    std::os::unix::fs::symlink(&space.mount, &link).unwrap();
+    for name in [slash.as_os_str(), link.as_os_str()] {
+        ullage(["check".as_ref(), name]).ok();
+        for command in ["status", "down"] {
+            ullage([command.as_ref(), name]).refused("is not up");
+        }
+        ullage(["up".as_ref(), name]).ok();
+        assert!(is_mounted(&space.mount));
+        ullage(["down".as_ref(), name]).ok();
+    }
+    space.check();
+}
+
 /// Regression: the mount hid its own state, after the pool had been given to a space that was never there.
 #[test]
 fn a_state_that_the_mount_would_hide_is_refused() {
