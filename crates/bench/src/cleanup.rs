@@ -1,5 +1,6 @@
 //! What the bench changes on the machine is undone however it ends: return, error, signal or panic.
 
+use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
@@ -79,7 +80,8 @@ pub fn install() -> std::io::Result<()> {
     thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let _ = ENDING.set(thread::current().id());
-            eprintln!("ullage bench: cleaning up after signal {signal}");
+            // The signal may come because whoever read this is gone.
+            let _ = writeln!(std::io::stderr(), "ullage bench: cleaning up after signal {signal}");
             run_all();
             std::process::exit(128 + signal);
         }

@@ -93,10 +93,15 @@ fn unknown_names_are_refused_before_anything_is_mounted() {
 
 /// Starts a bench that would run for long, and waits until it works on bindfs.
 fn started(work: &Path) -> Child {
+    started_with(work, Stdio::null())
+}
+
+/// The same with another standard error.
+fn started_with(work: &Path, stderr: Stdio) -> Child {
     let child = bench(work)
         .args(["--system", "native", "--system", "bindfs", "--workload", "postmark", "--runs", "1000"])
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(stderr)
         .spawn()
         .unwrap();
     let busy = work.join(format!("ullage-bench.{}/root/system1/mnt/bench/postmark0", child.id()));
@@ -114,6 +119,30 @@ fn a_signal_cleans_up() {
     let mut child = started(work.path());
     Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_clean(work.path());
+}
+
+/// Regression: the word about the signal could not be written, nothing ended, and no later signal was heard.
+#[test]
+fn a_signal_cleans_up_where_nobody_reads_standard_error() {
+    let work = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = started_with(work.path(), writer.into());
+    drop(reader);
+    Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() < Duration::from_secs(60) => std::thread::sleep(Duration::from_millis(50)),
+            None => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("it does not end");
+            }
+        }
+    };
+    assert_eq!(status.code(), Some(128 + 15));
     assert_clean(work.path());
 }
 
