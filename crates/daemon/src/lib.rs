@@ -49,6 +49,7 @@ pub use messages::{
 };
 pub use mount::{ServeOptions, TransportChoice};
 pub use mountpoint::{clear_dead, has_ended};
+pub use mounts::mounts_of;
 pub use open::OpenSpace;
 pub use panics::end_at_any_panic;
 pub use places::{refuse_places, settled};

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. Whether it was created.
 pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
-    refuse_served(mountpoint, state)?;
+    refuse_served(state)?;
     if clear_dead(mountpoint)? {
         return prepare(mountpoint, state);
     }
@@ -36,7 +36,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
 
 /// Refuses while a daemon serves this state. One that is just ending, since its mount was taken away or since it was killed, still
 /// has its socket: it is waited for, and so is the end of its process, since until then it has the catalog and the pools locked.
-fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
+fn refuse_served(state: &State) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     while let Some(mut client) = Client::connect(state)? {
         let process = client.process();
@@ -44,7 +44,11 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
         if let Ok(Answer::Status(status)) = client.ask(&Request::Status)
             && mounts::is_space(&status.mountpoint, process)?
         {
-            return Err(Error::Refused(format!("{} is up already; see `ullage status {0}`", mountpoint.display())));
+            return Err(Error::Refused(format!(
+                "the space of {} is up already, at {1}; see `ullage status {1}`",
+                state.dir().display(),
+                status.mountpoint.display()
+            )));
         }
         loop {
             if Instant::now() >= until {

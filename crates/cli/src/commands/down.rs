@@ -4,7 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use ullage_daemon::{Answer, Client, Request};
+use ullage_daemon::{Answer, Client, Request, State};
 
 /// Unmount a space and end its daemon.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ impl Down {
             if state.load()?.is_none() || !ullage_daemon::clear_dead(&self.mountpoint)? {
                 return Err(super::not_up(&state, &self.mountpoint));
             }
-            eprintln!(
+            whisper!(
                 "its daemon had ended before; what it served is taken away, and `ullage up {}` brings it back",
                 self.mountpoint.display()
             );
@@ -44,7 +44,19 @@ impl Down {
         let Answer::Status(status) = client.ask(&Request::Status)? else {
             anyhow::bail!("the daemon answered another question")
         };
+        // By the name that it was mounted with: the one here may be a link.
+        let own = State::at(status.state.clone());
+        self.refuse_elsewhere(&own, &status.mountpoint)?;
         client.ask(&Request::Down { lazy: self.lazy })?;
+        if !self.lazy
+            && let Some(point) = ullage_daemon::mounts_of(&own)?.first()
+        {
+            anyhow::bail!(
+                "{} was taken away, but the space is still mounted at {1}, and its daemon ends with that: `umount {1}`",
+                status.mountpoint.display(),
+                point.display()
+            );
+        }
         let began = Instant::now();
         while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
             if began.elapsed() > Duration::from_secs(120) {
@@ -60,6 +72,20 @@ impl Down {
             crate::output::json(&serde_json::json!({"down": true}))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The daemon takes down the mount that it made. Who names a bind mount of a part of it, or a path that only shares its state, may
+    /// not know that one. A space whose parent was renamed is where nobody said it should be.
+    fn refuse_elsewhere(&self, state: &State, point: &PathBuf) -> anyhow::Result<()> {
+        let named = ullage_daemon::settled(&self.mountpoint)?;
+        if named != *point && ullage_daemon::mounts_of(state)?.contains(point) {
+            anyhow::bail!(
+                "the space is mounted at {0}, not at {1}; `ullage down {0}` takes it down",
+                point.display(),
+                named.display()
+            );
+        }
+        Ok(())
     }
 
     /// Other commands find the space by any path in it. Who names a directory here may think that only this is taken down.

@@ -70,6 +70,55 @@ fn what_is_mounted_over_a_directory_above_a_space_is_not_taken_for_the_space() {
     space.down_and_check();
 }
 
+/// Regression: the space itself was taken down, which had not been named; and whoever asked then waited for two minutes.
+#[test]
+fn who_names_a_bind_mount_is_told_where_the_space_is_mounted() {
+    let mut space = Space::plain();
+    fs::create_dir(space.path("directory")).unwrap();
+    for part in ["directory", ""] {
+        let bound = space.ground.directory("bound").canonicalize().unwrap();
+        program("mount", ["--bind".as_ref(), space.path(part).as_os_str(), bound.as_os_str()]).ok();
+        space.ground.will_unmount(&bound);
+        let at = format!("mounted at {}, not at {}", space.mount.display(), bound.display());
+        for more in [&[][..], &["--lazy"]] {
+            down(&space, &bound, more).refused(&at);
+        }
+        ullage(["down".as_ref(), bound.as_os_str()]).refused(&at);
+        assert!(is_mounted(&space.mount) && is_mounted(&bound));
+        // Who names the space itself is told what holds it.
+        down(&space, &space.mount, &[]).refused(&format!("still mounted at {}", bound.display()));
+        assert!(!is_mounted(&space.mount));
+        let pid = pid_of(&space);
+        unmount(&bound);
+        process::wait(pid);
+        space.check();
+        space.up();
+    }
+    space.down_and_check();
+}
+
+/// The daemon's process, where the space's own mount point does not lead to it.
+fn pid_of(space: &Space) -> u32 {
+    let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    ullage(own.into_iter().chain(["--json".as_ref()])).json()["pid"].as_u64().unwrap() as u32
+}
+
+/// Regression: what only shares the state was unmounted, or called up.
+#[test]
+fn a_space_that_is_up_elsewhere_is_not_taken_for_one_that_is_up_here() {
+    let mut space = Space::plain();
+    space.down();
+    let usual = space.mount.clone();
+    space.mount = space.ground.path().canonicalize().unwrap().join("elsewhere");
+    space.limit(Duration::from_secs(60));
+    space.up();
+    let at = space.mount.display().to_string();
+    ullage(["up".as_ref(), usual.as_os_str()]).refused(&format!("is up already, at {at};"));
+    ullage(["down".as_ref(), usual.as_os_str()]).refused(&format!("mounted at {at}, not at"));
+    down(&space, &usual, &[]).refused(&format!("mounted at {at}, not at"));
+    space.down_and_check();
+}
+
 #[test]
 fn what_took_the_place_of_a_space_that_went_lazily_is_not_unmounted() {
     let space = Space::plain();
