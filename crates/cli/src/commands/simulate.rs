@@ -2,11 +2,23 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ullage_sim::faults;
-use ullage_sim::study::{AdvicePlan, Scale, study};
+use ullage_sim::study::{AdvicePlan, Scale, names, study};
+
+/// The last of as many seeds as anybody may want after any that may be the first is a number still.
+const SEEDS: u64 = u64::MAX / 2;
+
+/// The least part of the paper's hour that has epochs worth the name.
+const LEAST: f64 = 0.01;
+
+fn part(text: &str) -> Result<f64, String> {
+    let known = text.parse().ok().filter(|part| (LEAST..=1000.0).contains(part));
+    known.ok_or_else(|| format!("write a part of an hour, {LEAST} to 1000"))
+}
 
 /// Simulate banks, clients and storage servers with the code that ships.
 #[derive(Debug, Args)]
@@ -20,10 +32,10 @@ pub struct Simulate {
     #[arg(long)]
     faults: bool,
     /// How many seeds to run, with --faults.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=SEEDS))]
     seeds: u64,
     /// The first seed (--faults), or the seed of the first run.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=SEEDS))]
     seed: u64,
     /// Print every message of the one seed given by --seed.
     #[arg(long)]
@@ -32,16 +44,16 @@ pub struct Simulate {
     #[arg(long, value_name = "DIR")]
     study: Option<PathBuf>,
     /// Only this figure, such as figure-06 or sweep-k.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(names()))]
     figure: Option<String>,
     /// Runs of each point of the study; the paper has 10.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The part of the paper's hour that is simulated; epochs and the measured time shrink with it.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = part)]
     time: f64,
     /// The same for the scientific workload.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = part)]
     scientific_time: f64,
     /// Threads.
     #[arg(long, default_value_t = 2)]
@@ -96,7 +108,7 @@ impl Simulate {
             }
         });
         let total = |at: usize| totals[at].load(Ordering::Relaxed);
-        let last = self.seed + count - 1;
+        let last = self.seed + (count - 1);
         if self.json {
             let list: Vec<_> = breaches
                 .iter()
@@ -143,6 +155,10 @@ impl Simulate {
             if failure.is_some() {
                 return;
             }
+            if !figure.says_something() {
+                failure = Some(anyhow::anyhow!("too little is simulated for {}; raise --time", figure.name));
+                return;
+            }
             say!("{}: {}", figure.name, figure.verdict);
             let written = figure.chart.svg().map_err(anyhow::Error::msg).and_then(|svg| {
                 let with_scale = serde_json::json!({"version": 1, "scale": scale, "figure": figure});
@@ -153,12 +169,9 @@ impl Simulate {
                 )?;
                 Ok(())
             });
-            failure = written.err();
+            failure = written.with_context(|| format!("write into {}", directory.display())).err();
         });
-        match failure {
-            Some(error) => Err(error.context(format!("write into {}", directory.display()))),
-            None => Ok(ExitCode::SUCCESS),
-        }
+        failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     fn run_plan(&self, file: &std::path::Path) -> Result<ExitCode> {

@@ -67,16 +67,17 @@ pub fn campaign(
     setup: &Setup,
     each: &(dyn Fn(u64, &Ran) + Sync),
 ) -> Vec<Breach> {
-    let next = std::sync::atomic::AtomicU64::new(first);
+    let next = std::sync::atomic::AtomicU64::new(0);
     let breaches = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if seed >= first.saturating_add(count) {
+                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if at >= count {
                         break;
                     }
+                    let seed = first.wrapping_add(at);
                     let result = run(seed, setup);
                     each(seed, &result);
                     if let (Err(breach), Ok(mut breaches)) = (result, breaches.lock()) {

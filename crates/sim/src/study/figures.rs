@@ -39,6 +39,13 @@ pub struct Figure {
     pub chart: Chart,
 }
 
+impl Figure {
+    /// Whether there was something to measure: what was not simulated long enough has no quotients.
+    pub fn says_something(&self) -> bool {
+        !["NaN", "inf"].iter().any(|none| self.verdict.contains(none))
+    }
+}
+
 /// A larger request of the scientific load, in bytes.
 const LARGER: u64 = 2 << 20;
 
@@ -116,27 +123,34 @@ fn carried(busy: &Line, load: f64) -> f64 {
     load / at(busy, load)
 }
 
-/// Runs every figure; `each` gets them as they are done.
+type Maker = fn(&Study) -> Figure;
+
+const FIGURES: [(&str, Maker); 14] = [
+    ("figure-05", Study::figure_5),
+    ("figure-06", Study::figure_6),
+    ("figure-07", Study::figure_7),
+    ("figure-04", Study::figure_4),
+    ("figure-12", Study::figure_12),
+    ("figure-12-window", Study::figure_12_window),
+    ("figure-10", Study::figure_10),
+    ("figure-11", Study::figure_11),
+    ("figure-08", Study::figure_8),
+    ("figure-13", Study::figure_13),
+    ("figure-14", Study::figure_14),
+    ("figure-09", Study::figure_9),
+    ("sweep-x", Study::sweep_x),
+    ("sweep-k", Study::sweep_k),
+];
+
+/// What figures there are, by name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FIGURES.iter().map(|(name, _)| *name)
+}
+
+/// Runs every figure, or the one of this name; `each` gets them as they are done.
 pub fn study(scale: Scale, only: Option<&str>, each: &mut dyn FnMut(Figure)) {
-    type Maker = fn(&Study) -> Figure;
     let study = Study { scale };
-    let all: [(&str, Maker); 14] = [
-        ("figure-05", Study::figure_5),
-        ("figure-06", Study::figure_6),
-        ("figure-07", Study::figure_7),
-        ("figure-04", Study::figure_4),
-        ("figure-12", Study::figure_12),
-        ("figure-12-window", Study::figure_12_window),
-        ("figure-10", Study::figure_10),
-        ("figure-11", Study::figure_11),
-        ("figure-08", Study::figure_8),
-        ("figure-13", Study::figure_13),
-        ("figure-14", Study::figure_14),
-        ("figure-09", Study::figure_9),
-        ("sweep-x", Study::sweep_x),
-        ("sweep-k", Study::sweep_k),
-    ];
-    for (name, figure) in all {
+    for (name, figure) in FIGURES {
         if only.is_none_or(|only| only == name) {
             each(figure(&study));
         }

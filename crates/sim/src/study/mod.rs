@@ -9,7 +9,7 @@ mod vouchers;
 
 pub use chart::{Chart, Line, Point};
 pub use engine::run;
-pub use figures::{Figure, Scale, study};
+pub use figures::{Figure, Scale, names, study};
 pub use model::{Asking, Measured, Model, Scheme, Workload};
 pub use plan::{Advice, AdvicePlan, Candidate, PlanError};
 
