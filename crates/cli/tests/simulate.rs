@@ -1,8 +1,8 @@
-//! `ullage simulate` as a user runs it: what it refuses to simulate.
+//! `ullage simulate` as a user runs it: what it refuses to simulate, and where it prints.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn simulate(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
@@ -45,4 +45,24 @@ fn nothing_and_nonsense_are_not_simulated() {
     let last = (u64::MAX / 2).to_string();
     let Output { status, stdout, .. } = simulate(&["--faults", "--seed", &last, "--seeds", "2"]).output().unwrap();
     assert!(status.success() && text(&stdout).starts_with(&format!("seeds {last} to 9223372036854775808: ")));
+}
+
+/// Regression: it panicked when its reader had seen enough, and a program that wanted JSON got messages before it.
+#[test]
+fn messages_go_where_nobody_minds() {
+    let arguments = ["--faults", "--seed", "3", "--verbose"];
+    let output = simulate(&arguments).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    let messages = text(&output.stdout).lines().count() - 1;
+    assert!(messages > 1000, "only {messages}");
+    let output = simulate(&[&arguments[..], &["--json"]].concat()).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["first_seed"], &report["seeds"]), (&3.into(), &1.into()), "{report}");
+    assert_eq!(text(&output.stderr).lines().count(), messages);
+    for arguments in [&arguments[..], &[&arguments[..], &["--json"]].concat()] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = simulate(arguments).stdout(writer.try_clone().unwrap()).stderr(Stdio::from(writer)).status();
+        assert_eq!(status.unwrap().code(), Some(0));
+    }
 }

@@ -6,7 +6,8 @@ fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse().ok());
     let (first, count) = (numbers.next().unwrap_or(1), numbers.next().unwrap_or(1000));
     let threads = numbers.next().unwrap_or(2) as usize;
-    let setup = Setup { verbose: std::env::var_os("VERBOSE").is_some(), ..Setup::default() };
+    let say: fn(&str) = |line| println!("{line}");
+    let setup = Setup { say: std::env::var_os("VERBOSE").map(|_| say), ..Setup::default() };
     let began = std::time::Instant::now();
     let breaches = campaign(first, count, threads, &setup, &|_, _| {});
     for breach in &breaches {

@@ -37,7 +37,7 @@ pub struct Simulate {
     /// The first seed (--faults), or the seed of the first run.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=SEEDS))]
     seed: u64,
-    /// Print every message of the one seed given by --seed.
+    /// Print every message of the one seed given by --seed: on standard error with --json.
     #[arg(long)]
     verbose: bool,
     /// Regenerate the paper's figures into this directory.
@@ -82,7 +82,9 @@ impl Simulate {
     }
 
     fn run_faults(&self) -> ExitCode {
-        let setup = faults::Setup { verbose: self.verbose, ..faults::Setup::default() };
+        // Standard output is for the report alone when a program reads it.
+        let say: fn(&str) = if self.json { |line| whisper!("{line}") } else { |line| say!("{line}") };
+        let setup = faults::Setup { say: self.verbose.then_some(say), ..faults::Setup::default() };
         let count = if self.verbose { 1 } else { self.seeds };
         let threads = if self.verbose { 1 } else { self.threads };
         let done = AtomicU64::new(0);

@@ -4,15 +4,15 @@ use crate::Rng;
 use ullage_voucher::bank::BankConfig;
 use ullage_voucher::store::StoreConfig;
 
-/// Changes to the configurations, for canaries.
+/// Changes to the configurations, for canaries, and who wants to know.
 #[derive(Clone, Copy, Default)]
 pub struct Setup {
     /// Applied to each bank.
     pub bank: Option<fn(BankConfig) -> BankConfig>,
     /// Applied to each store.
     pub store: Option<fn(StoreConfig) -> StoreConfig>,
-    /// Print what happens.
-    pub verbose: bool,
+    /// Told what happens, line by line.
+    pub say: Option<fn(&str)>,
 }
 
 /// The faults of one run. Most seeds leave some kinds out: so bugs show that other faults would hide.

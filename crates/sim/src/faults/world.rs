@@ -219,8 +219,8 @@ impl World {
     }
 
     pub(super) fn say(&self, text: impl FnOnce() -> String) {
-        if self.setup.verbose {
-            println!("{:10.3} {}", self.now as f64 / 1e6, text());
+        if let Some(say) = self.setup.say {
+            say(&format!("{:10.3} {}", self.now as f64 / 1e6, text()));
         }
     }
 
