@@ -183,25 +183,28 @@ impl Simulate {
             say!("{}", serde_json::to_string_pretty(&serde_json::json!({"version": 1, "advice": advice}))?);
         } else {
             say!(
-                "{:>8} {:>12} {:>18} {:>12} {:>11}  against",
+                "{:>8} {:>12} {:>18} {:>10} {:>12} {:>11}  against",
                 "epoch s",
                 "named in s",
                 "cheat bound B",
+                "simulated",
                 "messages/s",
                 "latency ms"
             );
             for c in &advice.candidates {
                 say!(
-                    "{:>8} {:>12} {:>18.0} {:>12.2} {:>11.3}  {}{}",
+                    "{:>8} {:>12} {:>18.0} {:>10} {:>12.2} {:>11.3}  {}{}",
                     c.epoch,
                     c.named_within,
                     c.cheat_bound,
+                    c.simulated_users,
                     c.messages,
                     c.latency_ms,
                     c.against.join("; "),
                     if c.bridges_outage { "" } else { " (a store away that long holds quota up)" }
                 );
             }
+            say!("\nsimulated: so many users, at as few banks as have as many each; messages are those of all users");
             match advice.epoch {
                 Some(epoch) => say!(
                     "\nepoch {epoch} s, X = {}, K = {}, policy {}: {}",

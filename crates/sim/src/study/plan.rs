@@ -5,6 +5,16 @@ use super::run;
 use serde::{Deserialize, Serialize};
 use ullage_voucher::Params;
 
+/// Epochs that are looked at, in seconds.
+const LENGTHS: [f64; 10] = [5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
+/// The most banks that are simulated, and users at each: more of them all only take longer.
+const BANKS: u32 = 10;
+const USERS_AT_A_BANK: u32 = 100;
+/// About as much is simulated of each epoch length.
+const USER_SECONDS: f64 = 600_000.0;
+/// As many as the simulation can number. Nothing depends on how many there are, only on how many each user has.
+const CLIENTS: u32 = 1 << 16;
+
 /// What the administrator says, as TOML. Sizes are in bytes, times in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,11 +67,14 @@ pub enum PlanError {
 pub struct Candidate {
     /// Seconds.
     pub epoch: f64,
-    /// Until a cheater is named and freed quota is back at the latest: K epochs, in seconds.
+    /// Until a cheater is named and freed quota is back at the latest: K epochs, and what a store that is away as long as the plan says
+    /// holds that up, in seconds.
     pub named_within: f64,
     /// The most a cheater can take until then: the smaller of the paper's bounds, `(Q − A)·n` and `K·μ`, in bytes.
     pub cheat_bound: f64,
-    /// Messages a second to the banks for quota that rode on no other, simulated.
+    /// How many of the users were simulated, at as few banks as have as many users each as with all.
+    pub simulated_users: u32,
+    /// Messages a second to the banks for quota that rode on no other, of all users: those of the simulated ones times as many.
     pub messages: f64,
     /// Mean latency, simulated, in milliseconds.
     pub latency_ms: f64,
@@ -112,8 +125,7 @@ impl AdvicePlan {
     /// Looks at epoch lengths from 5 s to an hour; simulates each.
     pub fn advise(&self, seed: u64) -> Advice {
         let params = Params::default();
-        let lengths = [5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
-        let candidates: Vec<Candidate> = lengths.iter().map(|epoch| self.candidate(*epoch, params, seed)).collect();
+        let candidates: Vec<Candidate> = LENGTHS.iter().map(|epoch| self.candidate(*epoch, params, seed)).collect();
         let epoch = candidates
             .iter()
             .filter(|candidate| candidate.against.is_empty())
@@ -143,30 +155,41 @@ impl AdvicePlan {
         Advice { candidates, epoch, expiry: params.expiry(), reconcile: params.reconcile(), policy, because }
     }
 
-    fn candidate(&self, epoch: f64, params: Params, seed: u64) -> Candidate {
-        let model = Model {
-            users: self.users.min(1000),
-            clients: self.clients.max(1),
-            stores: self.stores.max(1),
-            clients_per_user: self.clients_per_user.min(self.clients),
+    /// A model of this site, or of a part of it: users share banks and nothing else that quota depends on. So as many are simulated as
+    /// leave time for three epochs, the last of which is measured whole.
+    fn model(&self, epoch: f64, seed: u64) -> Model {
+        let seconds = (epoch * 5.0).clamp(60.0, 600.0).max(epoch * 3.0);
+        let at_a_bank = self.users.div_ceil(BANKS).min(USERS_AT_A_BANK);
+        let banks = ((USER_SECONDS / seconds) as u32 / at_a_bank).clamp(1, BANKS);
+        let clients = self.clients.min(CLIENTS);
+        Model {
+            users: self.users.min(banks * at_a_bank),
+            banks,
+            clients,
+            stores: self.stores,
+            clients_per_user: self.clients_per_user.min(clients),
             rate: 10.0,
             request: ((self.write_rate / 10.0 / 0.02) as u64).clamp(1, 1 << 40),
             epoch,
             window: epoch,
-            seconds: (epoch * 5.0).clamp(60.0, 600.0),
-            measure: (epoch * 2.0).clamp(30.0, 240.0),
+            seconds,
+            measure: (epoch * 2.0).clamp(30.0, 240.0).max(epoch),
             // The question is the quota traffic: disks are taken to be fast enough for what is asked of them.
             store_hit: 1.0,
             seed,
             ..Model::default()
-        };
+        }
+    }
+
+    fn candidate(&self, epoch: f64, params: Params, seed: u64) -> Candidate {
+        let model = self.model(epoch, seed);
         let measured = run(&model);
         let k = params.reconcile() as f64;
-        let named_within = k * epoch;
-        let by_quota = self.quota as f64 * f64::from(self.stores);
-        let by_time = k * epoch * self.client_bandwidth;
-        let cheat_bound = by_quota.min(by_time);
         let slack = (k - params.expiry() as f64) * epoch;
+        let named_within = k * epoch + (self.store_outage - slack).max(0.0);
+        let by_quota = self.quota as f64 * f64::from(self.stores);
+        let by_time = named_within * self.client_bandwidth;
+        let cheat_bound = by_quota.min(by_time);
         let bridges_outage = slack >= self.store_outage;
         let mut against = Vec::new();
         if cheat_bound > self.cheat_limit as f64 {
@@ -176,13 +199,14 @@ impl AdvicePlan {
             against.push(format!("quota may be back only after {named_within:.0} s"));
         }
         if self.write_rate * named_within > self.quota as f64 {
-            against.push("vouchers of K epochs alone exceed a quota".to_owned());
+            against.push(format!("vouchers of {named_within:.0} s alone exceed a quota"));
         }
         Candidate {
             epoch,
             named_within,
             cheat_bound,
-            messages: measured.messages,
+            simulated_users: model.users,
+            messages: measured.messages * f64::from(self.users) / f64::from(model.users),
             latency_ms: measured.latency_ms,
             bridges_outage,
             against,
@@ -203,6 +227,50 @@ mod tests {
         // 3 epochs at 1 MB/s stay below 500 MB up to 166 s.
         assert_eq!(advice.epoch, Some(120.0));
         assert_eq!(advice.policy, "limiting");
+    }
+
+    fn plan(changes: &[(&str, &str)]) -> AdvicePlan {
+        let text = changes.iter().fold(PLAN.to_owned(), |text, (from, to)| text.replace(from, to));
+        AdvicePlan::parse(&text).unwrap()
+    }
+
+    /// Regression: the horizon that such a store holds up was told, and counted nowhere.
+    #[test]
+    fn a_store_that_is_away_for_long_counts_against_every_epoch_that_does_not_bridge_it() {
+        let plan = plan(&[("store_outage = 30", "store_outage = 3000")]);
+        for (epoch, named) in [(5.0, 3010.0), (120.0, 3240.0)] {
+            let candidate = plan.candidate(epoch, Params::default(), 1);
+            assert_eq!((candidate.named_within, candidate.cheat_bound), (named, named * 1e6));
+            assert!(!candidate.bridges_outage && !candidate.against.is_empty(), "{candidate:?}");
+        }
+        assert_eq!(plan.candidate(3600.0, Params::default(), 1).named_within, 3.0 * 3600.0);
+    }
+
+    /// Regression: above a thousand users each number of them had the same messages.
+    #[test]
+    fn messages_are_those_of_all_users() {
+        let of = |users| plan(&[("users = 20", users)]).candidate(15.0, Params::default(), 1);
+        let (few, many) = (of("users = 1000"), of("users = 4000"));
+        assert_eq!((few.simulated_users, many.simulated_users), (1000, 1000));
+        assert!((many.messages / few.messages - 4.0).abs() < 0.01, "{few:?} {many:?}");
+        // Whether all are simulated or a part makes little difference.
+        let model = plan(&[("users = 20", "users = 1000")]).model(15.0, 1);
+        let part = run(&Model { users: 200, banks: 2, ..model });
+        assert!((part.messages * 5.0 / few.messages - 1.0).abs() < 0.1, "{part:?} {few:?}");
+        assert!((part.latency_ms / few.latency_ms - 1.0).abs() < 0.1, "{part:?} {few:?}");
+    }
+
+    /// Regression: of epochs of twenty minutes and more less than one was simulated.
+    #[test]
+    fn whole_epochs_of_every_length_are_simulated() {
+        for users in ["users = 1", "users = 20", "users = 333", "users = 1000000"] {
+            let plan = plan(&[("users = 20", users), ("clients = 20", "clients = 100000")]);
+            for epoch in LENGTHS {
+                let model = plan.model(epoch, 1);
+                assert!(model.seconds >= 3.0 * epoch && model.measure >= epoch && model.measure < model.seconds);
+                assert!(model.users > 0 && model.users <= plan.users && model.clients <= CLIENTS, "{model:?}");
+            }
+        }
     }
 
     #[test]
