@@ -120,11 +120,11 @@ pub fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
     Ok(runtime.block_on(future))
 }
 
-/// Logs to standard error; `RUST_LOG` chooses what.
+/// Logs to standard error where nobody does so yet: in the program `main` does, and `ULLAGE_LOG` chooses what.
 pub fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    // A second call, in tests, keeps the first subscriber.
+    // The first subscriber is kept.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 

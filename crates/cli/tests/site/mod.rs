@@ -30,7 +30,7 @@ impl Process {
     pub fn start(command: &[String]) -> Self {
         let mut child = Command::new(ULLAGE)
             .args(command)
-            .env("RUST_LOG", "error")
+            .env("ULLAGE_LOG", "error")
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -67,7 +67,7 @@ impl Drop for Process {
 
 /// Runs a command of the binary to its end.
 pub fn ullage(arguments: &[&str]) -> String {
-    let output = Command::new(ULLAGE).args(arguments).env("RUST_LOG", "error").output().unwrap();
+    let output = Command::new(ULLAGE).args(arguments).env("ULLAGE_LOG", "error").output().unwrap();
     assert!(
         output.status.success(),
         "ullage {arguments:?}: {}{}",
