@@ -88,17 +88,21 @@ impl Journal {
         queue.items.push(Item::Record { payload, done });
     }
 
+    /// A handle that is reported once everything queued before is durable, or never will be. Where all of it is already, nothing
+    /// is written or flushed.
+    pub fn barrier(&self) -> Pending {
+        let (done, pending) = Pending::new(&self.shared);
+        self.shared.queue.lock().items.push(Item::Barrier { done });
+        pending
+    }
+
     /// Queues a record and returns a handle to wait on, so that a caller can leave its lock first. The writer is woken
     /// by the handle, waited on or dropped: waking it takes longer than all else here, and it would come between the
     /// caller and the end of its lock.
     pub fn append(&self, payload: Vec<u8>) -> Pending {
-        let (sender, done) = mpsc::sync_channel(1);
-        let completion = move |result| {
-            // A caller that stopped waiting wants no answer.
-            let _ = sender.send(result);
-        };
-        self.queue(payload, Box::new(completion));
-        Pending { done, unsaid: Some(Arc::clone(&self.shared)) }
+        let (done, pending) = Pending::new(&self.shared);
+        self.queue(payload, done);
+        pending
     }
 
     /// Whether there is room for records beyond what the disk has free. While there is none, nothing should be done that only
@@ -126,11 +130,13 @@ impl Journal {
         number
     }
 
-    /// Writes the state taken at [`Self::rotate`] and drops what it replaces.
+    /// Writes the state taken at [`Self::rotate`] and drops what it replaces. Waits until the records before are durable: the state
+    /// may hold what one says that never will be.
     ///
     /// # Errors
-    /// When the snapshot cannot be written; the older one and all records are then still there.
+    /// When the snapshot cannot be written, or an earlier write failed; the older one and all records are then still there.
     pub fn install_snapshot(&self, number: u64, state: &[u8]) -> Result<(), JournalError> {
+        self.barrier().wait()?;
         snapshot::write(&self.directory, number, state, &self.reserve)?;
         for old in numbers(&self.directory, "snapshot-")?.into_iter().filter(|&old| old < number) {
             let path = snapshot::path(&self.directory, old);
@@ -177,6 +183,15 @@ impl Drop for Pending {
 }
 
 impl Pending {
+    fn new(shared: &Arc<Shared>) -> (Completion, Self) {
+        let (sender, done) = mpsc::sync_channel(1);
+        let completion = move |result| {
+            // A caller that stopped waiting wants no answer.
+            let _ = sender.send(result);
+        };
+        (Box::new(completion), Self { done, unsaid: Some(Arc::clone(shared)) })
+    }
+
     /// Once: to wake the writer for nothing costs as much as to wake it for a record.
     fn tell(&mut self) {
         if let Some(shared) = self.unsaid.take() {
@@ -240,6 +255,34 @@ mod tests {
         journal.append(b"two".to_vec()).wait().unwrap();
         drop(journal);
         assert_eq!(records(directory.path()).records, vec![b"one".to_vec(), b"two".to_vec()]);
+    }
+
+    /// A snapshot of a state whose records had failed dropped the segments that told what had not.
+    #[test]
+    fn a_poisoned_journal_keeps_its_segments() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        journal.append(b"one".to_vec()).wait().unwrap();
+        // The writer makes each segment anew.
+        fs::write(segment_path(directory.path(), 1), b"").unwrap();
+        let number = journal.rotate();
+        assert!(journal.install_snapshot(number, b"state").is_err());
+        assert!(matches!(journal.barrier().wait(), Err(JournalError::Poisoned(_))));
+        drop(journal);
+        let recovered = records(directory.path());
+        assert_eq!((recovered.snapshot, recovered.records), (None, vec![b"one".to_vec()]));
+    }
+
+    #[test]
+    fn who_waits_for_what_others_wrote_has_nothing_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+        let record = journal.append(b"one".to_vec());
+        journal.barrier().wait().unwrap();
+        assert!(matches!(record.done.try_recv(), Ok(Ok(()))), "reported before");
+        let before = fs::metadata(segment_path(directory.path(), 0)).unwrap().modified().unwrap();
+        journal.barrier().wait().unwrap();
+        assert_eq!(fs::metadata(segment_path(directory.path(), 0)).unwrap().modified().unwrap(), before);
     }
 
     #[test]

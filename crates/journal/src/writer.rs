@@ -17,8 +17,17 @@ const AHEAD_BYTES: usize = 1 << 20;
 pub(crate) type Completion = Box<dyn FnOnce(Result<(), JournalError>) + Send>;
 
 pub(crate) enum Item {
-    Record { payload: Vec<u8>, done: Completion },
-    Rotate { number: u64 },
+    Record {
+        payload: Vec<u8>,
+        done: Completion,
+    },
+    Rotate {
+        number: u64,
+    },
+    /// Nothing to write: reported with what was queued before it.
+    Barrier {
+        done: Completion,
+    },
 }
 
 #[derive(Default)]
@@ -99,6 +108,7 @@ impl Writer {
                     frame::encode(&mut buffer, self.segment, offset, self.durable, &payload);
                     waiting.push(done);
                 }
+                Item::Barrier { done } => waiting.push(done),
                 Item::Rotate { number } => {
                     result = result.and_then(|()| self.flush(&mut buffer)).and_then(|()| self.rotate(number));
                 }

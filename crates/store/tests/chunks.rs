@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_journal::Durability;
 use ullage_store::chunk::{ChunkName, ChunkStore, Ledger, OpError, Options, Posting};
@@ -206,6 +206,57 @@ fn a_store_on_a_full_disk_reads_removes_and_starts_again() {
     }
 }
 
+fn file_of(root: &Path, chunk: &str) -> PathBuf {
+    let shard = format!("{:02x}", xxhash_rust::xxh3::xxh3_64(chunk.as_bytes()) as u8);
+    root.join("chunks").join(shard).join(format!("{}.chunk", chunk.replace('/', "%")))
+}
+
+/// The last snapshot said that the chunk was new, and dropped the record that would have redone it: a change that its client
+/// was told of was gone, or the chunk with it.
+#[test]
+fn a_stopped_store_keeps_what_a_restart_must_redo() {
+    for before in [None, Some(pattern(90_000, 1))] {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path());
+        let file = file_of(root.path(), "a/0");
+        let aside = root.path().join("aside");
+        if let Some(before) = &before {
+            put(&store, "a/0", before).unwrap();
+            fs::rename(&file, &aside).unwrap();
+        }
+        // Nothing can be renamed to where a directory is.
+        fs::create_dir(&file).unwrap();
+        let stopped = put(&store, "a/0", &pattern(100_000, 2)).unwrap_err();
+        assert!(matches!(stopped, OpError::Stopped(_)), "{stopped}");
+        fs::remove_dir(&file).unwrap();
+        if before.is_some() {
+            fs::rename(&aside, &file).unwrap();
+        }
+        assert!(matches!(store.snapshot(), Err(OpError::Stopped(_))));
+        assert!(!store.snapshot_due());
+        drop(store);
+        let store = open(root.path());
+        assert_eq!(store.recount().missing, 0);
+        assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(100_000, 2));
+        assert_exact(&store, root.path());
+    }
+}
+
+#[test]
+fn a_file_of_an_earlier_change_is_damage() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    put(&store, "a/0", &pattern(90_000, 1)).unwrap();
+    let file = file_of(root.path(), "a/0");
+    let old = fs::read(&file).unwrap();
+    put(&store, "a/0", &pattern(100_000, 2)).unwrap();
+    fs::write(&file, old).unwrap();
+    let read = store.read(&name("a/0"), 0, u64::MAX);
+    assert!(matches!(read, Err(OpError::Damaged { offset: 0, .. })), "{read:?}");
+    put(&store, "a/0", &pattern(100_000, 3)).unwrap();
+    assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(100_000, 3));
+}
+
 #[test]
 fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
     let root = tempfile::tempdir().unwrap();
@@ -251,9 +302,7 @@ fn damage_on_the_medium_is_never_served_and_never_gets_a_new_checksum() {
     let store = open(root.path());
     let alice: Arc<str> = "alice".into();
     put(&store, "a/0", &pattern(200_000, 1)).unwrap();
-    let shard = format!("{:02x}", xxhash_rust::xxh3::xxh3_64(b"a/0") as u8);
-    let path = root.path().join("chunks").join(shard).join("a%0.chunk");
-    let file = fs::File::options().write(true).open(path).unwrap();
+    let file = fs::File::options().write(true).open(file_of(root.path(), "a/0")).unwrap();
     file.write_all_at(b"X", 4096 + 70_000).unwrap();
     assert!(matches!(store.read(&name("a/0"), 65_536, 1), Err(OpError::Damaged { offset: 65_536, .. })));
     assert!(store.write_at(&name("a/0"), "alice", &alice, 65_600, b"y", &()).is_err());

@@ -24,13 +24,13 @@ impl<L: Ledger> ChunkStore<L> {
         data: &[u8],
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
-        self.check_running()?;
         self.check_room()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= CHUNK_MAX_BYTES);
         let end = end.ok_or(OpError::TooLarge)?;
         let _exclusive = self.lock(name).write();
+        self.check_running()?;
         let old = self.find_for(name, by, Access::Change)?;
-        let (file, header) = self.open_chunk(name)?;
+        let (file, header) = self.open_chunk(name, old.generation)?;
         if data.len() > INLINE_MAX_BYTES {
             let mut whole = file::read(&file, &header, 0, header.size).map_err(|e| self.read_error(name, e))?;
             whole.resize(header.size.max(end) as usize, 0);

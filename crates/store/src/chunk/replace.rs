@@ -42,9 +42,9 @@ impl<L: Ledger> ChunkStore<L> {
         replace: bool,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
-        self.check_running()?;
         self.check_room()?;
         let _exclusive = self.lock(name).write();
+        self.check_running()?;
         let old = self.stat(name);
         if old.is_some() && !replace {
             return Err(OpError::Exists(name.clone()));
@@ -68,11 +68,11 @@ impl<L: Ledger> ChunkStore<L> {
         size: u64,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
-        self.check_running()?;
         self.check_room()?;
         let _exclusive = self.lock(name).write();
+        self.check_running()?;
         let old = self.find_for(name, by, Access::Change)?;
-        let (file, header) = self.open_chunk(name)?;
+        let (file, header) = self.open_chunk(name, old.generation)?;
         let data = file::read(&file, &header, 0, size).map_err(|e| self.read_error(name, e))?;
         let content = Content { name, owner: Arc::clone(&old.owner), mode: old.mode, data: &data, size, payer };
         self.replace(content, Some(&old), payment)

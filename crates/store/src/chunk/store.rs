@@ -122,10 +122,10 @@ impl<L: Ledger> ChunkStore<L> {
         offset: u64,
         length: u64,
     ) -> Result<(Vec<u8>, ChunkInfo), OpError<L::Refusal>> {
-        self.check_running()?;
         let _shared = self.lock(name).read();
+        self.check_running()?;
         let info = self.find(name)?;
-        let (file, header) = self.open_chunk(name)?;
+        let (file, header) = self.open_chunk(name, info.generation)?;
         let bytes = file::read(&file, &header, offset, length).map_err(|e| self.read_error(name, e))?;
         Ok((bytes, info))
     }
@@ -159,8 +159,8 @@ impl<L: Ledger> ChunkStore<L> {
         by: &str,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
-        self.check_running()?;
         let _exclusive = self.lock(name).write();
+        self.check_running()?;
         let old = self.find_for(name, by, Access::Remove)?;
         let (_, postings) = ChunkInfo::recharge(&old.charges, &old.owner, 0);
         let gate = self.gate.read();
@@ -220,14 +220,15 @@ impl<L: Ledger> ChunkStore<L> {
     pub fn snapshot_due(&self) -> bool {
         let most = self.options.snapshot_after_bytes;
         let after = if self.journal.has_room() { most } else { most.min(SNAPSHOT_WHEN_FULL_BYTES) };
-        self.journal_bytes.load(Ordering::Relaxed) > after
+        self.journal_bytes.load(Ordering::Relaxed) > after && self.check_running().is_ok()
     }
 
     /// Flushes all chunks, writes the state and drops the journal before it. Operations stop only while the state is
-    /// copied, not while it is flushed.
+    /// copied, not while it is flushed. A store that has stopped keeps its journal, which has what a restart must redo.
     pub fn snapshot(&self) -> Result<(), OpError<L::Refusal>> {
         let (number, bytes) = {
             let _exclusive = self.gate.write();
+            self.check_running()?;
             let state = self.state.lock();
             let mut out = Encoder::new();
             state.index.encode(&mut out);
@@ -275,12 +276,12 @@ impl<L: Ledger> ChunkStore<L> {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn open_chunk(&self, name: &ChunkName) -> Result<(File, Header), OpError<L::Refusal>> {
+    pub(crate) fn open_chunk(&self, name: &ChunkName, generation: u64) -> Result<(File, Header), OpError<L::Refusal>> {
         let path = self.directory.chunk(name);
         let file = File::options().read(true).write(true).open(&path).map_err(|e| OpError::io("open", &path, e))?;
         let header = file::read_header(&file).map_err(|e| self.read_error(name, e))?;
-        // A file under another's name is damage too, whatever its checksum says.
-        if header.name != *name {
+        // A file under another's name, or of another change than the last, is damage too, whatever its checksum says.
+        if header.name != *name || header.generation != generation {
             return Err(OpError::Damaged { name: name.clone(), offset: 0 });
         }
         Ok((file, header))
