@@ -179,17 +179,30 @@ impl<L: Ledger> ChunkStore<L> {
         Ok(Done { info: None, receipt })
     }
 
-    /// Changes or asks the ledger alone. A note returned is made durable before this returns.
+    /// Changes or asks the ledger alone. A note returned is made durable before this returns; an empty one says that what was
+    /// found must be.
     pub fn with_ledger<R>(&self, work: impl FnOnce(&mut L) -> (Option<Vec<u8>>, R)) -> Result<R, OpError<L::Refusal>> {
         let (pending, result) = {
             let mut state = self.state.lock();
             let (note, result) = work(&mut state.ledger);
-            (note.map(|note| self.append(Record::Note(note).encode())), result)
+            let append = |note: Vec<u8>| (!note.is_empty()).then(|| self.append(Record::Note(note).encode()));
+            (note.map(append), result)
         };
-        if let Some(pending) = pending {
-            self.complete(pending)?;
+        match pending {
+            Some(Some(pending)) => self.complete(pending)?,
+            Some(None) => self.wait_durable()?,
+            None => {}
         }
         Ok(result)
+    }
+
+    /// Waits until all that the index and the ledger say now is durable.
+    ///
+    /// # Errors
+    /// When the store has stopped: some of it may never be.
+    pub fn wait_durable(&self) -> Result<(), OpError<L::Refusal>> {
+        self.complete(self.journal.barrier())?;
+        self.check_running()
     }
 
     /// As [`Self::with_ledger`], with what all chunks occupy at that moment, by who was charged.

@@ -111,7 +111,7 @@ async fn write(
     let payment = payment(&head, &peer, &owner, settings.charge_by)?;
     let request = (payment.client, payment.op);
     // Before anything else can be wrong with a repetition, its body too.
-    if let Some(earlier) = earlier(&shared, request)? {
+    if let Some(earlier) = earlier(&shared, request).await? {
         return Ok(json(&WriteAnswer {
             outcomes: earlier,
             chunk: existing.as_ref().map(|info| ChunkView::new(&name, info)),
@@ -148,11 +148,21 @@ async fn write(
             off_loop(move || chunks.truncate(&chunk, &peer.name, &payment.payer, size, &payment)).await?
         }
     };
-    finish(&shared, &name, request, result)
+    finish(&shared, &name, request, result).await
 }
 
-fn earlier(shared: &Shared, (client, op): (Client, u64)) -> Result<Option<Vec<StoreToClient>>, Problem> {
-    shared.chunks.with_ledger(|accounts| (None, accounts.earlier(client, op))).map_err(explain)
+/// What a repetition is answered. The accounts know it before it is durable: the first request may still wait for that.
+async fn earlier(shared: &Shared, (client, op): (Client, u64)) -> Result<Option<Vec<StoreToClient>>, Problem> {
+    let found = shared.chunks.with_ledger(|accounts| (None, accounts.earlier(client, op))).map_err(explain)?;
+    if found.is_some() {
+        wait_durable(shared).await?;
+    }
+    Ok(found)
+}
+
+async fn wait_durable(shared: &Shared) -> Result<(), Problem> {
+    let chunks = Arc::clone(&shared.chunks);
+    off_loop(move || chunks.wait_durable()).await?.map_err(explain)
 }
 
 /// A client asks what became of a request that it will not repeat.
@@ -170,7 +180,7 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), DELETE)?;
     let payment = payment(&head, &peer, &capability.owner, shared.settings.charge_by)?;
     let request = (payment.client, payment.op);
-    if let Some(outcomes) = earlier(&shared, request)? {
+    if let Some(outcomes) = earlier(&shared, request).await? {
         return Ok(json(&WriteAnswer { outcomes, chunk: None }));
     }
     if let Some(info) = shared.chunks.stat(&name) {
@@ -179,10 +189,10 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
     let result = off_loop(move || chunks.delete(&chunk, &peer.name, &payment)).await?;
-    finish(&shared, &name, request, result)
+    finish(&shared, &name, request, result).await
 }
 
-fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), result: Outcome) -> Result<Answer, Problem> {
+async fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), result: Outcome) -> Result<Answer, Problem> {
     let error = match result {
         Ok(done) => {
             let chunk = done.info.as_ref().map(|info| ChunkView::new(name, info));
@@ -191,9 +201,12 @@ fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), result: Out
         Err(error) => error,
     };
     let outcomes = match error {
-        OpError::Refused(Unpaid::Earlier(outcomes)) => outcomes,
+        OpError::Refused(Unpaid::Earlier(outcomes)) => {
+            wait_durable(shared).await?;
+            outcomes
+        }
         // Whatever stands in the way of a repetition now, what it paid for was done.
-        error => earlier(shared, request)?.ok_or_else(|| explain(error))?,
+        error => earlier(shared, request).await?.ok_or_else(|| explain(error))?,
     };
     let chunk = shared.chunks.stat(name).map(|info| ChunkView::new(name, &info));
     Ok(json(&WriteAnswer { outcomes, chunk }))

@@ -32,6 +32,13 @@ pub(crate) struct Errands {
     pub(crate) reincarnate: Vec<(u32, Incarnation)>,
 }
 
+impl Errands {
+    /// What must be durable before they are run: what the bank is told may be of changes whose records are still on their way.
+    fn note(&self, note: Note) -> Option<Vec<u8>> {
+        note.finish().or_else(|| (!self.to_bank.is_empty()).then(Vec::new))
+    }
+}
+
 /// The accounts of a storage server.
 pub struct Accounts {
     cores: Vec<StoreCore>,
@@ -153,7 +160,8 @@ impl Accounts {
         pieces: &[Piece],
     ) -> (Option<Vec<u8>>, Vec<StoreToClient>) {
         if let Some(earlier) = self.earlier(client, op) {
-            return (None, earlier);
+            // Its record may still be on its way.
+            return (Some(Vec::new()), earlier);
         }
         let mut note = Note::default();
         let mut answers = Vec::new();
@@ -195,7 +203,7 @@ impl Accounts {
             collect(shard, out, &mut note, &mut errands);
         }
         self.book_credits(&mut note);
-        (note.finish(), errands)
+        (errands.note(note), errands)
     }
 
     /// Messages of one shard's bank.
@@ -208,7 +216,7 @@ impl Accounts {
             self.step(shard, StoreEvent::FromBank(message), &mut out);
             collect(shard, out, &mut note, &mut errands);
         }
-        (note.finish(), errands)
+        (errands.note(note), errands)
     }
 
     fn book_credits(&mut self, note: &mut Note) {
