@@ -364,6 +364,47 @@ fn replay_restores_chunks_that_never_reached_the_disk() {
     assert_exact(&store, root.path());
 }
 
+/// A torn header said nothing of how new its file was: an older delete took the file away, or older content came over it.
+#[test]
+fn a_torn_header_does_not_bring_back_what_was_before() {
+    for first in ["put", "delete", "large"] {
+        let root = tempfile::tempdir().unwrap();
+        let alice: Arc<str> = "alice".into();
+        let store = open(root.path());
+        put(&store, "a/0", &pattern(if first == "large" { 300_000 } else { 1000 }, 1)).unwrap();
+        if first == "delete" {
+            store.delete(&name("a/0"), "alice", &()).unwrap();
+        }
+        put(&store, "a/0", &pattern(200_000, 2)).unwrap();
+        store.write_at(&name("a/0"), "alice", &alice, 10, &[7; 10], &()).unwrap();
+        std::mem::forget(store);
+        let file = fs::File::options().write(true).open(file_of(root.path(), "a/0")).unwrap();
+        file.write_all_at(&[0xff; 2048], 2048).unwrap();
+        let mut expected = pattern(200_000, 2);
+        expected[10..20].fill(7);
+        let store = open(root.path());
+        assert_eq!(store.recount().missing + store.recount().lost, 0, "{first}");
+        assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, expected, "{first}");
+        assert_exact(&store, root.path());
+    }
+}
+
+/// What could not be opened was taken for older than the change.
+#[test]
+fn a_file_that_cannot_be_looked_at_ends_the_start() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    put(&store, "a/0", &pattern(1000, 1)).unwrap();
+    std::mem::forget(store);
+    let file = file_of(root.path(), "a/0");
+    fs::rename(&file, root.path().join("aside")).unwrap();
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let options = Options { durability: Durability::Process, ..Options::default() };
+    assert!(ChunkStore::open(root.path(), Counting::new(1 << 30), options).is_err());
+    fs::rename(root.path().join("aside"), &file).unwrap();
+    assert_eq!(open(root.path()).read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(1000, 1));
+}
+
 #[test]
 fn a_missing_chunk_is_credited_to_its_owner() {
     let root = tempfile::tempdir().unwrap();

@@ -42,6 +42,17 @@ impl<'a> Record<'a> {
         out.finish()
     }
 
+    /// Whose change it is.
+    pub(crate) fn chunk(&self) -> Option<&ChunkName> {
+        match self {
+            Self::Replace { name, .. }
+            | Self::Patch { name, .. }
+            | Self::Delete { name, .. }
+            | Self::Correct { name, .. } => Some(name),
+            Self::Note(_) => None,
+        }
+    }
+
     /// All but the note, which comes last: it can be done before the lock under which the note is made.
     pub(crate) fn encode_change(&self) -> Encoder {
         let mut out = Encoder::with_capacity(self.length());

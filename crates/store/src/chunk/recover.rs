@@ -2,14 +2,14 @@
 
 use super::directory::Directory;
 use super::error::OpError;
-use super::file;
+use super::file::{self, ReadError};
 use super::header::Header;
 use super::index::{ChunkInfo, Index};
 use super::ledger::Ledger;
 use super::name::ChunkName;
 use super::record::{Record, Source};
 use super::store::State;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -50,53 +50,74 @@ pub(crate) fn recover<L: Ledger>(
         let ledger = from.bytes().map_err(|e| stopped(e.to_string()))?;
         state.ledger.load(ledger).map_err(stopped)?;
     }
-    for bytes in &recovered.records {
-        let record = Record::decode(bytes).map_err(|e| stopped(e.to_string()))?;
-        redo(directory, record, state).map_err(|e| stopped(format!("redo a change: {e}")))?;
+    let decode = |bytes| Record::decode(bytes).map_err(|e| stopped(e.to_string()));
+    let failed = |error: io::Error| stopped(format!("redo a change: {error}"));
+    // The last change of each chunk whose new file was put in place: what is there now is that file, or made from it, even where
+    // a torn header does not say so.
+    let mut placed = HashMap::new();
+    for (position, bytes) in recovered.records.iter().enumerate() {
+        if let Record::Replace { name, source: Source::File(id), .. } = decode(bytes)?
+            && !directory.new_file(id).try_exists().map_err(failed)?
+        {
+            placed.insert(name, position);
+        }
+    }
+    for (position, bytes) in recovered.records.iter().enumerate() {
+        let record = decode(bytes)?;
+        let placed = record.chunk().and_then(|name| placed.get(name));
+        if placed.is_none_or(|placed| position >= *placed) {
+            apply(directory, &record).map_err(failed)?;
+        }
+        redo(record, state).map_err(failed)?;
     }
     recount(directory, state).map_err(|e| stopped(format!("recount: {e}")))
 }
 
-fn redo<L: Ledger>(directory: &Directory, record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
-    let note = match record {
-        Record::Replace { name, info, source, note } => {
-            let target = directory.chunk(&name);
-            match source {
-                Source::File(id) => rename_if_there(&directory.new_file(id), &target)?,
-                Source::Inline(header, data) => {
-                    let header = Header::from_body(&header).map_err(io::Error::other)?;
-                    if !newer(&target, header.generation) {
-                        let path = directory.news().join("redo");
-                        let _ = fs::remove_file(&path);
-                        file::write_new(&path, &header, &data, false)?;
-                        fs::rename(&path, &target)?;
-                    }
-                }
-            }
-            state.index.generation = state.index.generation.max(info.generation);
-            state.index.chunks.insert(name, info);
-            note
+/// Makes the chunk's file what the record says, unless a later change has.
+fn apply(directory: &Directory, record: &Record<'_>) -> io::Result<()> {
+    match record {
+        Record::Replace { name, source: Source::File(id), .. } => {
+            ignore_missing(fs::rename(directory.new_file(*id), directory.chunk(name)))
         }
-        Record::Patch { name, info, header, offset, data, note } => {
-            let header = Header::from_body(&header).map_err(io::Error::other)?;
-            let target = directory.chunk(&name);
-            if !newer(&target, header.generation) {
-                match File::options().read(true).write(true).open(&target) {
-                    Ok(file) => file::patch(&file, &header, offset, &data)?,
-                    // A later record deletes it; if none does, the recount says so.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
+        Record::Replace { name, source: Source::Inline(header, data), .. } => {
+            let header = Header::from_body(header).map_err(io::Error::other)?;
+            let target = directory.chunk(name);
+            if is_newer(&target, header.generation)? {
+                return Ok(());
             }
+            let path = directory.news().join("redo");
+            ignore_missing(fs::remove_file(&path))?;
+            file::write_new(&path, &header, data, false)?;
+            fs::rename(&path, &target)
+        }
+        Record::Patch { name, header, offset, data, .. } => {
+            let header = Header::from_body(header).map_err(io::Error::other)?;
+            let target = directory.chunk(name);
+            if is_newer(&target, header.generation)? {
+                return Ok(());
+            }
+            match File::options().read(true).write(true).open(&target) {
+                Ok(file) => file::patch(&file, &header, *offset, data),
+                // A later record deletes it; if none does, the recount says so.
+                Err(error) => ignore_missing(Err(error)),
+            }
+        }
+        Record::Delete { name, generation, .. } => {
+            let target = directory.chunk(name);
+            if is_newer(&target, *generation)? { Ok(()) } else { ignore_missing(fs::remove_file(&target)) }
+        }
+        Record::Correct { .. } | Record::Note(_) => Ok(()),
+    }
+}
+
+fn redo<L: Ledger>(record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
+    let note = match record {
+        Record::Replace { name, info, note, .. } | Record::Patch { name, info, note, .. } => {
             state.index.generation = state.index.generation.max(info.generation);
             state.index.chunks.insert(name, info);
             note
         }
         Record::Delete { name, generation, note } => {
-            let target = directory.chunk(&name);
-            if target.exists() && !newer(&target, generation) {
-                fs::remove_file(&target)?;
-            }
             state.index.generation = state.index.generation.max(generation);
             state.index.chunks.remove(&name);
             note
@@ -113,19 +134,23 @@ fn redo<L: Ledger>(directory: &Directory, record: Record<'_>, state: &mut State<
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
 }
 
-/// Whether the file at `path` was made by a later change than `generation`: then the change was applied long ago.
-fn newer(path: &Path, generation: u64) -> bool {
-    File::open(path)
-        .ok()
-        .and_then(|file| file::read_header(&file).ok())
-        .is_some_and(|header| header.generation > generation)
+/// Whether the file at `path` was made by a later change than `generation`: then the change was applied long ago. A header that
+/// was torn is of none, and a later record mends it.
+fn is_newer(path: &Path, generation: u64) -> io::Result<bool> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match file::read_header(&file) {
+        Ok(header) => Ok(header.generation > generation),
+        Err(ReadError::Damaged(_)) => Ok(false),
+        Err(ReadError::Io(error)) => Err(error),
+    }
 }
 
-fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result<(Recount, Vec<Record<'static>>)> {
