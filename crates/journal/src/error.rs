@@ -26,6 +26,9 @@ pub enum JournalError {
         /// Everything before this byte had been flushed.
         durable: u64,
     },
+    /// A segment is not there, though later ones are.
+    #[error("{0} is missing, but there are later records: put it back, or all of the journal from a copy")]
+    Missing(PathBuf),
     /// An earlier write or flush failed: what is on the medium is unknown, so nothing more is accepted.
     #[error("the journal is poisoned by an earlier failure: {0}")]
     Poisoned(String),

@@ -35,7 +35,7 @@ impl Journal {
     /// When the directory cannot be read or written, or when durable bytes are damaged.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), JournalError> {
         fs::create_dir_all(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
-        let (recovered, number) = recover(directory)?;
+        let (recovered, number) = recover(directory, options.durability)?;
         let shared = Arc::new(Shared::default());
         let reserve = Arc::new(Reserve::open(directory));
         let writer = Writer {
@@ -301,6 +301,45 @@ mod tests {
             let torn = bytes[whole..length].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             assert_eq!(recovered.torn_bytes, torn as u64);
             assert_eq!(records(&place).torn_bytes, 0, "the tail was cut off");
+        }
+    }
+
+    /// The segment was taken for torn, and what came after it replayed over the gap.
+    #[test]
+    fn only_the_last_segment_may_be_torn() {
+        let directory = tempfile::tempdir().unwrap();
+        for record in ["one", "two"] {
+            let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+            journal.append(record.into()).wait().unwrap();
+        }
+        let path = segment_path(directory.path(), 0);
+        let whole = fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        damaged[frame::HEADER_BYTES] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        let opened = Journal::open(directory.path(), Options::default());
+        assert!(matches!(opened, Err(JournalError::Damaged { offset: 0, .. })), "{opened:?}");
+        // As a power cut may leave it: its length was set, and not flushed.
+        fs::write(&path, [&whole[..], &[0; 4096]].concat()).unwrap();
+        assert_eq!(records(directory.path()).records, vec![b"one".to_vec(), b"two".to_vec()]);
+        // Without flushes any segment may have lost its end.
+        fs::write(&path, &damaged).unwrap();
+        let (_, recovered) = Journal::open(directory.path(), Options { durability: Durability::Process }).unwrap();
+        assert_eq!(recovered.records, vec![b"two".to_vec()]);
+    }
+
+    #[test]
+    fn a_missing_segment_is_refused() {
+        for missing in [0, 1] {
+            let directory = tempfile::tempdir().unwrap();
+            for record in ["one", "two", "three"] {
+                let (journal, _) = Journal::open(directory.path(), Options::default()).unwrap();
+                journal.append(record.into()).wait().unwrap();
+            }
+            let path = segment_path(directory.path(), missing);
+            fs::remove_file(&path).unwrap();
+            let opened = Journal::open(directory.path(), Options::default());
+            assert!(matches!(&opened, Err(JournalError::Missing(which)) if *which == path), "{opened:?}");
         }
     }
 

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //! - A record whose completion was reported is returned by every later [`Journal::open`], in order, exactly once.
-//! - A torn tail (never reported) is cut off silently; damage *before* a position known to be durable is an error.
+//! - A torn tail (never reported) is cut off silently; damage *before* a position known to be durable is an error. A segment is
+//!   flushed whole before the next one is made, so only the last can be torn.
 //! - After a failed write or flush the journal is poisoned: nothing is reported durable any more.
 
 #![deny(missing_docs)]

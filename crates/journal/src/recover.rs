@@ -1,6 +1,6 @@
 //! Reading back what was made durable.
 
-use crate::{JournalError, frame, snapshot};
+use crate::{Durability, JournalError, frame, snapshot};
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub(crate) fn numbers(directory: &Path, prefix: &str) -> Result<Vec<u64>, Journa
 }
 
 /// Reads everything and cuts torn tails off. Returns also the number the next segment must have.
-pub(crate) fn recover(directory: &Path) -> Result<(Recovered, u64), JournalError> {
+pub(crate) fn recover(directory: &Path, durability: Durability) -> Result<(Recovered, u64), JournalError> {
     let mut recovered = Recovered::default();
     let first = match numbers(directory, "snapshot-")?.last() {
         Some(&number) => {
@@ -44,31 +44,44 @@ pub(crate) fn recover(directory: &Path) -> Result<(Recovered, u64), JournalError
         }
         None => 0,
     };
-    let segments = numbers(directory, "segment-")?;
-    for &number in segments.iter().filter(|&&number| number >= first) {
-        read_segment(directory, number, &mut recovered)?;
+    // Those before were to be removed.
+    let mut segments = numbers(directory, "segment-")?;
+    segments.retain(|&number| number >= first);
+    for (expected, &number) in (first..).zip(&segments) {
+        if number != expected {
+            return Err(JournalError::Missing(segment_path(directory, expected)));
+        }
+        read_segment(directory, number, segments.last() == Some(&number), durability, &mut recovered)?;
     }
-    let next = segments.last().map_or(first, |last| (last + 1).max(first));
-    Ok((recovered, next))
+    Ok((recovered, first + segments.len() as u64))
 }
 
-fn read_segment(directory: &Path, number: u64, recovered: &mut Recovered) -> Result<(), JournalError> {
+/// A segment is flushed before the next one is made. So only the last may be torn, or any where nothing is flushed.
+fn read_segment(
+    directory: &Path,
+    number: u64,
+    is_last: bool,
+    durability: Durability,
+    recovered: &mut Recovered,
+) -> Result<(), JournalError> {
     let path = segment_path(directory, number);
     let bytes = fs::read(&path).map_err(|e| JournalError::io("read", &path, e))?;
     let mut at = 0;
-    while at < bytes.len() {
-        let Some(found) = frame::decode(&bytes, number, at) else {
-            let durable = frame::durable_after(&bytes, number, at);
-            if durable > at as u64 {
-                return Err(JournalError::Damaged { path, offset: at as u64, durable });
-            }
-            break;
-        };
+    while let Some(found) = frame::decode(&bytes, number, at) {
         recovered.records.push(found.payload.to_vec());
         at = found.next;
     }
-    if at < bytes.len() {
-        recovered.torn_bytes += bytes[at..].iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
+    let torn = bytes[at..].iter().rposition(|&byte| byte != 0).map_or(0, |last| last as u64 + 1);
+    let durable = match durability {
+        Durability::Disk if !is_last => at as u64 + torn,
+        _ => frame::durable_after(&bytes, number, at),
+    };
+    if durable > at as u64 {
+        return Err(JournalError::Damaged { path, offset: at as u64, durable });
+    }
+    recovered.torn_bytes += torn;
+    // What was read of the last one may never have been flushed.
+    if at < bytes.len() || is_last {
         let file = OpenOptions::new().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
         file.set_len(at as u64).map_err(|e| JournalError::io("truncate", &path, e))?;
         file.sync_all().map_err(|e| JournalError::io("flush", &path, e))?;
