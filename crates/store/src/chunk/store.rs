@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ullage_journal::codec::Encoder;
-use ullage_journal::{Durability, Journal, Pending};
+use ullage_journal::{Durability, Journal, JournalError, Pending};
 
 /// Changes up to this size travel in the journal; larger ones are written as a new file.
 pub const INLINE_MAX_BYTES: usize = 64 << 10;
@@ -245,7 +245,10 @@ impl<L: Ledger> ChunkStore<L> {
             let state = self.state.lock();
             let mut out = Encoder::new();
             state.index.encode(&mut out);
-            out.bytes(&state.ledger.save());
+            let ledger = state.ledger.save();
+            // Its length has four bytes.
+            u32::try_from(ledger.len()).map_err(|_| JournalError::TooLarge(ledger.len()))?;
+            out.bytes(&ledger);
             self.journal_bytes.store(0, Ordering::Relaxed);
             (self.journal.rotate(), out.finish())
         };
