@@ -281,6 +281,44 @@ fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
     assert_eq!(names, ["a/2"]);
 }
 
+/// What a chunk had as a hole was written as zeros when it was cut: that cost all its size.
+#[test]
+fn zeros_cost_nothing_and_come_back() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open_limited(root.path(), 40_000);
+    let alice: Arc<str> = "alice".into();
+    put(&store, "a/0", &pattern(1, 1)).unwrap();
+    for size in [16 << 20, (16 << 20) - 1, 9 << 20] {
+        store.truncate(&name("a/0"), "alice", &alice, size, &()).unwrap();
+        assert_eq!(store.charged()["alice"], 8192);
+    }
+    assert_exact(&store, root.path());
+    let before = fs::metadata(file_of(root.path(), "a/0")).unwrap().ino();
+    store.truncate(&name("a/0"), "alice", &alice, 9 << 20, &()).unwrap();
+    let after = fs::metadata(file_of(root.path(), "a/0")).unwrap().ino();
+    assert_eq!(after, before, "the same size is no new file");
+    // Some pages of data, with zeros before, between and after them, and ends that are no page's.
+    for length in [200_000, 196_608, 110_000] {
+        let mut data = vec![0; length];
+        for page in [2, 3, 20, 26] {
+            data[page * 4096..length.min((page + 1) * 4096)].fill(page as u8);
+        }
+        put(&store, "a/1", &data).unwrap();
+        assert_eq!(store.stat(&name("a/1")).unwrap().allocated(), 5 * 4096, "{length}");
+        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, data);
+        data[..70_000].fill(0);
+        store.write_at(&name("a/1"), "alice", &alice, 0, &data[..70_000], &()).unwrap();
+        assert_eq!(store.stat(&name("a/1")).unwrap().allocated(), 3 * 4096, "{length}");
+        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, data);
+    }
+    put(&store, "a/1", &[0; 5000]).unwrap();
+    std::mem::forget(store);
+    let store = open(root.path());
+    assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, [0; 5000]);
+    assert_eq!(store.read(&name("a/0"), 0, 2).unwrap().0, [pattern(1, 1)[0], 0]);
+    assert_exact(&store, root.path());
+}
+
 #[test]
 fn a_refused_write_changes_neither_chunk_nor_charge() {
     let root = tempfile::tempdir().unwrap();

@@ -30,8 +30,8 @@ impl<L: Ledger> ChunkStore<L> {
         let _exclusive = self.lock(name).write();
         self.check_running()?;
         let old = self.find_for(name, by, Access::Change)?;
-        let (file, header) = self.open_chunk(name, old.generation)?;
         if data.len() > INLINE_MAX_BYTES {
+            let (file, header) = self.open_chunk(name, old.generation)?;
             let mut whole = file::read(&file, &header, 0, header.size).map_err(|e| self.read_error(name, e))?;
             whole.resize(header.size.max(end) as usize, 0);
             whole[offset as usize..end as usize].copy_from_slice(data);
@@ -39,6 +39,20 @@ impl<L: Ledger> ChunkStore<L> {
             let content = Content { name, owner: Arc::clone(&old.owner), mode: old.mode, data: &whole, size, payer };
             return self.replace(content, Some(&old), payment);
         }
+        self.write_in_place(name, &old, payer, offset, data, payment)
+    }
+
+    /// What travels in the journal. The caller holds the chunk's lock exclusively.
+    pub(crate) fn write_in_place(
+        &self,
+        name: &ChunkName,
+        old: &ChunkInfo,
+        payer: &Arc<str>,
+        offset: u64,
+        data: &[u8],
+        payment: &L::Payment,
+    ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
+        let (file, header) = self.open_chunk(name, old.generation)?;
         let mut header = self.patched(name, &file, header, offset, data)?;
         header.generation = self.take_generation();
         let path = self.directory.chunk(name);

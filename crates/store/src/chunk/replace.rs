@@ -72,6 +72,9 @@ impl<L: Ledger> ChunkStore<L> {
         let _exclusive = self.lock(name).write();
         self.check_running()?;
         let old = self.find_for(name, by, Access::Change)?;
+        if size == old.size {
+            return self.write_in_place(name, &old, payer, 0, &[], payment);
+        }
         let (file, header) = self.open_chunk(name, old.generation)?;
         let data = file::read(&file, &header, 0, size).map_err(|e| self.read_error(name, e))?;
         let content = Content { name, owner: Arc::clone(&old.owner), mode: old.mode, data: &data, size, payer };

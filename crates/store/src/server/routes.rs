@@ -6,7 +6,7 @@ use super::memory::{Held, Memory};
 use super::request::{
     authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, pieces, problem, query,
 };
-use crate::chunk::{Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, OpError};
+use crate::chunk::{Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, INLINE_MAX_BYTES, OpError};
 use crate::headers::{CHECKSUM_HEADER, checksum};
 use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
 use bytes::Bytes;
@@ -23,6 +23,9 @@ use ullage_voucher::message::{Refusal, StoreToClient};
 
 /// Most names in one answer.
 const LIST_MAX: usize = 10_000;
+
+/// The most that one request takes of memory: a body, and the chunk that it goes into.
+pub(crate) const REQUEST_MAX_BYTES: u64 = 2 * CHUNK_MAX_BYTES;
 
 pub(crate) struct Shared {
     pub(crate) settings: StoreSettings,
@@ -76,15 +79,35 @@ async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(|_| problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; see the server's log"))
 }
 
-/// Takes the memory for a body before it is read; it is given back when the request is done.
-async fn receive(shared: &Shared, peer: &Peer, head: &Parts, body: Incoming) -> Result<(Bytes, Held), Problem> {
+impl Kind {
+    /// What a request with a body of `length` bytes takes of memory: some changes are made in a copy of the chunk.
+    fn memory_bytes(self, length: u64) -> u64 {
+        match self {
+            Self::Patch if length > INLINE_MAX_BYTES as u64 => length + CHUNK_MAX_BYTES,
+            Self::Truncate => CHUNK_MAX_BYTES,
+            Self::Put | Self::Patch => length,
+        }
+    }
+}
+
+/// Takes the memory for a request before its body is read; it is given back when the request is done.
+async fn receive(
+    shared: &Shared,
+    peer: &Peer,
+    head: &Parts,
+    body: Incoming,
+    kind: Kind,
+) -> Result<(Bytes, Held), Problem> {
+    if kind == Kind::Truncate {
+        return Ok((Bytes::new(), shared.memory.take(&peer.name, kind.memory_bytes(0)).await));
+    }
     let length: u64 = header(head, &CONTENT_LENGTH)
         .and_then(|text| text.parse().ok())
         .ok_or_else(|| problem(StatusCode::LENGTH_REQUIRED, "length", "a body's length must be stated"))?;
     if length > CHUNK_MAX_BYTES {
         return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is larger than a chunk can be"));
     }
-    let memory = shared.memory.take(&peer.name, length).await;
+    let memory = shared.memory.take(&peer.name, kind.memory_bytes(length)).await;
     let bytes = read_body(body, CHUNK_MAX_BYTES as usize).await?;
     check_body(head, &bytes)?;
     Ok((bytes, memory))
@@ -127,25 +150,33 @@ async fn write(
         }
         None => None,
     };
-    let (data, _memory) = if kind == Kind::Truncate {
-        (Bytes::new(), None)
-    } else {
-        receive(&shared, &peer, &head, body).await.map(|(data, held)| (data, Some(held)))?
-    };
+    let (data, memory) = receive(&shared, &peer, &head, body, kind).await?;
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
+    // The work goes on when the connection ends: so it is what holds the memory.
     let result: Outcome = match kind {
         Kind::Put => {
-            off_loop(move || chunks.put(&chunk, &peer.name, &owner, &payment.payer, mode, &data, replace, &payment))
-                .await?
+            off_loop(move || {
+                let _held = memory;
+                chunks.put(&chunk, &peer.name, &owner, &payment.payer, mode, &data, replace, &payment)
+            })
+            .await?
         }
         Kind::Patch => {
             let offset = offset.ok_or_else(|| bad("bad_request", "an offset is needed"))?;
-            off_loop(move || chunks.write_at(&chunk, &peer.name, &payment.payer, offset, &data, &payment)).await?
+            off_loop(move || {
+                let _held = memory;
+                chunks.write_at(&chunk, &peer.name, &payment.payer, offset, &data, &payment)
+            })
+            .await?
         }
         Kind::Truncate => {
             let size = size.ok_or_else(|| bad("bad_request", "a size is needed"))?;
-            off_loop(move || chunks.truncate(&chunk, &peer.name, &payment.payer, size, &payment)).await?
+            off_loop(move || {
+                let _held = memory;
+                chunks.truncate(&chunk, &peer.name, &payment.payer, size, &payment)
+            })
+            .await?
         }
     };
     finish(&shared, &name, request, result).await
@@ -284,7 +315,8 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
     let memory = shared.memory.take(&peer.name, length.min(info.size)).await;
     let chunks = Arc::clone(&shared.chunks);
-    let (bytes, info) = off_loop(move || chunks.read(&name, offset, length)).await?.map_err(explain)?;
+    let (read, memory) = off_loop(move || (chunks.read(&name, offset, length), memory)).await?;
+    let (bytes, info) = read.map_err(explain)?;
     let sum = checksum(&bytes);
     let mut answer = Response::new(Full::new(Bytes::from_owner(Sent { bytes, _memory: memory })));
     let headers = answer.headers_mut();

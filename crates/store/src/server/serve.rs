@@ -3,9 +3,9 @@
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
 use super::memory::Memory;
-use super::routes::{Shared, route};
+use super::routes::{REQUEST_MAX_BYTES, Shared, route};
 use super::{housekeeping, link};
-use crate::chunk::{CHUNK_MAX_BYTES, ChunkStore, OpError, Options, Recount};
+use crate::chunk::{ChunkStore, OpError, Options, Recount};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ impl StoreServer {
         let listener =
             TcpListener::bind(address).await.map_err(|error| StoreError::Listen(address.to_owned(), error))?;
         let address = listener.local_addr().map_err(|error| StoreError::Listen(address.to_owned(), error))?;
-        let memory = Memory::new(settings.bodies_mib, CHUNK_MAX_BYTES);
+        let memory = Memory::new(settings.bodies_mib, REQUEST_MAX_BYTES);
         let shared = Arc::new(Shared { settings, chunks: Arc::new(chunks), memory });
         Ok(Self { listener, address, shared, _lock: lock })
     }
