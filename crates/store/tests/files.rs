@@ -6,7 +6,7 @@ mod cluster;
 
 use cluster::{Cluster, Plan, fixed, quiet};
 use std::time::Duration;
-use ullage_store::client::STRIPE_BYTES;
+use ullage_store::client::{FileError, STRIPE_BYTES};
 
 const TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -191,6 +191,35 @@ async fn what_a_client_leaves_unused_another_can_have_at_once() {
         assert_eq!(first.chunks().purse().on_hand(), 0);
         second.chunks().put(node, "alice/d/2", big(), false).await.unwrap();
         drop((first, second));
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// All of a file was sent before its name was found too long; and one of a million stripes replaced what was there, and could not be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_read_or_named_is_refused_before_anything_is_sent() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        // So little that nothing could be sent for long.
+        cluster.user("alice", 64 << 10).await;
+        let files = cluster.client("alice", fixed(8192));
+        let here = tempfile::tempdir().unwrap();
+        let (huge, small) = (here.path().join("huge"), here.path().join("small"));
+        std::fs::File::create(&huge).unwrap().set_len(1_000_000 << 12).unwrap();
+        std::fs::write(&small, contents(5000)).unwrap();
+        let long = "a".repeat(173);
+        for (path, name, says) in
+            [(&huge, "a", "--stripe 8KiB"), (&small, "", "is empty"), (&small, long.as_str(), "takes 181 bytes")]
+        {
+            let refused = files.put(path, name, 4096, quiet()).await.unwrap_err();
+            assert!(matches!(&refused, FileError::Usage(why) if why.contains(says)), "{refused}");
+        }
+        assert!(cluster.used("alice") == 0 && files.chunks().purse().bank_requests() == 0);
+        files.put(&small, &long[1..], 4096, quiet()).await.unwrap();
+        files.get(&long[1..], &small, quiet()).await.unwrap();
+        drop(files);
         cluster.stop().await;
     })
     .await

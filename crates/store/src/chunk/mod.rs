@@ -29,7 +29,7 @@ pub use error::OpError;
 pub use header::CHUNK_MAX_BYTES;
 pub use index::{Access, Charge, ChunkInfo};
 pub use ledger::{Ledger, Posting};
-pub use name::{ChunkName, NameError};
+pub use name::{ChunkName, NAME_MAX_BYTES, NameError};
 pub(crate) use record::fuzz_record;
 pub use recover::Recount;
 pub use store::{ChunkStore, Done, INLINE_MAX_BYTES, Options};

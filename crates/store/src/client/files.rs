@@ -1,7 +1,7 @@
 //! Whole files: put, get, rm, ls.
 
 use super::chunks::{ChunkError, Chunks};
-use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk, new_id};
+use super::layout::{Manifest, check_new, expected_allocation, file_name, home_order, manifest_chunk, new_id};
 use super::local::{Source, Target};
 use super::transfer::{Progress, Transferred, in_parallel};
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub enum FileError {
     /// Its manifest makes no sense.
     #[error("the manifest of {0} is damaged")]
     Manifest(String),
-    /// There are no stores to put it on, or the stripe size is out of range.
+    /// There are no stores to put it on, or it cannot be put so.
     #[error("{0}")]
     Usage(String),
 }
@@ -113,11 +113,9 @@ impl Files {
         stripe_bytes: u64,
         progress: Progress,
     ) -> Result<Transferred, FileError> {
-        if !(4096..=crate::chunk::CHUNK_MAX_BYTES).contains(&stripe_bytes) {
-            return Err(FileError::Usage("a stripe has 4 KiB to 16 MiB".into()));
-        }
         let source = Arc::new(Source::open(path)?);
         let size_bytes = source.size_bytes();
+        check_new(self.user(), name, size_bytes, stripe_bytes).map_err(FileError::Usage)?;
         let id = new_id(clock::now_ms(), keyfile::random_u64());
         // Each file begins at another store, so that many small ones spread too.
         let stores = home_order(&id, &self.chunks.nodes());

@@ -3,12 +3,19 @@
 //! The manifest of `docs/a` of alice is the chunk `alice/m/docs/a`, its stripes are `alice/d/ID.000000` and so on. A new version
 //! of a file has a new id: its manifest replaces the old one in one step, so a reader sees one version wholly.
 
+use crate::chunk::{CHUNK_MAX_BYTES, ChunkName, NAME_MAX_BYTES};
 use serde::{Deserialize, Serialize};
 use ullage_voucher::Node;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The default size of stripes.
 pub const STRIPE_BYTES: u64 = 4 << 20;
+
+/// The smallest stripes that are written.
+const STRIPE_MIN_BYTES: u64 = 4096;
+
+/// Most stripes of a file: six digits number them.
+const STRIPES_MAX: u64 = 999_999;
 
 /// What a file is made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,12 +53,43 @@ impl Manifest {
     /// Whether it can be worked with: what a server sends is not believed blindly.
     pub fn is_sound(&self) -> bool {
         self.version == 1
-            && (1..=crate::chunk::CHUNK_MAX_BYTES).contains(&self.stripe_bytes)
+            && (1..=CHUNK_MAX_BYTES).contains(&self.stripe_bytes)
             && !self.stores.is_empty()
-            && self.size_bytes.div_ceil(self.stripe_bytes) < 1_000_000
+            && self.stripes() <= STRIPES_MAX
             && self.id.len() <= 32
             && self.id.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
+}
+
+/// Whether a file of this name and size can be put, before any of it is sent: what to do instead if not.
+pub(crate) fn check_new(user: &str, file: &str, size_bytes: u64, stripe_bytes: u64) -> Result<(), String> {
+    if !(STRIPE_MIN_BYTES..=CHUNK_MAX_BYTES).contains(&stripe_bytes) {
+        return Err("a stripe has 4 KiB to 16 MiB".into());
+    }
+    if file.is_empty() {
+        return Err("the name at the stores is empty: a file needs one".into());
+    }
+    let chunk = manifest_chunk(user, file);
+    if chunk.parse::<ChunkName>().is_err() {
+        return Err(format!(
+            "the name takes {} bytes at the stores, where {} fit (what is not A-Z a-z 0-9 . _ - / @ + takes three \
+             times its bytes): choose a shorter one",
+            chunk.len(),
+            NAME_MAX_BYTES
+        ));
+    }
+    let stripes = size_bytes.div_ceil(stripe_bytes);
+    if stripes <= STRIPES_MAX {
+        return Ok(());
+    }
+    let wide_enough = size_bytes.div_ceil(STRIPES_MAX).next_power_of_two();
+    if wide_enough > CHUNK_MAX_BYTES {
+        return Err(format!("a file has at most {STRIPES_MAX} stripes of 16 MiB: put it in parts"));
+    }
+    Err(format!(
+        "that would be {stripes} stripes, and a file has at most {STRIPES_MAX}: put it with --stripe {}KiB",
+        wide_enough / 1024
+    ))
 }
 
 /// The chunk of a file's manifest. Bytes that chunk names cannot have become `=XX`.
@@ -144,6 +182,27 @@ mod tests {
         fn file_names_come_back(name in "\\PC{1,40}") {
             let chunk = manifest_chunk("alice", &name);
             prop_assert_eq!(file_name("alice", &chunk), Some(name));
+        }
+
+        /// A file of a million stripes was put, the version before it removed, and what was there could not be read.
+        #[test]
+        fn what_may_be_put_is_what_can_be_read(
+            exponent in 12u32..25,
+            stripes in prop_oneof![0u64..3, 999_990u64..1_000_010],
+            less in 0u64..4096,
+        ) {
+            let stripe_bytes = 1u64 << exponent;
+            let size_bytes = (stripes * stripe_bytes).saturating_sub(less);
+            let written_ms = 1 << 40;
+            let id = new_id(written_ms, 7);
+            let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores: vec![Node(1)], written_ms };
+            let allowed = check_new("alice", "a", size_bytes, stripe_bytes);
+            prop_assert_eq!(allowed.is_ok(), manifest.is_sound());
+            if let Err(advice) = allowed
+                && let Some(kib) = advice.rsplit_once("--stripe ").and_then(|(_, text)| text.strip_suffix("KiB"))
+            {
+                check_new("alice", "a", size_bytes, kib.parse::<u64>().unwrap() * 1024).unwrap();
+            }
         }
 
         #[test]
