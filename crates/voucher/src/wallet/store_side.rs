@@ -75,7 +75,9 @@ impl Wallet {
                 // The same refund twice is one refund. Which have come is remembered until they expire: one that comes
                 // later is worth nothing, although a store that lags behind might still take it.
                 let live = refund.filter(|piece| piece.voucher.terms.expiry >= self.epoch);
-                if let Some(piece) = live.filter(|piece| self.purse.is_new(piece)) {
+                // What another user was charged comes back as that user's: it pays for nothing here.
+                let own = live.filter(|piece| piece.voucher.terms.user == self.config.user);
+                if let Some(piece) = own.filter(|piece| self.purse.is_new(piece)) {
                     self.usage.freed(piece.amount);
                     self.purse.put(piece);
                     self.pay_due(now, out);
@@ -102,7 +104,11 @@ impl Wallet {
                 self.purse.drop_expired(self.epoch);
                 self.pay_due(now, out);
             }
-            Refusal::NoLease
+            // Good elsewhere: they are all this user's, and what has expired of them is dropped when they come back.
+            Refusal::ForeignUser
+            | Refusal::ForeignAudience
+            | Refusal::Expired
+            | Refusal::NoLease
             | Refusal::NotYetOpen
             | Refusal::TooMany
             | Refusal::Future
@@ -110,14 +116,7 @@ impl Wallet {
             | Refusal::UnknownOp
             | Refusal::MoreThanHeld => self.cancel(op, now, out),
             // Nobody will ever take these.
-            Refusal::ForeignUser
-            | Refusal::ForeignAudience
-            | Refusal::Expired
-            | Refusal::Reported
-            | Refusal::Malformed
-            | Refusal::BadSignature
-            | Refusal::Settled
-            | Refusal::Overspent => {
+            Refusal::Reported | Refusal::Malformed | Refusal::BadSignature | Refusal::Settled | Refusal::Overspent => {
                 self.paying.remove(&op);
             }
         }

@@ -246,6 +246,39 @@ fn a_refund_that_is_repeated_after_it_expired_is_worth_nothing() {
     assert_eq!(w.on_hand(), 0);
 }
 
+/// Who removed a chunk that another had grown got the other's refund, and paid with it: the store refused, and all vouchers that
+/// went with it were lost.
+#[test]
+fn a_refund_of_another_user_is_not_paid_with() {
+    let mut w = funded(100);
+    let keys = Keyring::with_root(KeyId(1), [1; 32]);
+    let foreign = keys.sign(Terms { user: User(2), ..piece(50, 2, 5).voucher.terms }).unwrap().whole();
+    let refund = StoreToClient::Refunded { op: Op(9), refund: Some(foreign), epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(refund), 2);
+    assert_eq!(w.on_hand(), 99);
+    let own = StoreToClient::Refunded { op: Op(9), refund: Some(piece(50, 2, 5)), epoch: Epoch(5) };
+    step(&mut w, WalletEvent::FromStore(own), 2);
+    assert_eq!(w.on_hand(), 149);
+}
+
+/// A store that charges another user, or finds one voucher expired, refused: everything that had been sent was lost.
+#[test]
+fn what_a_store_refuses_for_one_of_them_is_good_elsewhere() {
+    for (reason, left) in [(Refusal::ForeignUser, 149), (Refusal::ForeignAudience, 149), (Refusal::Expired, 99)] {
+        let mut w = funded(100);
+        let refund = StoreToClient::Refunded { op: Op(9), refund: Some(piece(50, 2, 3)), epoch: Epoch(5) };
+        step(&mut w, WalletEvent::FromStore(refund), 2);
+        let paid = step(&mut w, spend(2, S, 149), 2);
+        assert!(matches!(paid.as_slice(), [WalletAction::Pay { pieces, .. }] if pieces.len() == 2), "{paid:?}");
+        let epoch = if reason == Refusal::Expired { Epoch(6) } else { Epoch(5) };
+        let refused = |reason| WalletEvent::FromStore(StoreToClient::Refused { op: Op(2), reason, epoch });
+        let told = step(&mut w, refused(reason), 3);
+        assert!(matches!(told.as_slice(), [WalletAction::Cancel { .. }, WalletAction::CannotPay { .. }]), "{told:?}");
+        step(&mut w, refused(Refusal::Cancelled), 3);
+        assert_eq!(w.on_hand(), left, "{reason:?}");
+    }
+}
+
 /// Every payment of a client that had deleted many small files sorted all its refunds: 0.3 of the throughput was left.
 #[test]
 fn many_small_refunds_do_not_slow_payments_down() {
