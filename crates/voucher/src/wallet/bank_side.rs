@@ -4,6 +4,9 @@ use super::{Asked, Unpaid, Wallet, WalletAction, WalletOutput};
 use crate::message::{BankToClient, ClientToBank, Denial};
 use crate::{MAX_VALUE, Micros, Piece};
 
+/// Most returns under way when everything is given back. With as many repetitions they are half of the JSON that a bank takes in one request.
+const RETURNS_MAX: usize = 32;
+
 impl Wallet {
     /// Asks, unless an answer is awaited: one request at a time, repeated under its number until answered.
     pub(super) fn ask(&mut self, want: u64, now: Micros, out: &mut WalletOutput) {
@@ -38,6 +41,7 @@ impl Wallet {
                 out.actions.push(WalletAction::ToBank(again));
             }
         }
+        self.give_back_more(now, out);
         let policy = self.config.policy;
         if self.usage.roll(&policy, now) {
             let on_hand = self.purse.anywhere();
@@ -57,11 +61,17 @@ impl Wallet {
         self.send_return(pieces, now, out);
     }
 
-    /// Gives back everything that nothing here waits for.
+    /// Gives back everything that nothing here waits for, the rest as the bank acknowledges.
     pub(super) fn give_back_all(&mut self, now: Micros, out: &mut WalletOutput) {
-        while self.due.is_empty() {
-            let pieces = self.purse.take_free(u64::MAX);
+        self.giving_back = true;
+        self.give_back_more(now, out);
+    }
+
+    fn give_back_more(&mut self, now: Micros, out: &mut WalletOutput) {
+        while self.giving_back && self.returning.len() < RETURNS_MAX {
+            let pieces = if self.due.is_empty() { self.purse.take_free(u64::MAX) } else { Vec::new() };
             if pieces.is_empty() {
+                self.giving_back = false;
                 return;
             }
             self.send_return(pieces, now, out);
@@ -101,6 +111,7 @@ impl Wallet {
             }
             BankToClient::Returned { op, .. } => {
                 self.returning.remove(&op);
+                self.give_back_more(now, out);
             }
             BankToClient::Revoke { user } if user == self.config.user => self.revoked(now, out),
             BankToClient::Granted { .. } | BankToClient::Denied { .. } | BankToClient::Revoke { .. } => {}

@@ -67,6 +67,8 @@ pub struct Wallet {
     due: VecDeque<Due>,
     paying: BTreeMap<Op, Payment>,
     returning: BTreeMap<Op, (Vec<Piece>, Micros)>,
+    /// What is on hand goes back too, as soon as less is under way.
+    giving_back: bool,
     usage: Usage,
 }
 
@@ -84,6 +86,7 @@ impl Wallet {
             due: VecDeque::new(),
             paying: BTreeMap::new(),
             returning: BTreeMap::new(),
+            giving_back: false,
         }
     }
 
@@ -158,6 +161,10 @@ impl Wallet {
         if epoch > self.epoch {
             self.epoch = epoch;
             self.purse.drop_expired(epoch);
+            // What has expired is of use to nobody. An empty one is an answer to a question, whatever the epoch.
+            self.returning.retain(|_, (pieces, _)| {
+                pieces.is_empty() || pieces.iter().any(|piece| piece.voucher.terms.expiry >= epoch)
+            });
         }
     }
 }

@@ -156,6 +156,39 @@ fn revocation_returns_everything_that_is_not_needed() {
     assert!(step(&mut w, WalletEvent::Tick, 9).is_empty());
 }
 
+/// All refunds of many removals went back in one request, which the bank refused for its length, every two seconds and for ever.
+#[test]
+fn what_is_given_back_goes_in_portions_and_is_forgotten_when_it_expires() {
+    let mut w = wallet(RequestPolicy::Fixed { amount: 100 });
+    let refund = |serial| StoreToClient::Refunded { op: Op(9), refund: Some(piece(1, serial, 5)), epoch: Epoch(5) };
+    for serial in 0..20_000 {
+        step(&mut w, WalletEvent::FromStore(refund(serial)), 1);
+    }
+    let returns = |actions: &[WalletAction]| -> Vec<Op> {
+        let op = |action: &WalletAction| match action {
+            WalletAction::ToBank(ClientToBank::Return { op, .. }) => *op,
+            other => panic!("{other:?}"),
+        };
+        actions.iter().map(op).collect()
+    };
+    let portion = returns(&step(&mut w, WalletEvent::GiveBack, 1));
+    assert!(portion.len() < 100, "{} at once", portion.len());
+    assert_eq!(returns(&step(&mut w, WalletEvent::Tick, 4)), portion, "repeated, and nothing with it");
+    let mut under_way = std::collections::VecDeque::from(portion);
+    for _ in 0..100 {
+        let Some(op) = under_way.pop_front() else { panic!("no more under way: {} on hand", w.on_hand()) };
+        let next = step(&mut w, WalletEvent::FromBank(BankToClient::Returned { user: U, op, accepted: 64 }), 4);
+        under_way.extend(returns(&next));
+    }
+    assert!(w.is_returning() && w.on_hand() > 0);
+    let late = StoreToClient::Refused { op: Op(77), reason: Refusal::Short, epoch: Epoch(8) };
+    step(&mut w, WalletEvent::FromStore(late), 5);
+    assert!(step(&mut w, WalletEvent::Tick, 9).is_empty() && !w.is_returning());
+    // One that is over does not take along what comes later.
+    step(&mut w, spend(1, S, 1), 10);
+    assert_eq!(w.waiting(), 1);
+}
+
 #[test]
 fn adaptive_learns_the_rate_refills_early_and_gives_surplus_back() {
     let adaptive =
