@@ -1,4 +1,4 @@
-//! What bodies may take of memory: all together, and one party's.
+//! What bodies, and what is copied for them, may take of memory: all together, and one party's.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// One party may have this part of it, so that whoever sends or takes slowly holds up nobody else.
 const PART: usize = 4;
 
-/// The memory for bodies; one permit is one MiB.
+/// That memory; one permit is one MiB.
 #[derive(Debug)]
 pub struct Memory {
     all: Arc<Semaphore>,
@@ -16,7 +16,7 @@ pub struct Memory {
     parties: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// Held while a body is in memory.
+/// Held while something is in memory.
 #[derive(Debug)]
 pub struct Held {
     _own: Option<OwnedSemaphorePermit>,
@@ -24,7 +24,7 @@ pub struct Held {
 }
 
 impl Memory {
-    /// So many MiB; a party's share is that of the largest body `most` at least.
+    /// So many MiB; a party's share is `most`, what one request takes, at least.
     pub fn new(mib: u32, most: u64) -> Self {
         let least = permits(most) as usize;
         let mib = (mib as usize).max(least);

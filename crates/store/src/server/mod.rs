@@ -7,7 +7,6 @@ pub mod accounts;
 mod config;
 mod housekeeping;
 mod link;
-mod memory;
 mod note;
 mod request;
 mod routes;

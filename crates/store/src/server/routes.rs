@@ -2,7 +2,6 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
-use super::memory::{Held, Memory};
 use super::request::{
     authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, pieces, problem, query,
 };
@@ -17,6 +16,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
 use ullage_bank::capability::Rights;
+use ullage_net::memory::{Held, Memory};
 use ullage_net::{Answer, Peer, Problem, json, read_body};
 use ullage_voucher::Client;
 use ullage_voucher::message::{Refusal, StoreToClient};

@@ -2,7 +2,6 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
-use super::memory::Memory;
 use super::routes::{REQUEST_MAX_BYTES, Shared, route};
 use super::{housekeeping, link};
 use crate::chunk::{ChunkStore, OpError, Options, Recount};
@@ -11,6 +10,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use ullage_net::memory::Memory;
 use ullage_net::server::serve;
 
 /// Why a storage server does not start.
