@@ -148,7 +148,8 @@ fn run_starts_a_controller_that_ends_with_the_command() {
 
 /// The processes that have this one as their parent.
 fn children(pid: u32) -> Vec<u32> {
-    let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let parent = |child: &u32| {
         let stat = fs::read(format!("/proc/{child}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat).into_owned();

@@ -270,8 +270,12 @@ fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let groups: Vec<PathBuf> = (0..20).map(|number| sandbox.path.join(format!("job{number}"))).collect();
-                groups.iter().for_each(|group| fs::create_dir(group).unwrap());
-                groups.iter().for_each(|group| fs::remove_dir(group).unwrap());
+                for group in &groups {
+                    fs::create_dir(group).unwrap();
+                }
+                for group in &groups {
+                    fs::remove_dir(group).unwrap();
+                }
             }
         });
         let until = Instant::now() + Duration::from_secs(2);
