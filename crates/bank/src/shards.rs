@@ -39,7 +39,7 @@ pub(crate) fn check(
 fn begun(settings: &BankSettings) -> u32 {
     match &settings.engine {
         EngineChoice::Embedded { directory, .. } => {
-            (0..).take_while(|shard: &u32| directory.join(shard.to_string()).is_dir()).count() as u32
+            (0..u32::MAX).take_while(|shard| directory.join(shard.to_string()).is_dir()).count() as u32
         }
         EngineChoice::Etcd(_) => 0,
     }

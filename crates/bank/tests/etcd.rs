@@ -262,7 +262,7 @@ async fn a_bank_that_cannot_use_what_it_won_ends_with_the_reason() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         };
-        first.serve(begun).await.unwrap();
+        first.serve(Box::pin(begun)).await.unwrap();
         let error = bank(2).await.serve(std::future::pending()).await.unwrap_err().to_string();
         assert!(error.contains("over 1 shards"), "{error}");
     };
