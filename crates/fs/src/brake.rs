@@ -250,11 +250,6 @@ impl Space {
         size == 0 && name == CAPABILITY && self.brake.engaged.load(Relaxed) > 0 && node.open.lock().braked.is_some()
     }
 
-    /// Whether it is a write that has a file's capabilities removed, and not somebody who wants to see them gone.
-    pub(crate) fn has_asked(&self, caller: Caller) -> bool {
-        self.brake.is_used() && !waiting::removes_attribute(caller.pid)
-    }
-
     /// Lets what makes the kernel remove capabilities go on.
     ///
     /// # Errors

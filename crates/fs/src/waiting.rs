@@ -132,21 +132,15 @@ fn state_of(thread: u32) -> Option<(char, bool)> {
 
 /// Whether a thread that waits for us removes an extended attribute.
 pub(crate) fn removes_attribute(thread: u32) -> bool {
-    let calls = [libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr];
+    /// Since Linux 6.13.
+    const REMOVEXATTRAT: libc::c_long = 466;
+    let calls = [libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr, REMOVEXATTRAT];
     call_of(thread).is_some_and(|call| calls.contains(&call.number))
 }
 
 /// Whether a thread that waits for us changes an owner.
 pub(crate) fn changes_owner(thread: u32) -> bool {
-    let calls = [
-        libc::SYS_fchown,
-        libc::SYS_fchownat,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_chown,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_lchown,
-    ];
-    call_of(thread).is_some_and(|call| calls.contains(&call.number))
+    call_of(thread).is_some_and(|call| call.changes_owner())
 }
 
 /// Whether a process of one thread waits in this system call.
@@ -173,6 +167,18 @@ impl Call {
         let number = words.next()?.parse().ok()?;
         let arguments = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
         Some(Self { number, arguments })
+    }
+
+    fn changes_owner(&self) -> bool {
+        let calls = [
+            libc::SYS_fchown,
+            libc::SYS_fchownat,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chown,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lchown,
+        ];
+        calls.contains(&self.number)
     }
 
     /// Whether what it does lies in a queue.

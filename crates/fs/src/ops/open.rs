@@ -202,7 +202,8 @@ impl Space {
         Ok(())
     }
 
-    /// Sets the length. Call with the backing file open for writing.
+    /// Sets the length. Call with the backing file open for writing. File capabilities the kernel takes away itself where that voids
+    /// them: an overlay that copies a file up has set them by then.
     pub(crate) fn truncate_locked(
         &self,
         node: &Arc<Node>,
@@ -221,9 +222,6 @@ impl Space {
         }
         let discards = backing.discards;
         open.grant.cut(size);
-        if kill.is_some() {
-            self.drop_capability(&node.inode)?;
-        }
         let now = crate::now();
         let backing = open.backing.as_mut().expect("still open");
         let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };

@@ -4,7 +4,7 @@ use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::brake::CAPABILITY;
 use crate::headroom::SMALL;
 use crate::privileges::is_member;
-use crate::{Caller, Errno, Outcome, Space, Xattr};
+use crate::{Caller, Errno, Outcome, Space, Xattr, waiting};
 use ullage_catalog::{Record, XattrMode};
 use ullage_types::{Kind, NodeId};
 
@@ -121,8 +121,13 @@ impl Space {
             self.passes_brake(caller, &node)?;
         }
         match self.catalog.remove_xattr(inode, name, crate::now(), |_| {}) {
-            // A write was told that there is one, and maybe need not have asked by now.
-            Err(ullage_catalog::Error::NoAttribute) if name == CAPABILITY && self.has_asked(caller) => Ok(()),
+            // The kernel has it removed, and not somebody who wants to see it gone. A write was told that there is one, and maybe need
+            // not have asked by now; in an overlay that is an ordinary user's it went with the owner when the file was copied up.
+            Err(ullage_catalog::Error::NoAttribute)
+                if name == CAPABILITY && !waiting::removes_attribute(caller.pid) =>
+            {
+                Ok(())
+            }
             // The kernel asks for this also when an empty ACL is set.
             Err(ullage_catalog::Error::NoAttribute) if name == ACCESS || name == DEFAULT => Ok(()),
             done => Ok(done?),

@@ -1,7 +1,7 @@
 //! What a thread does in the kernel within a call that says something else: overlayfs copies a whole file up within open(2), and
 //! copy_file_range(2) writes itself what it cannot have copied.
 
-use super::{Doing, SENT};
+use super::{Doing, SENT, call_of};
 
 /// A thread that a signal wakes for a moment has no stack to be seen then: so often it is looked again.
 const LOOKS: usize = 64;
@@ -23,9 +23,14 @@ pub(super) fn doing(thread: u32) -> Option<Doing> {
     stack(thread).map(|stack| told_by(&stack))
 }
 
-/// Whether it copies a file of an overlay up, as far as this kernel shows that.
+/// Whether it copies a file of an overlay up, as far as this kernel shows that. An ordinary user's daemon is shown the number of the
+/// call only, which is another one in 32-bit programs; but what it mounts gives nobody any rights.
 pub(crate) fn copies_up(thread: u32) -> bool {
-    stack(thread).is_some_and(|stack| stack.contains("ovl_copy_up"))
+    match stack(thread) {
+        Some(stack) => stack.contains("ovl_copy_up"),
+        None if rustix::process::geteuid().is_root() => false,
+        None => call_of(thread).is_some_and(|call| !call.changes_owner()),
+    }
 }
 
 /// What the functions say that a thread is in. Those by which a file is written are called so, also where compilers leave some out.

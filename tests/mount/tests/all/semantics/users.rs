@@ -64,6 +64,30 @@ fn an_ordinary_users_mount_is_theirs_alone() {
     nobody(&check).ok();
 }
 
+/// Containers of theirs have it so: mode and capabilities went with the owner, which an overlay gives a file last.
+#[test]
+fn an_ordinary_users_overlay_copies_programs_up_as_they_are() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let binary = ullage_mount_tests::binary::path().display();
+    let script = format!(
+        "'{binary}' up \"$1\" --state \"$2\" --pool \"$3\" >&2 || exit
+        unshare -Urm sh -c '
+            cd \"$1\" && mkdir below above work point && cd below && echo x | tee touched moved >given && chmod 6755 * &&
+            setcap cap_net_raw+ep touched && setcap cap_net_raw+ep moved && setcap cap_net_raw+ep given && cd .. &&
+            mount -t overlay o -o lowerdir=below,upperdir=above,workdir=work,userxattr point && cd point &&
+            touch touched && mv moved there && chown 0:0 given && stat -c %a touched there given && getcap *
+        ' sh \"$1\"
+        '{binary}' down \"$1\" >&2"
+    );
+    let words: Vec<std::ffi::OsString> = ["sh", "-c", &script, "sh"].map(Into::into).into();
+    let paths = [space.mount.clone().into(), space.state.clone().into(), space.pools[0].clone().into()];
+    let words: Vec<_> = words.into_iter().chain(paths).collect();
+    let told = nobody(&words.iter().map(std::ffi::OsString::as_os_str).collect::<Vec<_>>());
+    assert_eq!(told.out, "6755\n6755\n755\nthere cap_net_raw=ep\ntouched cap_net_raw=ep\n", "{}", told.err);
+}
+
 /// Only the helper may unmount for them; it was not asked to do so lazily, and a signal to a space in use was forgotten.
 #[test]
 fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
