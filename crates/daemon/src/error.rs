@@ -41,15 +41,19 @@ pub enum Error {
         /// Why.
         source: ullage_pool::Error,
     },
+    /// Two first uses met.
+    #[error("another `ullage up` is making the space of {0}; try again when it has ended")]
+    Overtaken(std::path::PathBuf),
 }
 
 impl Error {
-    /// Whether another process has the catalog or a pool.
+    /// Whether another process has the catalog or a pool, or is making the space.
     pub(crate) fn is_lock(&self) -> bool {
         matches!(
             self,
             Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Locked(_)))
                 | Self::Pool { source: ullage_pool::Error::Locked(_), .. }
+                | Self::Overtaken(_)
         )
     }
 }

@@ -29,6 +29,13 @@ pub(crate) fn take_up(state: &State, settings: &mut SpaceSettings) -> Result<()>
     }
 }
 
+/// Whether another first use has begun since this one looked: what carries its uuid is not somebody else's.
+pub(crate) fn is_overtaken(state: &State, settings: &SpaceSettings) -> bool {
+    let begun = || fs::read_to_string(path(state)).ok().map(|text| text.trim().to_owned());
+    let made = || Some(state.load().ok()??.uuid);
+    begun().or_else(made).is_some_and(|uuid| uuid != settings.uuid)
+}
+
 /// Returns when it is on disk, where there are no settings yet.
 pub(crate) fn begin(state: &State, settings: &SpaceSettings) -> Result<()> {
     if state.settings_path().exists() { Ok(()) } else { state.replace(&path(state), &format!("{}\n", settings.uuid)) }

@@ -46,7 +46,10 @@ impl OpenSpace {
             Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
         })?;
         for pool in &settings.pools {
-            precheck(pool, space_uuid)?;
+            precheck(pool, space_uuid).map_err(|refused| match first_use::is_overtaken(state, &settings) {
+                true => Error::Overtaken(state.dir().to_owned()),
+                false => refused,
+            })?;
         }
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
