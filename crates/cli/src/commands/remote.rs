@@ -177,6 +177,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
     use std::process::ExitCode;
 
     fn rotate(directory: &Path) -> anyhow::Result<ExitCode> {
@@ -185,7 +186,7 @@ mod tests {
             #[command(flatten)]
             pki: super::super::pki::Arguments,
         }
-        let line = ["ullage".as_ref(), "rotate".as_ref(), directory.as_os_str()];
+        let line = [OsStr::new("ullage"), OsStr::new("rotate"), directory.as_os_str()];
         super::super::pki::run(<Line as clap::Parser>::parse_from(line).pki)
     }
 
