@@ -15,6 +15,8 @@ pub static OP_HEADER: HeaderName = HeaderName::from_static("x-ullage-op");
 pub static SETTLED_HEADER: HeaderName = HeaderName::from_static("x-ullage-settled");
 /// `xxh3=` and 16 hexadecimal digits over the body.
 pub static CHECKSUM_HEADER: HeaderName = HeaderName::from_static("x-ullage-checksum");
+/// Which change made the chunk what was read.
+pub static GENERATION_HEADER: HeaderName = HeaderName::from_static("x-ullage-generation");
 
 /// The checksum header of a body.
 pub fn checksum(body: &[u8]) -> String {

@@ -15,6 +15,9 @@ pub enum OpError<R> {
     /// It exists, and replacing was not asked for.
     #[error("chunk {0} exists")]
     Exists(ChunkName),
+    /// It is another than was expected.
+    #[error("chunk {0} was changed meanwhile: look at it again")]
+    Changed(ChunkName),
     /// It would be larger than a chunk can be.
     #[error("a chunk has at most {} bytes", super::CHUNK_MAX_BYTES)]
     TooLarge,

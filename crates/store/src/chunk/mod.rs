@@ -14,6 +14,7 @@
 
 mod directory;
 mod error;
+mod expected;
 mod file;
 pub mod header;
 mod index;
@@ -26,6 +27,7 @@ mod replace;
 mod store;
 
 pub use error::OpError;
+pub use expected::Expected;
 pub use header::CHUNK_MAX_BYTES;
 pub use index::{Access, Charge, ChunkInfo};
 pub use ledger::{Ledger, Posting};

@@ -1,6 +1,7 @@
 //! Writing a chunk as a whole: create, overwrite, truncate, and changes too large for the journal.
 
 use super::error::OpError;
+use super::expected::Expected;
 use super::file;
 use super::header::{CHUNK_MAX_BYTES, Header};
 use super::index::{Access, ChunkInfo};
@@ -39,16 +40,14 @@ impl<L: Ledger> ChunkStore<L> {
         payer: &Arc<str>,
         mode: Option<u16>,
         data: &[u8],
-        replace: bool,
+        replace: impl Into<Expected>,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         self.check_room()?;
         let _exclusive = self.lock(name).write();
         self.check_running()?;
         let old = self.stat(name);
-        if old.is_some() && !replace {
-            return Err(OpError::Exists(name.clone()));
-        }
+        replace.into().check(name, old.as_ref())?;
         if old.as_ref().is_some_and(|old| !old.permits(by, Access::Remove)) {
             return Err(OpError::Forbidden(name.clone()));
         }

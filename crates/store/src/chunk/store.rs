@@ -2,6 +2,7 @@
 
 use super::directory::Directory;
 use super::error::OpError;
+use super::expected::Expected;
 use super::file::{self, ReadError};
 use super::header::Header;
 use super::index::{Access, ChunkInfo, Index};
@@ -152,16 +153,18 @@ impl<L: Ledger> ChunkStore<L> {
             .collect()
     }
 
-    /// Removes a chunk; its blocks are credited to those who were charged.
-    pub fn delete(
+    /// Removes a chunk if it is as expected; its blocks are credited to those who were charged.
+    pub fn delete_expected(
         &self,
         name: &ChunkName,
         by: &str,
+        expected: Expected,
         payment: &L::Payment,
     ) -> Result<Done<L::Receipt>, OpError<L::Refusal>> {
         let _exclusive = self.lock(name).write();
         self.check_running()?;
         let old = self.find_for(name, by, Access::Remove)?;
+        expected.check(name, Some(&old))?;
         let (_, postings) = ChunkInfo::recharge(&old.charges, &old.owner, 0);
         let gate = self.gate.read();
         let (pending, receipt) = {

@@ -3,7 +3,8 @@
 use super::layout::expected_allocation;
 use super::purse::{Purse, Request, Unpayable};
 use crate::headers::{
-    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, GENERATION_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER,
+    checksum,
 };
 use crate::wire::{ChunkList, ChunkView, WriteAnswer};
 use bytes::Bytes;
@@ -48,6 +49,11 @@ impl ChunkError {
     /// Whether the store says that there is no such chunk.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Call(error) if error.code() == Some("not_found"))
+    }
+
+    /// Whether the store says that the chunk is another version than the one meant.
+    pub fn is_changed(&self) -> bool {
+        matches!(self, Self::Call(error) if error.code() == Some("changed"))
     }
 
     /// Whether the store says that the chunk does not match its checksum.
@@ -152,10 +158,34 @@ impl Chunks {
         data: Bytes,
         replace: bool,
     ) -> Result<Option<ChunkView>, ChunkError> {
+        self.put_to(node, &format!("/v1/chunks/{name}?replace={}", u8::from(replace)), data, replace).await
+    }
+
+    /// Replaces a chunk if it is still of this generation (0: if there is none); nothing replaces whatever is there.
+    ///
+    /// # Errors
+    /// As [`Self::put`], and when it [was changed](ChunkError::is_changed).
+    pub async fn put_over(
+        &self,
+        node: Node,
+        name: &str,
+        data: Bytes,
+        generation: Option<u64>,
+    ) -> Result<Option<ChunkView>, ChunkError> {
+        let only = generation.map(|generation| format!("&generation={generation}")).unwrap_or_default();
+        self.put_to(node, &format!("/v1/chunks/{name}?replace=1{only}"), data, true).await
+    }
+
+    async fn put_to(
+        &self,
+        node: Node,
+        path: &str,
+        data: Bytes,
+        may_be_free: bool,
+    ) -> Result<Option<ChunkView>, ChunkError> {
         let store = self.store(node)?;
-        let path = format!("/v1/chunks/{name}?replace={}", u8::from(replace));
         let need = expected_allocation(data.len() as u64);
-        self.change(Attempt { store, method: Method::PUT, path: &path, body: data, need, may_be_free: replace }).await
+        self.change(Attempt { store, method: Method::PUT, path, body: data, need, may_be_free }).await
     }
 
     /// Writes at an offset of an existing chunk.
@@ -198,8 +228,17 @@ impl Chunks {
     /// # Errors
     /// As [`Self::put`].
     pub async fn delete(&self, node: Node, name: &str) -> Result<(), ChunkError> {
+        self.delete_version(node, name, None).await
+    }
+
+    /// The same, if it is still of this generation.
+    ///
+    /// # Errors
+    /// As [`Self::put_over`].
+    pub async fn delete_version(&self, node: Node, name: &str, generation: Option<u64>) -> Result<(), ChunkError> {
         let store = self.store(node)?;
-        let path = format!("/v1/chunks/{name}");
+        let only = generation.map(|generation| format!("?generation={generation}")).unwrap_or_default();
+        let path = format!("/v1/chunks/{name}{only}");
         self.change(Attempt {
             store,
             method: Method::DELETE,
@@ -335,10 +374,23 @@ impl Chunks {
     /// # Errors
     /// When the store refuses, or what comes is damaged.
     pub async fn read(&self, node: Node, name: &str, offset: u64, length: u64) -> Result<Bytes, ChunkError> {
-        let store = self.store(node)?;
-        let reply = self.get_reply(store, &format!("/v1/chunks/{name}?offset={offset}&length={length}")).await?;
+        Ok(self.read_reply(node, &format!("/v1/chunks/{name}?offset={offset}&length={length}")).await?.body)
+    }
+
+    /// Reads a chunk as a whole, and which generation that is, if the store says so.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn read_version(&self, node: Node, name: &str) -> Result<(Bytes, Option<u64>), ChunkError> {
+        let reply = self.read_reply(node, &format!("/v1/chunks/{name}")).await?;
+        let generation = reply.headers.get(&GENERATION_HEADER).and_then(|value| value.to_str().ok());
+        Ok((reply.body, generation.and_then(|text| text.parse().ok())))
+    }
+
+    async fn read_reply(&self, node: Node, path: &str) -> Result<Reply, ChunkError> {
+        let reply = self.get_reply(self.store(node)?, path).await?;
         let stated = reply.headers.get(&CHECKSUM_HEADER).and_then(|value| value.to_str().ok());
-        if stated == Some(checksum(&reply.body).as_str()) { Ok(reply.body) } else { Err(ChunkError::Damaged(node)) }
+        if stated == Some(checksum(&reply.body).as_str()) { Ok(reply) } else { Err(ChunkError::Damaged(node)) }
     }
 
     /// What is known of a chunk.

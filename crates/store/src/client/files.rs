@@ -1,19 +1,17 @@
-//! Whole files: put, get, rm, ls.
+//! Whole files: what all operations on them share, rm and ls.
 
 use super::chunks::{ChunkError, Chunks};
-use super::layout::{Manifest, check_new, expected_allocation, file_name, home_order, manifest_chunk, new_id};
-use super::local::{Source, Target};
-use super::transfer::{Progress, Transferred, in_parallel};
-use bytes::Bytes;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk};
+use super::transfer::in_parallel;
+use std::path::PathBuf;
 use std::time::Duration;
-use ullage_net::{clock, keyfile};
 use ullage_voucher::Node;
 
 /// Stripes moved at a time.
-const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 4;
+
+/// How often an operation on a name begins anew because others changed what has it.
+pub(super) const TRIES: u32 = 32;
 
 /// How long the end of the work waits for a bank: what is not given back comes back by itself.
 const FINISH: Duration = Duration::from_secs(2);
@@ -74,6 +72,15 @@ pub struct Removed {
     pub chunks: u64,
 }
 
+/// What has a name.
+pub(super) struct Found {
+    /// The store of its manifest.
+    pub(super) node: Node,
+    /// Which version the manifest's chunk is; nothing if the store does not say.
+    pub(super) generation: Option<u64>,
+    pub(super) manifest: Result<Manifest, FileError>,
+}
+
 /// A user's files over all stores.
 #[derive(Debug, Clone)]
 pub struct Files {
@@ -101,117 +108,31 @@ impl Files {
         self.chunks.purse().user()
     }
 
-    /// Copies a local file to the stores under `name`, replacing what has that name. Until all of it is there the old version
-    /// is what others see; a failure on the way removes what was written, unless it may be the new version already.
-    ///
-    /// # Errors
-    /// When the file cannot be read, paid, or written.
-    pub async fn put(
-        &self,
-        path: &Path,
-        name: &str,
-        stripe_bytes: u64,
-        progress: Progress,
-    ) -> Result<Transferred, FileError> {
-        let source = Arc::new(Source::open(path)?);
-        let size_bytes = source.size_bytes();
-        check_new(self.user(), name, size_bytes, stripe_bytes).map_err(FileError::Usage)?;
-        let id = new_id(clock::now_ms(), keyfile::random_u64());
-        // Each file begins at another store, so that many small ones spread too.
-        let stores = home_order(&id, &self.chunks.nodes());
-        if stores.is_empty() {
-            return Err(FileError::Usage("no stores are known".into()));
-        }
-        let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
-        let done = Arc::new(AtomicU64::new(0));
-        let written = in_parallel(manifest.stripes(), WIDTH, |index| {
-            let (this, manifest, source) = (self.clone(), manifest.clone(), Arc::clone(&source));
-            let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
-            async move {
-                let length = stripe_bytes.min(size_bytes - index * stripe_bytes);
-                let bytes = source.read(index * stripe_bytes, length).await?;
-                let node = manifest.store_of(index).ok_or_else(|| FileError::Usage("no stores are known".into()))?;
-                let chunk = manifest.chunk_of(this.user(), index);
-                let view = this.chunks.put(node, &chunk, bytes.into(), true).await?;
-                progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
-                Ok::<_, FileError>(view.map_or(0, |view| view.allocated_bytes))
-            }
-        })
-        .await;
-        let placed = match written {
-            Ok(allocated) => self.place(name, &source, &manifest).await.map(|(old, own)| (old, allocated + own)),
-            Err(error) => Err(error),
-        };
-        let (old, allocated_bytes) = match placed {
-            Ok(placed) => placed,
-            // What a manifest may name must stay; a sweep finds it where none does.
-            Err(error @ FileError::Unknown { .. }) => return Err(error),
-            Err(error) => {
-                self.remove_stripes(&manifest).await;
-                return Err(error);
-            }
-        };
-        if let Some(old) = old {
-            self.remove_stripes(&old).await;
-        }
-        Ok(Transferred { size_bytes, stripes: manifest.stripes(), allocated_bytes })
-    }
-
-    /// Gives a name to stripes that are all there, and back the version before and what the manifest is charged.
-    async fn place(
-        &self,
-        name: &str,
-        from: &Source,
-        manifest: &Manifest,
-    ) -> Result<(Option<Manifest>, u64), FileError> {
-        from.unchanged()?;
-        let old = self.find(name).await?;
-        let body = serde_json::to_vec(manifest).map_err(|error| FileError::Usage(error.to_string()))?;
-        let home = old.as_ref().map(|(node, _)| *node).or_else(|| self.homes(name).first().copied());
-        let home = home.ok_or_else(|| FileError::Usage("no stores are known".into()))?;
-        let chunk = manifest_chunk(self.user(), name);
-        let charged = match self.chunks.put(home, &chunk, Bytes::from(body), true).await {
-            Ok(view) => view.map_or(0, |view| view.allocated_bytes),
-            Err(error) if error.leaves_open() => {
-                // Its answer may be all that was lost.
-                match self.find(name).await {
-                    Ok(Some((_, Ok(found)))) if found.id == manifest.id => {
-                        self.chunks.stat(home, &chunk).await.map_or(0, |view| view.allocated_bytes)
-                    }
-                    _ => return Err(FileError::Unknown { name: name.to_owned(), source: error }),
-                }
-            }
-            Err(error) => return Err(error.into()),
-        };
-        Ok((old.and_then(|(_, manifest)| manifest.ok()), charged))
-    }
-
-    fn homes(&self, name: &str) -> Vec<Node> {
+    pub(super) fn homes(&self, name: &str) -> Vec<Node> {
         home_order(&manifest_chunk(self.user(), name), &self.chunks.nodes())
     }
 
     /// Where the manifest is, and what it says. A store that does not answer is an error: the file could be there.
-    async fn find(&self, name: &str) -> Result<Option<(Node, Result<Manifest, FileError>)>, FileError> {
+    pub(super) async fn find(&self, name: &str) -> Result<Option<Found>, FileError> {
         let chunk = manifest_chunk(self.user(), name);
         for node in self.homes(name) {
-            match self.chunks.read(node, &chunk, 0, u64::MAX).await {
-                Ok(bytes) => {
-                    let manifest = serde_json::from_slice::<Manifest>(&bytes).ok().filter(Manifest::is_sound);
-                    return Ok(Some((node, manifest.ok_or_else(|| FileError::Manifest(name.to_owned())))));
+            let (manifest, generation) = match self.chunks.read_version(node, &chunk).await {
+                Ok((bytes, generation)) => {
+                    (serde_json::from_slice::<Manifest>(&bytes).ok().filter(Manifest::is_sound), generation)
                 }
-                Err(error) if error.is_not_found() => {}
+                Err(error) if error.is_not_found() => continue,
                 // It can still be replaced or removed, whatever it said.
-                Err(error) if error.is_damaged_there() => {
-                    return Ok(Some((node, Err(FileError::Manifest(name.to_owned())))));
-                }
+                Err(error) if error.is_damaged_there() => (None, None),
                 Err(error) => return Err(error.into()),
-            }
+            };
+            let manifest = manifest.ok_or_else(|| FileError::Manifest(name.to_owned()));
+            return Ok(Some(Found { node, generation, manifest }));
         }
         Ok(None)
     }
 
     /// What is left behind by a failure here is listed under `USER/d/` and belongs to no manifest.
-    async fn remove_stripes(&self, manifest: &Manifest) -> u64 {
+    pub(super) async fn remove_stripes(&self, manifest: &Manifest) -> u64 {
         let removed = in_parallel(manifest.stripes(), WIDTH, |index| {
             let (this, manifest) = (self.clone(), manifest.clone());
             async move {
@@ -229,51 +150,24 @@ impl Files {
         removed.await.unwrap_or(0)
     }
 
-    /// Copies a file from the stores to a local path, which gets its name only when everything has come whole.
-    ///
-    /// # Errors
-    /// When there is no such file, a part is missing or damaged, or the local file cannot be written.
-    pub async fn get(&self, name: &str, path: &Path, progress: Progress) -> Result<Transferred, FileError> {
-        let (_, manifest) = self.find(name).await?.ok_or_else(|| FileError::NotFound(name.to_owned()))?;
-        let manifest = manifest?;
-        let target = Arc::new(Target::create(path, manifest.size_bytes)?);
-        let done = Arc::new(AtomicU64::new(0));
-        let came = in_parallel(manifest.stripes(), WIDTH, |index| {
-            let (this, manifest, target) = (self.clone(), manifest.clone(), Arc::clone(&target));
-            let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
-            async move {
-                let offset = index * manifest.stripe_bytes;
-                let length = manifest.stripe_bytes.min(manifest.size_bytes - offset);
-                let node = manifest.store_of(index).ok_or_else(|| FileError::Manifest(this.user().to_owned()))?;
-                let bytes = this.chunks.read(node, &manifest.chunk_of(this.user(), index), 0, length).await?;
-                if bytes.len() as u64 != length {
-                    return Err(ChunkError::Damaged(node).into());
-                }
-                target.write(bytes, offset).await?;
-                progress(done.fetch_add(length, Ordering::Relaxed) + length, manifest.size_bytes);
-                Ok::<_, FileError>(0)
-            }
-        })
-        .await;
-        if let Err(error) = came {
-            target.discard();
-            return Err(error);
-        }
-        // Every stripe's work has ended.
-        let target =
-            Arc::into_inner(target).ok_or_else(|| FileError::Usage("a stripe is still being written".into()))?;
-        target.finish()?;
-        Ok(Transferred { size_bytes: manifest.size_bytes, stripes: manifest.stripes(), allocated_bytes: 0 })
-    }
-
     /// Removes a file: its name first, then its stripes.
     ///
     /// # Errors
     /// When there is no such file or a store refuses.
     pub async fn remove(&self, name: &str) -> Result<Removed, FileError> {
-        let (node, manifest) = self.find(name).await?.ok_or_else(|| FileError::NotFound(name.to_owned()))?;
-        self.chunks.delete(node, &manifest_chunk(self.user(), name)).await?;
-        let stripes = match manifest {
+        let chunk = manifest_chunk(self.user(), name);
+        let mut tries = 0;
+        let found = loop {
+            let found = self.find(name).await?.ok_or_else(|| FileError::NotFound(name.to_owned()))?;
+            tries += 1;
+            match self.chunks.delete_version(found.node, &chunk, found.generation).await {
+                Ok(()) => break found,
+                // The stripes that go must be those of the version that goes.
+                Err(error) if error.is_changed() && tries < TRIES => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let stripes = match found.manifest {
             Ok(manifest) => self.remove_stripes(&manifest).await,
             Err(_) => 0,
         };

@@ -6,9 +6,11 @@
 mod chunks;
 mod config;
 mod files;
+mod get;
 mod layout;
 mod local;
 mod purse;
+mod put;
 mod sweep;
 mod transfer;
 

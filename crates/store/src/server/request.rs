@@ -1,7 +1,7 @@
 //! What a request's head says: who, with which right, for which chunk, how paid, with which checksum.
 
 use super::accounts::{OP_MAX, Payment};
-use crate::chunk::ChunkName;
+use crate::chunk::{ChunkName, Expected};
 use crate::headers::{
     CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
 };
@@ -37,6 +37,12 @@ pub(crate) fn number(head: &Parts, name: &str) -> Result<Option<u64>, Problem> {
     query(head, name)
         .map(|text| text.parse().map_err(|_| bad("bad_request", format!("{name} is a number of bytes"))))
         .transpose()
+}
+
+/// What must be in the chunk's place: the generation that is stated, or else what the request means without one.
+pub(crate) fn expected(head: &Parts, otherwise: Expected) -> Result<Expected, Problem> {
+    let Some(text) = query(head, "generation") else { return Ok(otherwise) };
+    text.parse().map(Expected::Generation).map_err(|_| bad("bad_request", "a generation is a number"))
 }
 
 /// Checks the capability for a chunk's name (or a prefix of names).

@@ -3,10 +3,12 @@
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
 use super::request::{
-    authorize, bad, check_body, chunk_name, client_and_op, header, number, payment, pieces, problem, query,
+    authorize, bad, check_body, chunk_name, client_and_op, expected, header, number, payment, pieces, problem, query,
 };
-use crate::chunk::{Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, INLINE_MAX_BYTES, OpError};
-use crate::headers::{CHECKSUM_HEADER, checksum};
+use crate::chunk::{
+    Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, Expected, INLINE_MAX_BYTES, OpError,
+};
+use crate::headers::{CHECKSUM_HEADER, GENERATION_HEADER, checksum};
 use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -142,7 +144,7 @@ async fn write(
     }
     let offset = number(&head, "offset")?;
     let size = number(&head, "size")?;
-    let replace = query(&head, "replace") == Some("1");
+    let replace = expected(&head, (query(&head, "replace") == Some("1")).into())?;
     let mode = match query(&head, "mode") {
         Some(text) => {
             let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o666);
@@ -217,9 +219,10 @@ async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -
     if let Some(info) = shared.chunks.stat(&name) {
         permitted(&name, &info, &peer.name, Access::Remove)?;
     }
+    let expected = expected(&head, Expected::Anything)?;
     let chunks = Arc::clone(&shared.chunks);
     let chunk = name.clone();
-    let result = off_loop(move || chunks.delete(&chunk, &peer.name, &payment)).await?;
+    let result = off_loop(move || chunks.delete_expected(&chunk, &peer.name, expected, &payment)).await?;
     finish(&shared, &name, request, result).await
 }
 
@@ -254,6 +257,7 @@ fn explain(error: OpError<Unpaid>) -> Problem {
         OpError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
         OpError::Forbidden(_) => (StatusCode::FORBIDDEN, "mode"),
         OpError::Exists(_) => (StatusCode::CONFLICT, "exists"),
+        OpError::Changed(_) => (StatusCode::PRECONDITION_FAILED, "changed"),
         OpError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         OpError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
         OpError::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "no_space"),
@@ -323,6 +327,7 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     headers.insert("content-type", HeaderValue::from_static("application/octet-stream"));
     headers.insert(&CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));
     headers.insert("x-ullage-size", HeaderValue::from(info.size));
+    headers.insert(&GENERATION_HEADER, HeaderValue::from(info.generation));
     Ok(answer)
 }
 
