@@ -80,12 +80,24 @@ impl Blocks {
     }
 }
 
+/// What happens to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// It is written.
+    Writes,
+    /// It gets blocks where it has none.
+    Allocates,
+    /// The same, and what was written is as if it never was.
+    Unwrites,
+}
+
 /// A range of a backing file that is about to be written.
 pub(crate) struct Range<'a> {
     pub node: &'a Arc<Node>,
     pub file: &'a File,
     pub offset: u64,
     pub length: u64,
+    pub work: Work,
     /// All of it or nothing.
     pub whole: bool,
     /// How far the file will reach without what is written: a solid one has no hole up to there.
@@ -172,11 +184,16 @@ impl Space {
         let refused = |at: u64, error: Errno| if at > range.offset { Ok(at - range.offset) } else { Err(error) };
         while at < end {
             let most = if range.whole { end } else { end.min(at.saturating_add(PIECE)) };
-            let holes = Holes::of(range.file, at..most, counting.block)?;
+            let mut holes = Holes::to_write(range.file, at..most, counting)?;
+            if holes.shared {
+                // What was written before is in its own place then, and what that took is there again.
+                self.record_measure(range.node, &mut range.node.open.lock())?;
+                holes = Holes::to_write(range.file, at..most, counting)?;
+            }
             let room = self.room_of(&range.node.inode, pool)?;
             let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
             let beside = if need > 0 { beside(&range.node.open.lock()) } else { 0 };
-            let need = need + beside;
+            let need = need + beside + Self::splits(range, &(at..upto), &holes, counting)?;
             if let Err(error) = self.take_just(range.node, pool, need) {
                 return refused(at, error);
             }
@@ -204,6 +221,7 @@ impl Space {
     fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<Taken> {
         let (node, bytes) = (range.node, range.bytes());
         let mut open = node.open.lock();
+        self.find_late(&mut open);
         if blocks == Blocks::Later
             && (open.grant.rely(&bytes) || crate::placing::finds_placed(&mut open, range.file, &bytes))
         {
@@ -230,6 +248,7 @@ impl Space {
     /// Sets aside `need` and nothing more.
     pub(crate) fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
         let mut open = node.open.lock();
+        self.find_late(&mut open);
         if open.grant.spend(need) {
             return Ok(());
         }
@@ -478,7 +497,7 @@ mod tests {
     const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false };
 
     fn holes(ranges: &[(u64, u64)]) -> Holes {
-        Holes { ranges: ranges.iter().map(|(start, end)| *start..*end).collect(), extents: 0, guessed: false }
+        Holes { ranges: ranges.iter().map(|(start, end)| *start..*end).collect(), ..Holes::default() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which parts of a backing file's range have no blocks yet.
 
-use crate::{Outcome, sys};
+use crate::Outcome;
+use crate::sys::{self, Extent};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -14,6 +15,10 @@ pub(crate) struct Holes {
     pub ranges: Vec<Range<u64>>,
     /// How many extents the whole file has; many where that is not known.
     pub extents: u64,
+    /// Extents that the range touches and that were never written: to write to a part splits them.
+    pub bare: Vec<Range<u64>>,
+    /// Some of what counts as hole is shared.
+    pub shared: bool,
     /// Allocated space that was never written counts as hole, since the file system does not tell it apart.
     pub guessed: bool,
 }
@@ -21,17 +26,33 @@ pub(crate) struct Holes {
 impl Holes {
     /// Looks for holes in the blocks that `range` touches.
     pub(crate) fn of(file: &File, range: Range<u64>, block: u64) -> Outcome<Self> {
+        Self::but(file, range, block, |_| false)
+    }
+
+    /// The same for what is to be written: what is shared is written elsewhere, where the file system counts that (xfs).
+    pub(crate) fn to_write(file: &File, range: Range<u64>, counting: Counting) -> Outcome<Self> {
+        Self::but(file, range, counting.block, |extent| counting.map && extent.is_shared())
+    }
+
+    fn but(file: &File, range: Range<u64>, block: u64, is_hole: impl Fn(&Extent) -> bool) -> Outcome<Self> {
         let whole = range.start / block * block..range.end.div_ceil(block).saturating_mul(block);
-        match sys::extents(file, 0..u64::MAX >> 1) {
-            Ok(extents) => {
-                let allocated = extents.iter().map(|&(at, length)| at..at + length);
-                Ok(Self { ranges: between(whole, allocated, block), extents: extents.len() as u64, guessed: false })
-            }
-            Err(_) => {
-                let data = data_in(file, whole.clone())?;
-                Ok(Self { ranges: between(whole, data.into_iter(), block), extents: u64::MAX, guessed: true })
-            }
-        }
+        let Ok(extents) = sys::extents(file, 0..u64::MAX >> 1) else {
+            let data = data_in(file, whole.clone())?;
+            let ranges = between(whole, data.into_iter(), block);
+            return Ok(Self { ranges, extents: u64::MAX, guessed: true, ..Self::default() });
+        };
+        let allocated = extents.iter().filter(|extent| !is_hole(extent)).map(Extent::range);
+        let touched = || {
+            let touches = |extent: &&Extent| extent.range().start < whole.end && whole.start < extent.range().end;
+            extents.iter().filter(touches)
+        };
+        Ok(Self {
+            ranges: between(whole.clone(), allocated, block),
+            extents: extents.len() as u64,
+            bare: touched().filter(|extent| extent.is_bare()).map(Extent::range).collect(),
+            shared: touched().any(is_hole),
+            guessed: false,
+        })
     }
 
     /// Bytes without blocks.

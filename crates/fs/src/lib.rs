@@ -17,6 +17,7 @@ mod grant;
 mod headroom;
 mod holes;
 mod hurry;
+mod late;
 mod leaving;
 mod lend;
 mod mark;

@@ -135,6 +135,9 @@ pub(crate) struct OpenBacking {
     pub claimed: bool,
     /// The newest commit when the record was last brought up to the backing file.
     pub recorded: Seq,
+    /// It was looked at whether what is written to it takes blocks only when it is written out, and whether that is so (`late.rs`).
+    pub looked: bool,
+    pub late: bool,
     /// What it looked like at the last fsync(2) of it.
     pub synced: Option<Measure>,
     /// The pool takes no data: reads give zeros, writes are only counted.
@@ -144,6 +147,14 @@ pub(crate) struct OpenBacking {
 }
 
 impl OpenBacking {
+    /// Nobody changed the file, though it looked like this `before`: its times are as they were, also to the next measurement.
+    pub(crate) fn keep_times(&mut self, before: Measure) -> Outcome<()> {
+        set_times(&self.file, None, Some(before.mtime))?;
+        let Measure { size, blocks, .. } = self.baseline;
+        self.baseline = Measure { size, blocks, ..Measure::of(&self.file)? };
+        Ok(())
+    }
+
     /// Gives the backing file the times that its record was given; of that of its data only `with_mtime`, since somebody may be
     /// writing.
     pub(crate) fn follow_times(&mut self, record: &Record, with_mtime: bool, written: bool) -> Outcome<()> {

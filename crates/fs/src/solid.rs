@@ -7,12 +7,12 @@
 //! see": holes of a file that mmap can fill are charged in advance).
 
 use crate::fence::{fill_holes, is_enclosed};
-use crate::headroom::Range;
+use crate::headroom::{Range, Work};
 use crate::holes::Holes;
 use crate::hurry;
 use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenFile, set_times};
+use crate::open_file::{Measure, OpenFile};
 use crate::{Errno, Outcome, Space, sys, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
@@ -20,6 +20,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
+use ullage_policy::headroom::Counting;
 use ullage_pool::{Lease, probe_lease};
 
 /// How long the end of a handle may be on its way from the kernel, in steps of a millisecond.
@@ -175,9 +176,9 @@ impl Space {
         }
         self.return_held(Some(node), counting.worst(range.start, range.end - range.start), LONG_PATIENCE);
         let (offset, length) = (range.start, range.end - range.start);
-        let all = Range { node, file: &file, offset, length, whole: true, reaches: 0 };
+        let all = Range { node, file: &file, offset, length, work: Work::Allocates, whole: true, reaches: 0 };
         self.write_alone(&all, pool, counting, |at, length| {
-            allocate(node, &file, at..at + length, block).map(|()| length)
+            allocate(node, &file, at..at + length, counting).map(|()| length)
         })?;
         // Of these blocks the kernel knows nothing, and who has the file open may just have been told of its holes.
         self.show_only(node);
@@ -194,26 +195,26 @@ impl Space {
 }
 
 /// Allocates the holes of a range. Nobody changed the file: its times are as before, also to the next measurement.
-fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, block: u64) -> Outcome<()> {
+fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, counting: Counting) -> Outcome<()> {
     let before = Measure::of(file)?;
+    let block = counting.block;
     let holes = Holes::of(file, range.clone(), block)?;
+    // What is stored unseen may not be written elsewhere.
+    let shared = Holes::to_write(file, range.clone(), counting)?.shared;
+    let mode =
+        if shared { FallocateFlags::KEEP_SIZE | FallocateFlags::UNSHARE_RANGE } else { FallocateFlags::KEEP_SIZE };
     let enclosed = is_enclosed(&node.open.lock());
     without_reserve(|| {
-        if enclosed && !holes.guessed {
+        if enclosed && !shared && !holes.guessed {
             return fill_holes(file, range.clone(), block, FallocateFlags::KEEP_SIZE);
         }
         if holes.guessed {
             // To be told from holes the next time.
             return Ok(zero_holes(file, &holes, range.end)?);
         }
-        Ok::<_, Errno>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start)?)
+        Ok::<_, Errno>(rustix::fs::fallocate(file, mode, range.start, range.end - range.start)?)
     })?;
-    set_times(file, None, Some(before.mtime))?;
-    if let Some(backing) = &mut node.open.lock().backing {
-        let Measure { size, blocks, .. } = backing.baseline;
-        backing.baseline = Measure { size, blocks, ..Measure::of(file)? };
-    }
-    Ok(())
+    node.open.lock().backing.as_mut().map_or(Ok(()), |backing| backing.keep_times(before))
 }
 
 /// How much of a range has no blocks, or was not written since it got them: to write there makes the map of the file grow.
@@ -227,7 +228,7 @@ pub(crate) fn zero_holes(file: &File, holes: &Holes, end: u64) -> std::io::Resul
     holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start..hole.end.min(end)))
 }
 
-fn zeros(file: &File, range: std::ops::Range<u64>) -> std::io::Result<()> {
+pub(crate) fn zeros(file: &File, range: std::ops::Range<u64>) -> std::io::Result<()> {
     static ZEROS: [u8; 65536] = [0; 65536];
     let mut at = range.start;
     while at < range.end {

@@ -13,14 +13,19 @@ const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 const LAST: u32 = 1;
 /// `FIEMAP_EXTENT_DELALLOC`: written, and without a place on the disk yet.
 const DELAYED: u32 = 4;
+/// `FIEMAP_EXTENT_UNWRITTEN`.
+const UNWRITTEN: u32 = 0x800;
 /// `FIEMAP_EXTENT_MERGED`: made up of blocks, in a file without extents.
 const MERGED: u32 = 0x1000;
+/// `FIEMAP_EXTENT_SHARED`: with other files.
+const SHARED: u32 = 0x2000;
 /// Extents asked for at once.
 const BATCH: usize = 64;
 
+/// An allocated extent of a file, as FIEMAP tells of it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct FiemapExtent {
+pub(crate) struct Extent {
     logical: u64,
     physical: u64,
     length: u64,
@@ -29,9 +34,23 @@ struct FiemapExtent {
     reserved2: [u32; 3],
 }
 
-impl FiemapExtent {
+impl Extent {
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.logical..self.logical + self.length
+    }
+
     fn is_written(&self) -> bool {
         self.flags & !(LAST | MERGED) == 0
+    }
+
+    /// Whether it was never written, as far as the disk knows.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.flags & UNWRITTEN != 0
+    }
+
+    /// Whether it is written to elsewhere, since others have it too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.flags & SHARED != 0
     }
 }
 
@@ -43,11 +62,11 @@ struct Fiemap {
     mapped: u32,
     count: u32,
     reserved: u32,
-    extents: [FiemapExtent; BATCH],
+    extents: [Extent; BATCH],
 }
 
 impl Fiemap {
-    fn extents(&self) -> &[FiemapExtent] {
+    fn extents(&self) -> &[Extent] {
         &self.extents[..(self.mapped as usize).min(BATCH)]
     }
 }
@@ -71,11 +90,11 @@ fn sync_range(file: &File, how: libc::c_uint) -> io::Result<()> {
     }
 }
 
-/// The allocated extents that touch a range, in order, as (offset, length): those not written to yet and those without a
-/// place on the disk yet included. EOPNOTSUPP where the file system keeps none.
-pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<(u64, u64)>> {
-    let mut found: Vec<(u64, u64)> = Vec::new();
-    each_extent(file, range, |extent| found.push((extent.logical, extent.length)))?;
+/// The allocated extents that touch a range, in order: those not written to yet and those without a place on the disk yet included.
+/// EOPNOTSUPP where the file system keeps none.
+pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<Extent>> {
+    let mut found = Vec::new();
+    each_extent(file, range, |extent| found.push(*extent))?;
     Ok(found)
 }
 
@@ -95,14 +114,14 @@ pub(crate) fn written_bytes(file: &File, range: Range<u64>) -> io::Result<u64> {
 pub(crate) fn delayed(file: &File) -> io::Result<Vec<Range<u64>>> {
     let mut runs = Vec::new();
     each_extent(file, 0..u64::MAX >> 1, |extent| {
-        if extent.flags & DELAYED != 0 {
-            runs.push(extent.logical..extent.logical + extent.length);
+        if extent.is_delayed() {
+            runs.push(extent.range());
         }
     })?;
     Ok(runs)
 }
 
-fn each_extent(file: &File, range: Range<u64>, mut visit: impl FnMut(&FiemapExtent)) -> io::Result<()> {
+fn each_extent(file: &File, range: Range<u64>, mut visit: impl FnMut(&Extent)) -> io::Result<()> {
     let mut start = range.start;
     while start < range.end {
         let map = map(file, start..range.end)?;
@@ -140,7 +159,7 @@ fn map(file: &File, range: Range<u64>) -> io::Result<Fiemap> {
         mapped: 0,
         count: BATCH as u32,
         reserved: 0,
-        extents: [FiemapExtent::default(); BATCH],
+        extents: [Extent::default(); BATCH],
     };
     // SAFETY: the structure has the kernel's layout and says how many extents it has room for.
     match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } {

@@ -9,6 +9,8 @@ const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401c_5820;
 /// `FS_XFLAG_EXTSIZE`.
 const EXTENT_SIZE: u32 = 0x800;
+/// `FS_XFLAG_COWEXTSIZE`.
+const COPY_EXTENT_SIZE: u32 = 0x10000;
 
 #[repr(C)]
 #[derive(Default)]
@@ -39,6 +41,21 @@ pub fn set_extent_size(file: &File, size: u32) -> io::Result<()> {
     attributes.flags |= EXTENT_SIZE;
     attributes.extent_size = size;
     set(file, &attributes)
+}
+
+/// Tells a file the size in bytes in which to ask for the extents that shared ones are copied to. Gives back whether it was told
+/// another one, or none, before.
+///
+/// # Errors
+/// As for [`extent_size`].
+pub fn set_copy_extent_size(file: &File, size: u32) -> io::Result<bool> {
+    let mut attributes = get(file)?;
+    if attributes.flags & COPY_EXTENT_SIZE != 0 && attributes.cow_extent_size == size {
+        return Ok(false);
+    }
+    attributes.flags |= COPY_EXTENT_SIZE;
+    attributes.cow_extent_size = size;
+    set(file, &attributes).map(|()| true)
 }
 
 /// The project of a file; 0 without one.

@@ -17,7 +17,7 @@ mod tree;
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;
 pub use fence::{Fence, Fences};
-pub use fsxattr::{extent_size, set_extent_size};
+pub use fsxattr::{extent_size, set_copy_extent_size, set_extent_size};
 pub use fuzz::fuzz_decode;
 pub use null::NullPool;
 pub use pool::{

@@ -1,6 +1,7 @@
 //! COPY_FILE_RANGE: between backing files of one file system the pool can share blocks.
 
-use crate::headroom::Range;
+use crate::headroom::{Blocks, Range, Work};
+use crate::node::Node;
 use crate::{Outcome, Space, without_reserve};
 use ullage_types::NodeId;
 
@@ -20,11 +21,17 @@ impl Space {
             return Err(crate::Errno::EOPNOTSUPP);
         }
         let node = self.node(to)?;
+        let ends = [self.node(from)?, node.clone()];
+        let solid = |node: &Node| node.open.lock().backing.as_ref().is_some_and(|backing| backing.solid);
+        if self.pools.blocks(target.pool) == Blocks::Ahead && ends.iter().any(|node| solid(node)) {
+            // What is stored unseen into blocks that are shared takes others. The kernel copies the data itself then.
+            return Err(crate::Errno::EOPNOTSUPP);
+        }
         // No more is held than there is to copy.
         let size = rustix::fs::fstat(&source.file)?.st_size as u64;
         let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
-        let range =
-            Range { node: &node, file: &target.file, offset: to_offset, length, whole: false, reaches: to_offset };
+        let (file, offset) = (&*target.file, to_offset);
+        let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
         let copied = self.write_within(&range, |at, length| {
             let (mut from, mut to) = (from_offset + (at - to_offset), at);
             let length = length as usize;
@@ -33,6 +40,12 @@ impl Space {
                 Ok(rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length)? as u64)
             })
         })?;
+        // Both may share blocks from now on.
+        for node in &ends {
+            if let Some(backing) = &mut node.open.lock().backing {
+                backing.looked = false;
+            }
+        }
         let mut open = node.open.lock();
         self.record_measure(&node, &mut open)?;
         Ok(copied)

@@ -298,6 +298,8 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
         solid: false,
         claimed: true,
         recorded: ullage_kv::Seq(0),
+        looked: false,
+        late: false,
         synced: None,
         discards: false,
         times_behind: false,

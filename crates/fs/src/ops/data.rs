@@ -1,6 +1,6 @@
 //! READ, WRITE, LSEEK: data that moves through the server.
 
-use crate::headroom::Range;
+use crate::headroom::{Range, Work};
 use crate::node::Node;
 use crate::{Caller, Errno, Outcome, Space};
 use std::os::unix::fs::FileExt;
@@ -94,8 +94,8 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
-        let range =
-            Range { node: &node, file: &stream.file, offset, length: data.len() as u64, whole: false, reaches: offset };
+        let (file, length) = (&*stream.file, data.len() as u64);
+        let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
         let write = |at: u64, length: u64| {
             let start = (at - offset) as usize;
             let piece = &data[start..start + length as usize];

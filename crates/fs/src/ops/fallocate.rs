@@ -1,11 +1,11 @@
 //! FALLOCATE.
 
 use crate::fence::{fill_holes, is_enclosed};
-use crate::headroom::Range;
-use crate::holes::Holes;
+use crate::headroom::{Range, Work};
+use crate::holes::{Holes, data_in};
 use crate::node::Node;
 use crate::open_file::Measure;
-use crate::{Outcome, Space, without_reserve};
+use crate::{Errno, Outcome, Space, without_reserve};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Space {
         let node = self.node(node)?;
         let stream = self.stream(node.id)?;
         if stream.discards {
-            return Err(crate::Errno::EOPNOTSUPP);
+            return Err(Errno::EOPNOTSUPP);
         }
         let mode = FallocateFlags::from_bits_retain(mode);
         // Zeroed ranges are as if never written.
@@ -26,6 +26,9 @@ impl Space {
         let mut open = node.open.lock();
         // What has blocks now was not written for that.
         self.firm(&mut open);
+        if let Some(backing) = &mut open.backing {
+            backing.looked = false;
+        }
         let measured = self.record_measure(&node, &mut open);
         open.grant.freed();
         outcome.and(measured)
@@ -58,27 +61,61 @@ impl Space {
             self.firm(&mut node.open.lock());
             rustix::fs::fallocate(file, mode, offset, length)?;
         } else {
-            let reaches = if mode.contains(FallocateFlags::KEEP_SIZE) { 0 } else { offset + length };
-            let range = Range { node, file, offset, length, whole: true, reaches };
-            self.write_within(&range, |offset, length| {
-                let holes = if mode.is_empty() && self.catalog.has_limits() {
-                    Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)
-                } else {
-                    None
-                };
-                let enclosed = mode.difference(FallocateFlags::KEEP_SIZE).is_empty() && is_enclosed(&node.open.lock());
-                without_reserve(|| {
-                    if enclosed {
-                        let block = Measure::of(file)?.block;
-                        return fill_holes(file, offset..offset + length, block, mode).map(|()| length);
-                    }
-                    rustix::fs::fallocate(file, mode, offset, length)?;
-                    if let Some(holes) = holes.filter(|holes| holes.guessed) {
-                        // Told apart from a hole, what was allocated can be written at the limit.
-                        crate::solid::zero_holes(file, &holes, offset + length)?;
-                    }
-                    Ok(length)
-                })
+            match self.allocate_within(node, file, offset, length, mode) {
+                // The map of the file may not grow.
+                Err(Errno::EDQUOT | Errno::ENOSPC) if mode.contains(FallocateFlags::ZERO_RANGE) => {
+                    self.allocate_within(node, file, offset, length, mode.difference(FallocateFlags::ZERO_RANGE))?;
+                    self.zero_within(node, file, offset..offset + length)?;
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a range its blocks, as far as the limits let it.
+    fn allocate_within(
+        &self,
+        node: &Arc<Node>,
+        file: &File,
+        offset: u64,
+        length: u64,
+        mode: FallocateFlags,
+    ) -> Outcome<()> {
+        let reaches = if mode.contains(FallocateFlags::KEEP_SIZE) { 0 } else { offset + length };
+        let work = if mode.contains(FallocateFlags::ZERO_RANGE) { Work::Unwrites } else { Work::Allocates };
+        let range = Range { node, file, offset, length, work, whole: true, reaches };
+        self.write_within(&range, |offset, length| {
+            let holes = if mode.is_empty() && self.catalog.has_limits() {
+                Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)
+            } else {
+                None
+            };
+            let enclosed = mode.difference(FallocateFlags::KEEP_SIZE).is_empty() && is_enclosed(&node.open.lock());
+            without_reserve(|| {
+                if enclosed {
+                    let block = Measure::of(file)?.block;
+                    return fill_holes(file, offset..offset + length, block, mode).map(|()| length);
+                }
+                rustix::fs::fallocate(file, mode, offset, length)?;
+                if let Some(holes) = holes.filter(|holes| holes.guessed) {
+                    // Told apart from a hole, what was allocated can be written at the limit.
+                    crate::solid::zero_holes(file, &holes, offset + length)?;
+                }
+                Ok(length)
+            })
+        })?;
+        Ok(())
+    }
+
+    /// Writes zeros to what was written of a range.
+    fn zero_within(&self, node: &Arc<Node>, file: &File, range: std::ops::Range<u64>) -> Outcome<()> {
+        for data in data_in(file, range.start..range.end.min(Measure::of(file)?.size))? {
+            let (offset, end) = (data.start, data.end.min(range.end));
+            let length = end.saturating_sub(offset);
+            let data = Range { node, file, offset, length, work: Work::Writes, whole: true, reaches: 0 };
+            self.write_within(&data, |at, length| {
+                without_reserve(|| Ok(crate::solid::zeros(file, at..at + length).map(|()| length)?))
             })?;
         }
         Ok(())

@@ -77,6 +77,12 @@ impl Space {
         let data = self.mode(caller, node, open, flags, bounded);
         let lent = writable && bounded && matches!(data, Data::Passthrough(_));
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
+        let nobody_maps = !backing.mappable
+            || flags & libc::O_ACCMODE == libc::O_RDWR && matches!(data, Data::Server) && !backing.solid;
+        if bounded && open.handles == 0 && nobody_maps {
+            // Who wrote to it before a limit bounded it has closed it.
+            backing.unseen = false;
+        }
         backing.written |= writable;
         backing.unseen |= writable && matches!(data, Data::Passthrough(_));
         backing.mappable |= flags & libc::O_ACCMODE == libc::O_RDWR;
@@ -195,6 +201,8 @@ impl Space {
             solid: false,
             claimed: writable,
             recorded: ullage_kv::Seq(0),
+            looked: false,
+            late: false,
             synced: None,
             discards,
             times_behind: false,

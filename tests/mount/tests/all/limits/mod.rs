@@ -2,6 +2,7 @@
 
 pub mod bed;
 mod beside;
+mod blocks;
 mod brake;
 mod closed;
 mod commands;
