@@ -29,9 +29,10 @@ impl Holes {
         Self::but(file, range, block, |_| false)
     }
 
-    /// The same for what is to be written: what is shared is written elsewhere, where the file system counts that (xfs).
+    /// The same for what is to be written, where the file system counts that: what is shared is written elsewhere (xfs), and what lies
+    /// in the inode may no longer fit there (ext4).
     pub(crate) fn to_write(file: &File, range: Range<u64>, counting: Counting) -> Outcome<Self> {
-        Self::but(file, range, counting.block, |extent| counting.map && extent.is_shared())
+        Self::but(file, range, counting.block, |extent| counting.map && (extent.is_shared() || extent.is_inline()))
     }
 
     fn but(file: &File, range: Range<u64>, block: u64, is_hole: impl Fn(&Extent) -> bool) -> Outcome<Self> {
@@ -50,7 +51,7 @@ impl Holes {
             ranges: between(whole.clone(), allocated, block),
             extents: extents.len() as u64,
             bare: touched().filter(|extent| extent.is_bare()).map(Extent::range).collect(),
-            shared: touched().any(is_hole),
+            shared: touched().any(|extent| is_hole(extent) && extent.is_shared()),
             guessed: false,
         })
     }

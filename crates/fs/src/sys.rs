@@ -13,6 +13,8 @@ const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 const LAST: u32 = 1;
 /// `FIEMAP_EXTENT_DELALLOC`: written, and without a place on the disk yet.
 const DELAYED: u32 = 4;
+/// `FIEMAP_EXTENT_DATA_INLINE`.
+const INLINE: u32 = 0x200;
 /// `FIEMAP_EXTENT_UNWRITTEN`.
 const UNWRITTEN: u32 = 0x800;
 /// `FIEMAP_EXTENT_MERGED`: made up of blocks, in a file without extents.
@@ -46,6 +48,11 @@ impl Extent {
     /// Whether it was never written, as far as the disk knows.
     pub(crate) fn is_bare(&self) -> bool {
         self.flags & UNWRITTEN != 0
+    }
+
+    /// Whether it lies in the inode, and has no blocks.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.flags & INLINE != 0
     }
 
     /// Whether it is written to elsewhere, since others have it too.

@@ -97,11 +97,13 @@ fn probe_leases(file: OwnedFd) -> bool {
 pub fn unit(root: &OwnedFd) -> u64 {
     /// So long that large pages fit in.
     const LENGTH: u64 = 64 << 20;
+    /// What lies in the inode is said to have blocks for the whole length.
+    const BEYOND_INODE: u64 = 8192;
     let given = || -> rustix::io::Result<u64> {
         let file = unnamed(root)?;
         rustix::fs::ftruncate(&file, LENGTH)?;
         // A full one gives nothing, and says at least this.
-        if rustix::io::pwrite(&file, &[1], 0).is_ok() {
+        if rustix::io::pwrite(&file, &[1], BEYOND_INODE).is_ok() {
             rustix::fs::fdatasync(&file)?;
         }
         let stat = rustix::fs::fstat(&file)?;

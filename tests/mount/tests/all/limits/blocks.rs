@@ -6,6 +6,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::space::Space;
 
 const BLOCK: u64 = 4096;
@@ -18,6 +20,14 @@ fn directory(space: &Space, name: &str) -> PathBuf {
     let dir = space.path(name);
     fs::create_dir(&dir).unwrap();
     dir
+}
+
+fn over(ground: Ground, pool: &Path) -> Space {
+    let state = ground.directory("plain").join("state");
+    let mut space = Space::on(ground, pool);
+    space.state = state;
+    space.up();
+    space
 }
 
 /// Files that were closed are closed by the daemon, too, after two seconds: what opens them then is all that does.
@@ -170,4 +180,29 @@ fn zeroed_ranges_grow_no_map_past_the_limit() {
         assert!(data.iter().enumerate().all(|(at, byte)| *byte == u8::from(at as u64 % 16384 >= BLOCK)), "{how}");
         space.down_and_check();
     }
+}
+
+/// FIEMAP shows what lies in the inode as an extent, and rounded up to a block that was one.
+#[test]
+fn what_lies_in_the_inode_has_no_block_to_be_written_to() {
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "inline_data"], "loop");
+    let space = over(ground, &pool);
+    let dir = directory(&space, "box");
+    let paths: Vec<PathBuf> = (0..100).map(|n| dir.join(n.to_string())).collect();
+    paths.iter().for_each(|path| fs::write(path, [1; 50]).unwrap());
+    until_closed();
+    space.sync();
+    let most = counted(&dir).bytes + 8 * BLOCK;
+    limit(&[&format!("{most}B")], &dir);
+    let written = paths.iter().filter(|path| {
+        let outcome = OpenOptions::new().write(true).open(path).unwrap().write_all_at(&[2; 4046], 50);
+        assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+        outcome.is_ok()
+    });
+    let written = written.count();
+    assert!((8..=9).contains(&written), "{written}");
+    rustix::fs::sync();
+    assert_within(&space, most - BLOCK, "inline");
+    space.down_and_check();
 }
