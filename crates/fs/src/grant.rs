@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const COUNTING: Counting = Counting { block: 4096, unit: 4096, map: true };
+    const COUNTING: Counting = Counting { block: 4096, unit: 4096, map: true, in_inode: 4 };
 
     #[test]
     fn a_write_that_goes_on_costs_no_map_of_its_own() {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use ullage_catalog::{Error, Inode, Limit, Subject};
-use ullage_policy::headroom::{Counting, ask};
+use ullage_policy::headroom::{Counting, IN_INODE, ask};
 use ullage_types::{FileId, Kind, PoolId};
 
 /// The most that one write asks for near a limit.
@@ -75,8 +75,10 @@ impl Blocks {
         }
     }
 
-    pub(crate) fn counting(self, block: u64, unit: u64) -> Counting {
-        Counting { block, unit: unit.max(block), map: self != Self::AtOnce }
+    /// What it counts for a file with blocks and units of this size, where files have extents or may not.
+    pub(crate) fn counting(self, block: u64, unit: u64, extents: bool) -> Counting {
+        let in_inode = if extents { IN_INODE } else { 0 };
+        Counting { block, unit: unit.max(block), map: self != Self::AtOnce, in_inode }
     }
 }
 
@@ -494,7 +496,7 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
 mod tests {
     use super::*;
 
-    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false };
+    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false, in_inode: 4 };
 
     fn holes(ranges: &[(u64, u64)]) -> Holes {
         Holes { ranges: ranges.iter().map(|(start, end)| *start..*end).collect(), ..Holes::default() }

@@ -6,14 +6,14 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
-use ullage_policy::headroom::Counting;
+use ullage_policy::headroom::{Counting, extents_of};
 
 /// The holes of a range, and what the file is made of.
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
     /// In order, whole blocks.
     pub ranges: Vec<Range<u64>>,
-    /// How many extents the whole file has; many where that is not known.
+    /// How many extents the map of the whole file has, at most; many where that is not known.
     pub extents: u64,
     /// Extents that the range touches and that were never written: to write to a part splits them.
     pub bare: Vec<Range<u64>>,
@@ -49,7 +49,7 @@ impl Holes {
         };
         Ok(Self {
             ranges: between(whole.clone(), allocated, block),
-            extents: extents.len() as u64,
+            extents: in_map(&extents, block),
             bare: touched().filter(|extent| extent.is_bare()).map(Extent::range).collect(),
             shared: touched().any(|extent| is_hole(extent) && extent.is_shared()),
             guessed: false,
@@ -66,6 +66,14 @@ impl Holes {
         let spans: u64 = self.ranges.iter().map(|hole| counting.span(hole.start, hole.end - hole.start)).sum();
         spans + counting.map_growth(self.bytes() / counting.block, self.extents)
     }
+}
+
+/// How many extents the map of a file has at most that shows these.
+fn in_map(extents: &[Extent], block: u64) -> u64 {
+    if extents.iter().any(Extent::is_of_blocks) {
+        return u64::MAX;
+    }
+    extents.iter().map(|extent| extents_of(extent.range().end - extent.range().start, block)).sum()
 }
 
 /// What of `whole` lies in none of the pieces, which are in order.

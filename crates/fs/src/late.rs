@@ -4,13 +4,14 @@
 //! Below a limit such a file is written out before it is measured. At the limit, where the map may not grow, what was never
 //! written is filled with zeros as a whole before a part of it is written: then nothing is split.
 
-use crate::headroom::{Range, Work};
+use crate::headroom::{Blocks, Range, Work};
 use crate::holes::Holes;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::sys::{self, Extent};
 use crate::{Errno, Outcome, Space};
 use std::ops;
 use ullage_policy::headroom::Counting;
+use ullage_types::PoolId;
 
 /// The most that is filled at once: who has more of it in one piece has a map outside the inode already.
 const FILLED: u64 = 512 << 20;
@@ -21,10 +22,15 @@ impl Space {
         if open.backing.as_ref().is_none_or(|backing| backing.looked) {
             return;
         }
-        let counting = self.counting_of(open).map(|(_, counting)| counting);
+        let below = self.counting_of(open);
         let Some(backing) = &mut open.backing else { return };
         backing.looked = true;
-        backing.late = counting.is_some_and(|counting| counting.map && is_late(backing, counting));
+        // The map of one without extents has its blocks with the data.
+        let late = |(pool, counting): (PoolId, Counting)| {
+            self.pools.blocks(pool) == Blocks::Later && counting.in_inode == 0
+                || counting.map && is_late(backing, counting)
+        };
+        backing.late = below.is_some_and(late);
     }
 
     /// Writes out a file of this kind, so that all it takes can be measured.

@@ -32,6 +32,8 @@ struct Below {
     blocks: Blocks,
     /// How much of them at once.
     unit: u64,
+    /// Whether its files have extents.
+    extents: bool,
     /// It has them in use later than it says that files have them.
     shows_late: bool,
 }
@@ -41,10 +43,10 @@ impl Below {
         let below = pool.describe();
         let fs_type = below.fs_type.as_deref();
         let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
-        Self { blocks: Blocks::of(fs_type), unit: below.unit, shows_late }
+        Self { blocks: Blocks::of(fs_type), unit: below.unit, extents: below.extents, shows_late }
     }
 
-    const UNKNOWN: Self = Self { blocks: Blocks::Unknown, unit: 0, shows_late: false };
+    const UNKNOWN: Self = Self { blocks: Blocks::Unknown, unit: 0, extents: false, shows_late: false };
 }
 
 /// Every pool of a space.
@@ -103,8 +105,8 @@ impl Pools {
 
     /// What a pool's file system counts among the blocks, of this size, of a file.
     pub(crate) fn counting(&self, id: PoolId, block: u64) -> Counting {
-        let Below { blocks, unit, .. } = self.below(id);
-        blocks.counting(block, unit)
+        let Below { blocks, unit, extents, .. } = self.below(id);
+        blocks.counting(block, unit, extents)
     }
 
     /// Runs what writes data to a file of a pool with no claim on what is reserved below it.

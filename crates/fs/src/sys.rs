@@ -50,6 +50,11 @@ impl Extent {
         self.flags & UNWRITTEN != 0
     }
 
+    /// Whether it is one by chance, in a file that is mapped block by block.
+    pub(crate) fn is_of_blocks(&self) -> bool {
+        self.flags & MERGED != 0
+    }
+
     /// Whether it lies in the inode, and has no blocks.
     pub(crate) fn is_inline(&self) -> bool {
         self.flags & INLINE != 0

@@ -18,8 +18,12 @@ pub const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_millis(
 /// While less than this is left, what is lent is asked back; while twice as much would not be left, nothing is lent.
 pub const ASK_BACK: u64 = SPEED;
 
-/// Extents that every file system keeps in the inode itself.
-const IN_INODE: u64 = 4;
+/// Extents that every file system which maps files by them keeps in the inode itself.
+pub const IN_INODE: u64 = 4;
+
+/// Blocks of an extent, at most: what lies together is said to be one, and may be several in the map. ext4 has them end with a group
+/// of 32,768 blocks, less what the group keeps for itself.
+const LONGEST: u64 = 30_720;
 
 /// What the file system below counts among a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct Counting {
     pub unit: u64,
     /// Whether the blocks of the map of extents are counted too (ext4, xfs).
     pub map: bool,
+    /// Extents of a file whose map lies in the inode; none where files may be mapped by blocks.
+    pub in_inode: u64,
 }
 
 impl Counting {
@@ -46,7 +52,7 @@ impl Counting {
     /// Bytes that the map may grow by when so many blocks are added to a file of so many extents: each block may be an
     /// extent of its own, written in parts, and a map's block may be no fuller than a tenth.
     pub fn map_growth(&self, blocks: u64, extents: u64) -> u64 {
-        if !self.map || blocks == 0 || extents.saturating_add(blocks.saturating_mul(2)) <= IN_INODE {
+        if !self.map || blocks == 0 || extents.saturating_add(blocks.saturating_mul(2)) <= self.in_inode {
             return 0;
         }
         (blocks / 32 + 8).saturating_mul(self.unit)
@@ -54,7 +60,7 @@ impl Counting {
 
     /// Whether a file that takes so much can have no map outside its inode, wherever its blocks come to lie.
     pub fn needs_no_map(&self, bytes: u64) -> bool {
-        bytes <= IN_INODE * self.block
+        bytes <= self.in_inode * self.block
     }
 
     /// What a write to this range takes at most, whatever the file looks like.
@@ -89,6 +95,11 @@ impl Counting {
     }
 }
 
+/// How many extents of the map one of so many bytes may be.
+pub fn extents_of(bytes: u64, block: u64) -> u64 {
+    bytes.div_ceil(LONGEST * block)
+}
+
 /// How much to ask for when `need` is needed and so much is left (none: no limit).
 pub fn ask(need: u64, room: Option<u64>) -> u64 {
     need.max(room.map_or(CHUNK, |room| CHUNK.min(room / SHARE)))
@@ -112,7 +123,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false };
+    const PLAIN: Counting = Counting { block: 4096, unit: 4096, map: false, in_inode: IN_INODE };
     const MAPPED: Counting = Counting { map: true, ..PLAIN };
     const CLUSTERS: Counting = Counting { unit: 65536, ..MAPPED };
 
@@ -141,6 +152,15 @@ mod tests {
         assert!(lent > MAPPED.worst(4095, CALL) + ASK_BACK && lent < 3 << 30);
         assert_eq!(lend(MAPPED, Some(lent + 2 * ASK_BACK)), Some(lent));
         assert_eq!(lend(MAPPED, Some(lent + 2 * ASK_BACK - 1)), None);
+    }
+
+    #[test]
+    fn one_extent_may_be_several_in_the_map_and_blocks_have_no_place_in_the_inode() {
+        let group = 30_720 * 4096;
+        assert_eq!((extents_of(4096, 4096), extents_of(group, 4096), extents_of(4 * group + 1, 4096)), (1, 1, 5));
+        let by_blocks = Counting { in_inode: 0, ..MAPPED };
+        assert_eq!((MAPPED.map_growth(1, 0), by_blocks.map_growth(1, 0)), (0, 8 * 4096));
+        assert!(MAPPED.needs_no_map(4096) && !by_blocks.needs_no_map(4096));
     }
 
     #[test]

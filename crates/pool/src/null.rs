@@ -63,6 +63,7 @@ impl Pool for NullPool {
             path: None,
             fs_type: None,
             unit: 0,
+            extents: false,
             abilities: Abilities::default(),
             notes: vec!["keeps no data: every read gives zeros".to_owned()],
         }

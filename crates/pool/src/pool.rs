@@ -105,6 +105,8 @@ pub struct Description {
     pub fs_type: Option<String>,
     /// How many bytes it gives a file at once, at most: a block, or some of them.
     pub unit: u64,
+    /// Whether all that it has for a file are extents: those of some are mapped block by block.
+    pub extents: bool,
     /// What the file system below can do.
     pub abilities: Abilities,
     /// What a user should know: what is missing, and what follows from it.

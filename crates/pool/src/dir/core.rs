@@ -43,6 +43,8 @@ pub struct Core {
     pub unit: u64,
     /// The seconds that it can keep as times.
     pub times: RangeInclusive<i64>,
+    /// See [`probe::extents`].
+    pub extents: bool,
     /// The kernel's quota around single files, or why there is none.
     pub fences: Result<Fences, String>,
     pub descriptors: Descriptors,
@@ -90,6 +92,7 @@ impl Core {
             device,
             unit: probe::unit(&claim.root),
             times: probe::times(&claim.root),
+            extents: probe::extents(&claim.root),
             fences,
             descriptors,
             leaves: Leaves::new(config.sparse),

@@ -356,6 +356,7 @@ impl Pool for DirPool {
             path: Some(core.path.clone()),
             fs_type: Some(probe::fs_type(core.root())),
             unit: core.unit,
+            extents: core.extents,
             abilities: core.abilities,
             notes,
         }

@@ -138,6 +138,24 @@ fn unnamed(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))
 }
 
+/// Whether the file system maps a new file by extents: ext4 does not where that is switched off, and that of ext3 never.
+pub fn extents(root: &OwnedFd) -> bool {
+    /// `FS_EXTENT_FL`.
+    const BY_EXTENTS: u32 = 0x80000;
+    match &*fs_type(root) {
+        "ext4" => {
+            let by_extents = || -> rustix::io::Result<bool> {
+                let file = unnamed(root)?;
+                // What fits into the inode has neither.
+                rustix::io::pwrite(&file, &[0; 4096], 0)?;
+                Ok(rustix::fs::ioctl_getflags(&file)?.bits() & BY_EXTENTS != 0)
+            };
+            by_extents().unwrap_or(false)
+        }
+        other => other == "xfs",
+    }
+}
+
 /// The name of the file system below, by its magic number.
 pub fn fs_type(root: &OwnedFd) -> String {
     let Ok(stat) = rustix::fs::fstatfs(root) else { return "unknown".to_owned() };

@@ -190,7 +190,9 @@ fn what_lies_in_the_inode_has_no_block_to_be_written_to() {
     let space = over(ground, &pool);
     let dir = directory(&space, "box");
     let paths: Vec<PathBuf> = (0..100).map(|n| dir.join(n.to_string())).collect();
-    paths.iter().for_each(|path| fs::write(path, [1; 50]).unwrap());
+    for path in &paths {
+        fs::write(path, [1; 50]).unwrap();
+    }
     until_closed();
     space.sync();
     let most = counted(&dir).bytes + 8 * BLOCK;
@@ -204,5 +206,50 @@ fn what_lies_in_the_inode_has_no_block_to_be_written_to() {
     assert!((8..=9).contains(&written), "{written}");
     rustix::fs::sync();
     assert_within(&space, most - BLOCK, "inline");
+    space.down_and_check();
+}
+
+/// What lies together in a file is one extent to FIEMAP, and several in the map: one more no longer fits into the inode.
+#[test]
+fn a_map_of_more_extents_than_are_shown_needs_room() {
+    const SIZE: u64 = 480 << 20;
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 2048, "mkfs.ext4", &["-q", "-F", "-b", "4096"], "loop");
+    let space = over(ground, &pool);
+    let dir = directory(&space, "box");
+    let path = dir.join("file");
+    let file = open(&path);
+    fallocate(&file, FallocateFlags::empty(), 0, SIZE).unwrap();
+    drop(file);
+    let most = limit_to_use(&space, &dir, BLOCK);
+    let file = open(&path);
+    let outcome = file.write_all_at(&[1; BLOCK as usize], SIZE + (1 << 30));
+    assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+    drop(file);
+    rustix::fs::sync();
+    assert_within(&space, most, "one block far behind");
+    space.down_and_check();
+}
+
+/// One block far out takes three of the map.
+#[test]
+fn a_file_without_extents_takes_blocks_of_its_map_within_the_limit() {
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-b", "4096", "-O", "^extents,^64bit"], "loop");
+    let space = over(ground, &pool);
+    for (room, fits) in [(2, false), (9, true)] {
+        let dir = directory(&space, &format!("{room}"));
+        let path = dir.join("file");
+        drop(open(&path));
+        let most = limit_to_use(&space, &dir, 0);
+        limit(&[&format!("{}B", (room + 1) * BLOCK)], &dir);
+        let file = open(&path);
+        let outcome = file.write_all_at(&[1; BLOCK as usize], 5 << 30);
+        assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+        assert_eq!(outcome.is_ok(), fits);
+        drop(file);
+        rustix::fs::sync();
+        assert_within(&space, most + room * BLOCK, "indirect blocks");
+    }
     space.down_and_check();
 }
