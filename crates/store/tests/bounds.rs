@@ -51,10 +51,11 @@ async fn what_copies_a_chunk_waits_for_memory() {
         // Its own body is half of what it takes.
         let slow = begun(&cluster, &alice, 102).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let patch = alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &[0; 70_000]);
+        let zeros = vec![0; 70_000];
+        let patch = alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &zeros);
         assert!(timeout(soon, patch).await.is_err(), "a large patch takes what is not there");
         drop(slow);
-        alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &[0; 70_000]).await.unwrap();
+        alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &zeros).await.unwrap();
         cluster.stop().await;
     })
     .await
