@@ -45,6 +45,10 @@ impl Extent {
         self.flags & !(LAST | MERGED) == 0
     }
 
+    fn is_delayed(&self) -> bool {
+        self.flags & DELAYED != 0
+    }
+
     /// Whether it was never written, as far as the disk knows.
     pub(crate) fn is_bare(&self) -> bool {
         self.flags & UNWRITTEN != 0
