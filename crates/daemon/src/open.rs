@@ -46,9 +46,12 @@ impl OpenSpace {
             Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
         })?;
         for pool in &settings.pools {
-            precheck(pool, space_uuid).map_err(|refused| match first_use::is_overtaken(state, &settings) {
-                true => Error::Overtaken(state.dir().to_owned()),
-                false => refused,
+            precheck(pool, space_uuid).map_err(|refused| {
+                if first_use::is_overtaken(state, &settings) {
+                    Error::Overtaken(state.dir().to_owned())
+                } else {
+                    refused
+                }
             })?;
         }
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
