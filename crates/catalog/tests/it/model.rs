@@ -163,7 +163,7 @@ impl Model {
         let file = self.at_mut(id);
         assert!(file.names.remove(&gone));
         if file.charged == gone
-            && let Some(other) = file.names.first()
+            && let Some(other) = file.names.range(gone..).next().or_else(|| file.names.first())
         {
             file.charged = other.clone();
         }
