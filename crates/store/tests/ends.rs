@@ -18,18 +18,19 @@ use ullage_store::client::{Chunks, FileError, Files, Purse, PurseSettings, Store
 const TIME_MAX: Duration = Duration::from_secs(120);
 const STRIPE: u64 = 65_536;
 
-/// Stands before a store, and loses every answer after the store's disk holds more than it is told.
+/// Stands before a store, and loses every answer, or the first, after the store's disk holds more than it is told.
 #[derive(Default)]
 struct Line {
     store: String,
     disk: PathBuf,
     most: AtomicU64,
     cut: AtomicBool,
+    once: bool,
 }
 
 impl Line {
-    async fn before(store: String, disk: PathBuf) -> (Arc<Self>, String) {
-        let line = Arc::new(Self { store, disk, most: AtomicU64::new(u64::MAX), cut: AtomicBool::default() });
+    async fn before(store: String, disk: PathBuf, once: bool) -> (Arc<Self>, String) {
+        let line = Arc::new(Self { store, disk, most: AtomicU64::new(u64::MAX), once, ..Self::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let own = line.clone();
@@ -52,6 +53,10 @@ impl Line {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
             if on_disk(&self.disk) > self.most.load(Relaxed) {
+                if self.once {
+                    self.most.store(u64::MAX, Relaxed);
+                    break;
+                }
                 self.cut.store(true, Relaxed);
             }
             if self.cut.load(Relaxed) || to_client.write_all(&buffer[..length]).await.is_err() {
@@ -60,6 +65,26 @@ impl Line {
         }
         questions.abort();
     }
+}
+
+impl Line {
+    /// From when all stripes are there, an answer that follows a change is lost.
+    fn when_all_is_there(self: &Arc<Self>) -> ullage_store::client::Progress {
+        let line = self.clone();
+        Arc::new(move |done, all| {
+            if done == all {
+                line.most.store(on_disk(&line.disk), Relaxed);
+            }
+        })
+    }
+}
+
+/// Alice's files at the one store, which she reaches at this address.
+fn through(cluster: &Cluster, address: String, patience: Duration) -> Files {
+    let settings = PurseSettings { user: "alice".into(), policy: fixed(1 << 20), patience, listen: false };
+    let purse = Purse::new(cluster.bank_client("alice"), settings);
+    let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address }];
+    Files::new(Chunks::new(http(&cluster.certificates(), "alice"), purse, stores, patience))
 }
 
 async fn site() -> Cluster {
@@ -81,27 +106,38 @@ async fn a_version_whose_answer_was_lost_stays_whole() {
     tokio::time::timeout(TIME_MAX, async {
         let mut cluster = site().await;
         let disk = cluster.directory.path().join("store1");
-        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk.clone()).await;
-        let patience = Duration::from_secs(1);
-        let settings = PurseSettings { user: "alice".into(), policy: fixed(1 << 20), patience, listen: false };
-        let purse = Purse::new(cluster.bank_client("alice"), settings);
-        let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address }];
-        let files = Files::new(Chunks::new(http(&cluster.certificates(), "alice"), purse, stores, patience));
+        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, false).await;
+        let files = through(&cluster, address, Duration::from_secs(1));
         let here = tempfile::tempdir().unwrap();
         let input = written(here.path(), "in", 100_000);
-        let all_there = {
-            let (line, disk) = (line.clone(), disk.clone());
-            Arc::new(move |done, all| {
-                if done == all {
-                    line.most.store(on_disk(&disk), Relaxed);
-                }
-            })
-        };
-        let unknown = files.put(&input, "new", STRIPE, all_there).await.unwrap_err();
+        let unknown = files.put(&input, "new", STRIPE, line.when_all_is_there()).await.unwrap_err();
         assert!(matches!(unknown, FileError::Unknown { .. }), "{unknown}");
         line.most.store(u64::MAX, Relaxed);
         line.cut.store(false, Relaxed);
         files.get("new", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(fs::read(here.path().join("out")).unwrap() == fs::read(&input).unwrap());
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// A store that remembers no requests takes a repeated one for another client's: the client took its own version for the one
+/// before, and removed its stripes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_whose_answer_was_lost_once_is_not_taken_for_the_one_before() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, checked: false, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let disk = cluster.directory.path().join("store1");
+        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, true).await;
+        let files = through(&cluster, address, Duration::from_secs(20));
+        let here = tempfile::tempdir().unwrap();
+        let input = written(here.path(), "in", 200_000);
+        files.put(&input, "f", STRIPE, line.when_all_is_there()).await.unwrap();
+        assert_eq!(line.most.load(Relaxed), u64::MAX, "no answer was lost");
+        files.get("f", &here.path().join("out"), quiet()).await.unwrap();
         assert!(fs::read(here.path().join("out")).unwrap() == fs::read(&input).unwrap());
         drop(files);
         cluster.stop().await;

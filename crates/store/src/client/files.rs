@@ -81,6 +81,13 @@ pub(super) struct Found {
     pub(super) manifest: Result<Manifest, FileError>,
 }
 
+impl Found {
+    /// Whether it is this version.
+    pub(super) fn is_of(&self, version: &Manifest) -> bool {
+        self.manifest.as_ref().is_ok_and(|found| found.id == version.id)
+    }
+}
+
 /// A user's files over all stores.
 #[derive(Debug, Clone)]
 pub struct Files {
