@@ -47,7 +47,7 @@ impl BankClient {
                     // Believed only if it is one of the banks that we were told of.
                     problem.detail.as_str().filter(|leader| self.banks.iter().any(|b| b == leader)).map(str::to_owned)
                 }
-                CallError::Refused(problem) if problem.code == "timeout" => None,
+                CallError::Refused(problem) if matches!(problem.code.as_str(), "timeout" | "too_many") => None,
                 CallError::Refused(_) => return Err(error),
             };
             if Instant::now() >= until {

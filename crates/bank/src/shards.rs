@@ -30,6 +30,7 @@ pub(crate) fn check(
         Some(Err(_)) => Err(ullage_voucher::LoadError::Row(KEY.to_vec()).into()),
         // Of older versions: what else there is tells.
         None if memory.users().any(|user| shard_of(user, given) != shard) => refuse("another number of"),
+        None if !rows.is_empty() && ![0, given].contains(&begun(settings)) => refuse(&begun(settings).to_string()),
         None if begun(settings) > given => refuse(&begun(settings).to_string()),
         None => Ok(Some(row(given))),
     }

@@ -52,7 +52,9 @@ impl BankCore {
         let expiry = self.config.params.expiry();
         let Some(account) = self.accounts.get_mut(&user) else { return };
         account.active_clients(epoch, expiry);
-        if account.is_crowded(client, self.config.user_max) {
+        // A repetition of one that waits asks for nothing more.
+        let waits = account.waiting.iter().any(|other| (other.client, other.op) == (client, op));
+        if !waits && account.is_crowded(client, self.config.user_max) {
             self.deny(client, user, op, Denial::TooMany, out);
             return;
         }
