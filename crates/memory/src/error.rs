@@ -65,6 +65,9 @@ pub enum Error {
     /// Input that is not what it should be.
     #[error("{0}")]
     Invalid(String),
+    /// Somebody holds the door of a controller, and does not go on: it may have been frozen on the threshold.
+    #[error("another 'ullage memory' holds {} and does not go on: try again, or end it", .0.display())]
+    DoorHeld(std::path::PathBuf),
     /// A file could not be read or written.
     #[error("{what} {}: {source}", path.display())]
     Io {

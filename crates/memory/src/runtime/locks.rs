@@ -7,7 +7,7 @@
 use super::{RuntimeDir, Undo, cleanup};
 use crate::error::{Error, Result};
 use crate::sys;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,10 +38,19 @@ impl RuntimeDir {
             .create(self.path())
             .map_err(Error::io("creating", self.path()))?;
         self.check()?;
-        let _door = wait_for(&self.door_file(), true)?;
+        let _door = match wait_for(&self.door_file(), true) {
+            Ok(door) => Some(door),
+            // Who was frozen on the threshold goes on when the group is lifted: the lock says whether somebody else will do that.
+            Err(Error::DoorHeld(_)) => None,
+            Err(error) => return Err(error),
+        };
         let Some(lock) = take(&self.lock_file(), true)? else {
             return Err(Error::AlreadyRunning(self.running().unwrap_or(0)));
         };
+        // Controllers and guards of earlier versions know this one only.
+        if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(Error::AlreadyRunning(Undo::read(&self.undo()).map_or(0, |undo| undo.pid)));
+        }
         let failed = cleanup::lift(self);
         self.forget();
         Ok((lock, failed))
@@ -79,10 +88,7 @@ fn wait_for(path: &Path, create: bool) -> Result<File> {
             return Ok(door);
         }
         if Instant::now() >= until {
-            return Err(Error::Invalid(format!(
-                "another 'ullage memory' holds {} and does not go on: try again, or end it",
-                path.display()
-            )));
+            return Err(Error::DoorHeld(path.to_owned()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -6,6 +6,7 @@ use crate::control::{Config, Report};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::sampler::Candidate;
+use crate::sys;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
@@ -67,7 +68,10 @@ impl Status {
 
     /// Reads that of a running controller.
     pub fn read(runtime: &RuntimeDir) -> Result<Self> {
-        runtime.check()?;
+        // Root reads those of others, who can tell him nothing but figures.
+        if sys::effective_user() != 0 {
+            runtime.check()?;
+        }
         if runtime.running().is_none() {
             return Err(Error::NotRunning(runtime.path().to_owned()));
         }

@@ -27,11 +27,16 @@ pub(super) struct Run {
 /// Becomes the command, inside the contributed group.
 pub(super) fn command(runtime: &RuntimeDir, run: &Run) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = run.command.split_first() else { bail!("no command given") };
-    let until = Instant::now() + PATIENCE;
+    let mut until = Instant::now() + PATIENCE;
     loop {
         match join::enter(runtime) {
             Ok(()) => break,
             Err(Error::NotRunning(_)) if Instant::now() < until => {}
+            // Another one was frozen on the threshold, as this one would be inside.
+            Err(Error::DoorHeld(_)) => {
+                until = Instant::now() + PATIENCE;
+                continue;
+            }
             Err(error) => return Err(error.into()),
         }
         // One that has not come so far, or is about to end, is waited for.
