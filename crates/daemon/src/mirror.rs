@@ -157,7 +157,7 @@ impl Worker {
                 self.writer.write_settings(&self.settings)?;
                 let mut upto = Seq(0);
                 let store = self.store.clone();
-                let bytes = self.writer.write_slowly(&generation.snapshot(), !*last, &mut |out| {
+                let bytes = self.writer.write_slowly(&generation.snapshot(), !*last && !*gap, &mut |out| {
                     upto = store.snapshot_to(out)?;
                     Ok(())
                 })?;

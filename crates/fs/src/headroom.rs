@@ -232,6 +232,10 @@ impl Space {
         let beside = beside(&open);
         let mut need = open.grant.need(&bytes, counting) + beside;
         if !open.grant.spend(need) {
+            if open.backing.as_ref().is_some_and(|backing| backing.late) {
+                // It is written out before it is measured.
+                hurry::may_wait()?;
+            }
             // What the writes so far did not take is let go of first.
             self.record_measure(node, &mut open)?;
             need = open.grant.need(&bytes, counting) + beside;
@@ -344,6 +348,10 @@ impl Space {
         let alone = self.headroom.flow.write();
         self.lender.gathering.fetch_sub(1, Relaxed);
         self.return_held(own, wanted, PATIENCE);
+        if own.is_some() {
+            // What was given back just now counts as written, and may have been shown for long.
+            self.show_written(wanted);
+        }
         alone
     }
 

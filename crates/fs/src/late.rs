@@ -84,7 +84,9 @@ impl Space {
         for extent in split {
             let from = |at: u64| at.clamp(extent.start, extent.end) - extent.start;
             let start = extent.start + from(bytes.start) / FILLED * FILLED;
-            let end = (extent.start + from(bytes.end).next_multiple_of(FILLED)).min(extent.end).min(before.size);
+            // Behind the end of the file nothing can be filled but the gap that the write leaves there.
+            let most = before.size.max(bytes.start);
+            let end = (extent.start + from(bytes.end).next_multiple_of(FILLED)).min(extent.end).min(most);
             crate::without_reserve(|| crate::solid::zeros(range.file, start..end.max(start)))?;
         }
         sys::write_out(range.file)?;

@@ -344,6 +344,10 @@ impl Space {
         let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
         backing.baseline = now;
         backing.recorded = self.catalog.kv().newest();
+        if !is_recorded && grown == 0 {
+            // The kernel has been told otherwise.
+            self.show_only(node);
+        }
         if outcome.is_ok() {
             self.measured(node.inode.id, open, grown, release);
         }

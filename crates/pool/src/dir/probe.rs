@@ -127,6 +127,7 @@ pub fn times(root: &OwnedFd) -> RangeInclusive<i64> {
         Ok(rustix::fs::fstat(&file)?.st_mtime)
     };
     let range = kept(i64::MIN).and_then(|first| Ok(first..=kept(i64::MAX)?));
+    let range = range.and_then(|range| if range.start() < range.end() { Ok(range) } else { Err(Errno::RANGE) });
     range.unwrap_or_else(|error| {
         tracing::debug!(%error, "it is not known which times files can have");
         i64::MIN..=i64::MAX
@@ -146,8 +147,8 @@ pub fn extents(root: &OwnedFd) -> bool {
         "ext4" => {
             let by_extents = || -> rustix::io::Result<bool> {
                 let file = unnamed(root)?;
-                // What fits into the inode has neither.
-                rustix::io::pwrite(&file, &[0; 4096], 0)?;
+                // What fits into the inode has neither. Where nothing can be written, it was flagged when it was made.
+                let _ = rustix::io::pwrite(&file, &[0; 4096], 0);
                 Ok(rustix::fs::ioctl_getflags(&file)?.bits() & BY_EXTENTS != 0)
             };
             by_extents().unwrap_or(false)
