@@ -82,7 +82,7 @@ async fn another_number_of_shards_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_of_older_versions_are_opened_under_the_number_that_they_were_spread_over() {
-    for (begun, given) in [(1, 4), (4, 1)] {
+    for (begun, given) in [(1, 4), (4, 1), (4, 8), (4, 2)] {
         let directory = tempfile::tempdir().unwrap();
         used(directory.path(), begun).await;
         for shard in 0..begun {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long is waited at the door: whoever came in last may be frozen on its threshold for some time.
-const AT_THE_DOOR: Duration = Duration::from_secs(10);
+const AT_THE_DOOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// How often a directory is made that a controller ending at that moment removes.
 const TRIES: usize = 10;
@@ -140,6 +140,26 @@ mod tests {
         let lock = runtime.claim().unwrap();
         assert_eq!(runtime.running(), Some(0));
         drop(lock);
+    }
+
+    #[test]
+    fn who_is_frozen_on_the_threshold_keeps_nobody_from_cleaning_up() {
+        let (_ground, runtime) = ground();
+        drop(runtime.claim().unwrap());
+        let _frozen = take(&runtime.door_file(), true).unwrap().unwrap();
+        assert!(matches!(runtime.door(), Err(Error::DoorHeld(_))));
+        runtime.claim().unwrap();
+    }
+
+    #[test]
+    fn a_controller_of_an_earlier_version_is_seen() {
+        let (_ground, runtime) = ground();
+        drop(runtime.claim().unwrap());
+        let earlier = File::open(runtime.lock_file()).unwrap();
+        earlier.lock().unwrap();
+        assert!(matches!(runtime.claim(), Err(Error::AlreadyRunning(_))));
+        drop(earlier);
+        runtime.claim().unwrap();
     }
 
     #[test]
