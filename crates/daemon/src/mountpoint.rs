@@ -81,13 +81,18 @@ fn is_dead(errno: Errno) -> bool {
     matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
 }
 
+/// Whether the server of what is mounted there is gone. Attributes and listings of a dead mount may still be in the kernel's memory;
+/// this is asked of its server each time.
+pub(crate) fn is_dead_at(mountpoint: &Path) -> bool {
+    rustix::fs::statfs(mountpoint).is_err_and(is_dead)
+}
+
 /// Takes the mount away whose server is gone; whether there was one.
 ///
 /// # Errors
 /// When it cannot be unmounted, by this user for example.
 pub fn clear_dead(mountpoint: &Path) -> Result<bool> {
-    // Attributes and listings of a dead mount may still be in the kernel's memory; this is asked of its server each time.
-    if !rustix::fs::statfs(mountpoint).is_err_and(is_dead) {
+    if !is_dead_at(mountpoint) {
         return Ok(false);
     }
     tracing::info!("clearing the dead mount at {}", mountpoint.display());

@@ -1,6 +1,7 @@
 //! Spaces in the kernel's list of mounts.
 
 use crate::error::io_error;
+use crate::mountpoint::is_dead_at;
 use crate::{Result, State};
 use std::path::{Path, PathBuf};
 use ullage_fuse::{Listed, list_mounts};
@@ -10,10 +11,11 @@ pub(crate) fn list(process: Option<u32>) -> Result<Vec<Listed>> {
     list_mounts(process).map_err(io_error("read", "the kernel's list of mounts"))
 }
 
-/// Where the space of this state is mounted, as this process sees it: a bind mount is one more place.
+/// Where the space of this state is mounted, as this process sees it: a bind mount is one more place. What a daemon left that was
+/// killed, while the space is up elsewhere, is none.
 pub fn mounts_of(state: &State) -> Result<Vec<PathBuf>> {
     let of = |mount: &Listed| mount.may_be_a_space() && mount.source == state.dir();
-    Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).collect())
+    Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
 }
 
 /// Whether a space is mounted there, as its daemon sees it: that may be in a container.

@@ -91,7 +91,14 @@ impl Space {
         if !counting.map || counting.needs_no_map(backing.baseline.blocks * 512) {
             return;
         }
-        let delayed = sys::delayed(&backing.file).unwrap_or_default();
+        let extents = sys::extents(&backing.file, 0..u64::MAX >> 1).unwrap_or_default();
+        if extents.iter().any(sys::Extent::is_bare) {
+            // What lies in allocated blocks and was not written there yet makes the map grow once it is.
+            let written = sys::write_out(&backing.file).map_err(Errno::from);
+            let _ = open.told(written);
+            return;
+        }
+        let delayed: Vec<_> = extents.iter().filter(|extent| extent.is_delayed()).map(sys::Extent::range).collect();
         if delayed.is_empty() {
             return;
         }

@@ -180,9 +180,6 @@ impl Space {
         self.write_alone(&all, pool, counting, |at, length| {
             allocate(node, &file, at..at + length, counting).map(|()| length)
         })?;
-        if let Some(backing) = &mut node.open.lock().backing {
-            backing.looked = false;
-        }
         // Of these blocks the kernel knows nothing, and who has the file open may just have been told of its holes.
         self.show_only(node);
         let keep = node.open.lock().grant.to_keep(bare, range.start == 0, counting);

@@ -45,7 +45,8 @@ impl Extent {
         self.flags & !(LAST | MERGED) == 0
     }
 
-    fn is_delayed(&self) -> bool {
+    /// Whether it was written and has no place on the disk yet.
+    pub(crate) fn is_delayed(&self) -> bool {
         self.flags & DELAYED != 0
     }
 
@@ -124,17 +125,6 @@ pub(crate) fn written_bytes(file: &File, range: Range<u64>) -> io::Result<u64> {
         }
     })?;
     Ok(sum)
-}
-
-/// What was written to a file and has no place on the disk yet, in order. EOPNOTSUPP as above.
-pub(crate) fn delayed(file: &File) -> io::Result<Vec<Range<u64>>> {
-    let mut runs = Vec::new();
-    each_extent(file, 0..u64::MAX >> 1, |extent| {
-        if extent.is_delayed() {
-            runs.push(extent.range());
-        }
-    })?;
-    Ok(runs)
 }
 
 fn each_extent(file: &File, range: Range<u64>, mut visit: impl FnMut(&Extent)) -> io::Result<()> {

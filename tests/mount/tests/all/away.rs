@@ -119,6 +119,18 @@ fn a_space_that_is_up_elsewhere_is_not_taken_for_one_that_is_up_here() {
     space.down_and_check();
 }
 
+/// Regression: it was said to be still mounted at the place that had been left dead, and its end was not waited for.
+#[test]
+fn a_space_that_left_a_dead_mount_elsewhere_goes_down_as_any() {
+    let mut space = Space::plain();
+    space.kill();
+    let dead = space.mount.clone();
+    space.ground.will_unmount(&dead);
+    space.mount = space.ground.path().canonicalize().unwrap().join("elsewhere");
+    space.up();
+    space.down_and_check();
+}
+
 #[test]
 fn what_took_the_place_of_a_space_that_went_lazily_is_not_unmounted() {
     let space = Space::plain();
