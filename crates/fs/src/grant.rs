@@ -200,11 +200,6 @@ impl Grant {
         self.bare = keep.bare;
     }
 
-    /// Whether something is kept for what stores into a mapping may take.
-    pub(crate) fn keeps(&self) -> bool {
-        self.kept > 0
-    }
-
     /// Nobody has the file mapped.
     pub(crate) fn unkeep(&mut self) {
         (self.kept, self.bare, self.for_holes) = (0, 0, 0);

@@ -8,7 +8,7 @@
 
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
-use crate::{Errno, Outcome, Space};
+use crate::{Outcome, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -246,13 +246,6 @@ impl Space {
         let measured = self.record_measured(node, open, true);
         let settled = self.is_settled(open);
         if settled {
-            if open.grant.keeps()
-                && let Some(backing) = &open.backing
-            {
-                // What lies in allocated blocks and was not written there makes the map grow until it is.
-                let written = crate::sys::write_out(&backing.file).map_err(Errno::from);
-                let _ = open.told(written);
-            }
             self.ends_unseen(open);
             self.place_late(open);
         }
