@@ -174,6 +174,37 @@ async fn a_sweep_removes_what_belongs_to_no_file_and_nothing_else() {
     .unwrap();
 }
 
+/// Where many small files were removed no request could carry enough of their refunds to pay for one large stripe: "quota exceeded" for K epochs.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_many_small_files_leave_pays_for_a_large_one() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 200 * 8192).await;
+        let files = cluster.client("alice", fixed(8192));
+        let (chunks, nodes) = (files.chunks(), files.chunks().nodes());
+        for number in 0..200 {
+            chunks.put(nodes[number % 2], &format!("alice/d/{number}"), vec![1; 100].into(), false).await.unwrap();
+        }
+        assert!(chunks.put(nodes[0], "alice/d/more", vec![1; 100].into(), false).await.unwrap_err().is_over_quota());
+        for number in 0..200 {
+            chunks.delete(nodes[number % 2], &format!("alice/d/{number}")).await.unwrap();
+        }
+        let here = tempfile::tempdir().unwrap();
+        let data = contents(1_400_000);
+        std::fs::write(here.path().join("in"), &data).unwrap();
+        files.put(&here.path().join("in"), "large", STRIPE_BYTES, quiet()).await.unwrap();
+        files.get("large", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(std::fs::read(here.path().join("out")).unwrap() == data);
+        // What does not fit leaves nothing behind.
+        assert!(files.put(&here.path().join("in"), "second", STRIPE_BYTES, quiet()).await.is_err());
+        assert_eq!(cluster.used("alice"), cluster.on_disk());
+        assert!(cluster.used("alice") < 1_500_000);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 /// What a short-lived client took and did not use was of no use to anybody until it was reconciled.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_leaves_unused_another_can_have_at_once() {

@@ -9,6 +9,7 @@ mod files;
 mod get;
 mod layout;
 mod local;
+mod parts;
 mod purse;
 mod put;
 mod sweep;

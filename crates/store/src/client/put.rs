@@ -42,7 +42,7 @@ impl Files {
                 let bytes = source.read(index * stripe_bytes, length).await?;
                 let node = manifest.store_of(index).ok_or_else(|| FileError::Usage("no stores are known".into()))?;
                 let chunk = manifest.chunk_of(this.user(), index);
-                let view = this.chunks().put(node, &chunk, bytes.into(), true).await?;
+                let view = this.chunks().put_unseen(node, &chunk, bytes.into()).await?;
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
                 Ok::<_, FileError>(view.map_or(0, |view| view.allocated_bytes))
             }
