@@ -1,6 +1,6 @@
 //! `ullage get`.
 
-use super::remote::{Remote, block_on, log, print_json, progress};
+use super::remote::{Remote, block_on, log, print_json, progress, versioned};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         anyhow::Ok(files.get(name, &file, progress(json, name)).await?)
     })??;
     if json {
-        print_json(&done)?;
+        print_json(&versioned(&done)?)?;
     } else {
         say!("{}: {} bytes", file.display(), done.size_bytes);
     }

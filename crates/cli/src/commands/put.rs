@@ -1,6 +1,6 @@
 //! `ullage put`.
 
-use super::remote::{Remote, block_on, bytes, log, print_json, progress};
+use super::remote::{Remote, block_on, bytes, log, print_json, progress, versioned};
 use anyhow::Context;
 use clap::Args;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         anyhow::Ok(done?)
     })??;
     if json {
-        print_json(&done)?;
+        print_json(&versioned(&done)?)?;
     } else {
         say!("{name}: {} bytes in {} stripes, {} charged", done.size_bytes, done.stripes, done.allocated_bytes);
     }

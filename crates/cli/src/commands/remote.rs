@@ -169,6 +169,15 @@ pub fn print_json<T: serde::Serialize>(value: &T) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A value with the version of its form, for what is an object of its own.
+pub fn versioned<T: serde::Serialize>(value: &T) -> anyhow::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(value)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("version".into(), 1.into());
+    }
+    Ok(value)
+}
+
 /// Bytes from text with a unit.
 pub fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
 //! `ullage rm`.
 
-use super::remote::{Remote, block_on, log, print_json};
+use super::remote::{Remote, block_on, log, print_json, versioned};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         anyhow::Ok(removed.into_iter().collect::<Result<Vec<_>, _>>()?)
     })??;
     if arguments.remote.json {
-        print_json(&removed)?;
+        print_json(&serde_json::json!({"version": 1, "removed": removed}))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -54,7 +54,7 @@ fn sweep(config: &ClientConfig, arguments: &Arguments) -> anyhow::Result<ExitCod
         anyhow::Ok(swept?)
     })??;
     if arguments.remote.json {
-        print_json(&swept)?;
+        print_json(&versioned(&swept)?)?;
     } else {
         say!("{} parts removed, {} bytes freed; {} are too young", swept.removed, swept.freed_bytes, swept.young);
     }
