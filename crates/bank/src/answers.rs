@@ -140,11 +140,11 @@ mod tests {
     use ullage_voucher::bank::Finding;
     use ullage_voucher::{Epoch, Node};
 
-    /// A program that leaves a file for every time it was begun, and one for the most at a time.
-    fn program(directory: &Path) -> Vec<String> {
+    /// A program that leaves a file for every time it was begun, and one for the most at a time, and then does this.
+    fn program(directory: &Path, then: &str) -> Vec<String> {
         let at = directory.display();
         let script = format!(
-            "touch {at}/running.$$; ls {at} | grep -c running > {at}/most.$$; cat > {at}/input.$$; sleep 0.3; rm {at}/running.$$"
+            "touch {at}/running.$$; ls {at} | grep -c running > {at}/most.$$; cat > {at}/input.$$; {then}; rm {at}/running.$$"
         );
         vec!["sh".into(), "-c".into(), script]
     }
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn every_finding_is_told_and_few_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
-        let answers = Answers::new(program(directory.path()), Vec::new());
+        let answers = Answers::new(program(directory.path(), "sleep 0.3"), Vec::new());
         for number in 0..20 {
             let finding = Finding::StoreLied { store: Node(number), epoch: Epoch(1), why: String::new() };
             answers.tell(&FindingView { at_ms: 0, user: None, finding });
@@ -181,12 +181,19 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn one_users_data_is_made_smaller_once_at_a_time_by_all_that_was_found_meanwhile() {
         let directory = tempfile::tempdir().unwrap();
-        let answers = Answers::new(Vec::new(), program(directory.path()));
+        let go = directory.path().join("go");
+        let then = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
+        let answers = Answers::new(Vec::new(), program(directory.path(), &then));
         answers.thin(User(1), Some("alice".into()), 1);
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        let until = tokio::time::Instant::now() + Duration::from_secs(30);
+        while files(directory.path(), "input").is_empty() {
+            assert!(tokio::time::Instant::now() < until, "the program does not begin");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         for _ in 0..100 {
             answers.thin(User(1), Some("alice".into()), 10);
         }
+        std::fs::write(go, "").unwrap();
         done(&answers).await;
         let most = files(directory.path(), "most");
         assert_eq!(most.iter().map(|most| most.trim()).collect::<Vec<_>>(), ["1", "1"]);

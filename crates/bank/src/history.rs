@@ -3,6 +3,7 @@
 use crate::rows::Rows;
 use crate::wire::{FindingView, HistoryEntry};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use ullage_voucher::bank::Finding;
 use ullage_voucher::message::BankToClient;
 use ullage_voucher::{Epoch, RowBytes, User, Write};
 
@@ -106,6 +107,11 @@ impl Memory {
             }
             BankToClient::Denied { .. } | BankToClient::Returned { .. } | BankToClient::Revoke { .. } => {}
         }
+    }
+
+    /// A finding as it was kept last.
+    pub(crate) fn finding(&self, finding: &Finding) -> Option<&FindingView> {
+        self.findings.values().rev().find(|kept| kept.finding == *finding)
     }
 
     /// Keeps a finding.

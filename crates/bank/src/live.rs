@@ -73,7 +73,12 @@ impl Live {
         apply(&mut self.rows, &outcome.writes[from..]);
     }
 
-    pub(crate) fn view(&self, finding: &Finding) -> FindingView {
+    /// A finding as it is kept: with the time at which it was made, also when it is told again after a restart.
+    pub(crate) fn kept(&self, finding: &Finding) -> FindingView {
+        self.memory.finding(finding).cloned().unwrap_or_else(|| self.view(finding))
+    }
+
+    fn view(&self, finding: &Finding) -> FindingView {
         let user = accused(finding).and_then(|user| self.memory.name(user)).map(str::to_owned);
         FindingView { at_ms: clock::now_ms(), user, finding: finding.clone() }
     }

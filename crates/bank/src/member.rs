@@ -248,7 +248,7 @@ impl Member {
             match action {
                 BankAction::ToClient(client, message) => Self::deliver(lead, *client, message),
                 BankAction::Found(finding) => {
-                    let view = lead.live.lock().view(finding);
+                    let view = lead.live.lock().kept(finding);
                     tracing::warn!(shard = self.shard, finding = ?view, "cheating");
                     self.answers.tell(&view);
                 }

@@ -24,12 +24,15 @@ pub(crate) fn check(
 ) -> Result<Option<Write>, EngineError> {
     let given = settings.shards.max(1);
     let refuse = |kept: &str| Err(EngineError::Shards { kept: kept.to_owned(), given });
+    let misfit = |shards: u32| memory.users().any(|user| shard_of(user, shards) != shard);
     match rows.get(KEY).map(|value| <[u8; 4]>::try_from(value.as_slice()).map(u32::from_be_bytes)) {
         Some(Ok(kept)) if kept == given => Ok(None),
         Some(Ok(kept)) => refuse(&kept.to_string()),
         Some(Err(_)) => Err(ullage_voucher::LoadError::Row(KEY.to_vec()).into()),
         // Of older versions: what else there is tells.
-        None if memory.users().any(|user| shard_of(user, given) != shard) => refuse("another number of"),
+        None if misfit(given) => refuse("another number of"),
+        // Directories that a wrong number once made: the users say that it was not it.
+        None if misfit(begun(settings)) => Ok(Some(row(given))),
         None if !rows.is_empty() && ![0, given].contains(&begun(settings)) => refuse(&begun(settings).to_string()),
         None if begun(settings) > given => refuse(&begun(settings).to_string()),
         None => Ok(Some(row(given))),

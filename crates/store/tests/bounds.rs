@@ -8,7 +8,7 @@ use cluster::raw::Raw;
 use cluster::{Cluster, Plan};
 use hyper::Method;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -18,7 +18,7 @@ use ullage_net::tls;
 const TIME_MAX: Duration = Duration::from_secs(100);
 const LARGEST: usize = 16 << 20;
 
-/// A request whose body never comes.
+/// A request whose body never comes, and is awaited: so it has taken its memory.
 async fn begun(cluster: &Cluster, alice: &Raw, op: u64) -> TlsStream<TcpStream> {
     let tls = tls::client(&tls::Files::in_directory(&cluster.certificates(), "alice")).unwrap();
     let stream = TcpStream::connect(&alice.address).await.unwrap();
@@ -27,9 +27,13 @@ async fn begun(cluster: &Cluster, alice: &Raw, op: u64) -> TlsStream<TcpStream> 
     let (capability, client) = (&alice.capability, identity::client("alice", 1).0);
     let head = format!(
         "PUT /v1/chunks/alice/never HTTP/1.1\r\nhost: x\r\ncontent-length: {LARGEST}\r\n\
-         x-ullage-capability: {capability}\r\nx-ullage-client: {client:016x}\r\nx-ullage-op: {op}\r\n\r\n"
+         x-ullage-capability: {capability}\r\nx-ullage-client: {client:016x}\r\nx-ullage-op: {op}\r\n\
+         expect: 100-continue\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 25];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&answer));
     stream
 }
 
@@ -42,7 +46,6 @@ async fn what_copies_a_chunk_waits_for_memory() {
         let alice = Raw::new(&cluster).await;
         alice.put(1, "x").await.unwrap();
         let slow = [begun(&cluster, &alice, 100).await, begun(&cluster, &alice, 101).await];
-        tokio::time::sleep(Duration::from_millis(300)).await;
         let soon = Duration::from_millis(500);
         let truncate = alice.send(2, Method::POST, "/v1/chunks/alice/x?size=100000", &[]);
         assert!(timeout(soon, truncate).await.is_err(), "a truncate takes what is not there");
@@ -50,7 +53,6 @@ async fn what_copies_a_chunk_waits_for_memory() {
         alice.send(2, Method::POST, "/v1/chunks/alice/x?size=100000", &[]).await.unwrap();
         // Its own body is half of what it takes.
         let slow = begun(&cluster, &alice, 102).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
         let zeros = vec![0; 70_000];
         let patch = alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &zeros);
         assert!(timeout(soon, patch).await.is_err(), "a large patch takes what is not there");

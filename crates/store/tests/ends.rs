@@ -26,6 +26,9 @@ struct Line {
     most: AtomicU64,
     cut: AtomicBool,
     once: bool,
+    /// Nothing goes through after the loss until this is taken back.
+    hold: AtomicBool,
+    lost: AtomicBool,
 }
 
 impl Line {
@@ -46,6 +49,9 @@ impl Line {
         if self.cut.load(Relaxed) {
             return;
         }
+        while self.lost.load(Relaxed) && self.hold.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let Ok(store) = TcpStream::connect(&self.store).await else { return };
         let (mut from_client, mut to_client) = client.into_split();
         let (mut from_store, mut to_store) = store.into_split();
@@ -53,6 +59,7 @@ impl Line {
         let mut buffer = vec![0; 65_536];
         while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
             if on_disk(&self.disk) > self.most.load(Relaxed) {
+                self.lost.store(true, Relaxed);
                 if self.once {
                     self.most.store(u64::MAX, Relaxed);
                     break;
@@ -140,6 +147,37 @@ async fn a_version_whose_answer_was_lost_once_is_not_taken_for_the_one_before() 
         files.get("f", &here.path().join("out"), quiet()).await.unwrap();
         assert!(fs::read(here.path().join("out")).unwrap() == fs::read(&input).unwrap());
         drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Such a client whose version was replaced by another's before it asked again placed it anew: the name led to stripes that were gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_replaced_before_its_answer_came_is_not_placed_again() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, checked: false, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let disk = cluster.directory.path().join("store1");
+        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, true).await;
+        line.hold.store(true, Relaxed);
+        let files = through(&cluster, address, Duration::from_secs(20));
+        let others = through(&cluster, cluster.stores[0].address.clone(), Duration::from_secs(20));
+        let here = tempfile::tempdir().unwrap();
+        let (input, other) = (written(here.path(), "in", 200_000), written(here.path(), "other", 100_000));
+        let progress = line.when_all_is_there();
+        let put = tokio::spawn(async move { files.put(&input, "f", STRIPE, progress).await });
+        while !line.lost.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        others.put(&other, "f", STRIPE, quiet()).await.unwrap();
+        line.hold.store(false, Relaxed);
+        let unknown = put.await.unwrap().unwrap_err();
+        assert!(matches!(unknown, FileError::Unknown { .. }), "{unknown}");
+        others.get("f", &here.path().join("out"), quiet()).await.unwrap();
+        assert!(fs::read(here.path().join("out")).unwrap() == fs::read(&other).unwrap());
+        drop(others);
         cluster.stop().await;
     })
     .await

@@ -177,9 +177,9 @@ struct Serve {
     /// Requests a second of one party, and messages in them; 0 is no limit
     #[arg(long, default_value_t = 0)]
     rate: u32,
-    /// Grants, returns and clients remembered of one user; more are denied until epochs pass
-    #[arg(long, default_value_t = 16_384)]
-    user_max: usize,
+    /// Grants, returns and clients remembered of one user (each `ullage put` is one, about 1 KB); more are denied until epochs pass
+    #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..))]
+    user_max: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -228,7 +228,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     settings.hook_command = words(serve.hook_command);
     settings.gate = serve.gate.gate()?;
     settings.limits.requests_per_second = serve.rate;
-    settings.user_max = serve.user_max;
+    settings.user_max = serve.user_max as usize;
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
         if serve.json {

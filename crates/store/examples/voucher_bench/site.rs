@@ -48,6 +48,7 @@ impl Site {
         let engine = EngineChoice::Embedded { directory: directory.path().join("bank"), durability };
         let mut settings = BankSettings::new(engine, keys(), CAPABILITY_KEY);
         settings.gate = gate();
+        settings.user_max = usize::MAX;
         let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
         let address = bank.address().to_string();
         tokio::spawn(bank.serve(std::future::pending()));

@@ -262,7 +262,7 @@ impl Chunks {
                 if self.pays { self.purse.pay(op, attempt.store.node, attempt.need).await } else { Ok(Pieces::new()) };
             let pieces = match paid {
                 Ok(pieces) => pieces,
-                Err(error) if attempt.may_be_free && ChunkError::from(error.clone()).is_over_quota() => {
+                Err(error) if attempt.may_be_free && gives_none(&error) => {
                     attempt.may_be_free = false;
                     attempt.need = 0;
                     Pieces::new()
@@ -336,14 +336,20 @@ impl Chunks {
         if let Some(settled) = request.settled(attempt.store.node) {
             headers.push((&SETTLED_HEADER, settled.to_string()));
         }
+        let mut lost = None;
         loop {
             let Attempt { store, method, path, body, .. } = attempt;
             match self.http.call(&store.address, method.clone(), path, &headers, body.clone()).await {
                 Ok(reply) => {
                     return serde_json::from_slice(&reply.body).map_err(|_| ChunkError::Unexpected(store.node));
                 }
-                Err(CallError::Transport { .. }) if Instant::now() < until => {
+                Err(error @ CallError::Transport { .. }) if Instant::now() < until => {
+                    lost = Some(error);
                     tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                // A store with checks off does not know a repetition: it may have been this very request that changed it.
+                Err(error) if error.code() == Some("changed") => {
+                    return Err(lost.unwrap_or(error).into());
                 }
                 Err(CallError::Refused(problem))
                     if matches!(problem.code.as_str(), "timeout" | "stopped" | "too_many")
@@ -420,6 +426,13 @@ impl Chunks {
             all.extend(page.chunks);
         }
     }
+}
+
+/// Whether the bank answers that there is nothing to be had now.
+fn gives_none(error: &Unpayable) -> bool {
+    use ullage_voucher::message::Denial;
+    use ullage_voucher::wallet::Unpaid;
+    matches!(error, Unpayable::Refused(Unpaid::Denied(Denial::OverQuota | Denial::TooMany)))
 }
 
 /// Why the vouchers were refused, what would be needed, and in which epoch; nothing if the error is another.

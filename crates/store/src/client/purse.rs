@@ -54,7 +54,9 @@ fn describe(unpaid: &Unpaid) -> String {
         Unpaid::Denied(Denial::UnknownUser) => "the bank has no account of this user".into(),
         Unpaid::Denied(Denial::Blocked) => "the bank gives this user no more vouchers".into(),
         Unpaid::Denied(Denial::Recovering) => "the bank was rebuilt and does not know yet what is used".into(),
-        Unpaid::Denied(Denial::TooMany) => "the bank remembers no more requests of this user until epochs pass".into(),
+        Unpaid::Denied(Denial::TooMany) => {
+            "the bank remembers no more requests of this user until epochs pass (its --user-max)".into()
+        }
         Unpaid::Denied(Denial::Invalid) => "the bank finds the request senseless".into(),
         Unpaid::Refused(reason) => format!("the store refuses the vouchers: {reason:?}"),
     }

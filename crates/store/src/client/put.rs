@@ -80,34 +80,15 @@ impl Files {
         let body = Bytes::from(body);
         let chunk = manifest_chunk(self.user(), name);
         let mut tries = 0;
-        // What the attempt before was to replace.
-        let mut meant: Option<Manifest> = None;
         loop {
-            let old = match self.find(name).await {
-                // An attempt may have been carried out all the same.
-                Err(FileError::Chunk(source)) if tries > 0 => {
-                    return Err(FileError::Unknown { name: name.to_owned(), source });
-                }
-                found => found?,
-            };
-            if let Some(found) = old.as_ref().filter(|found| found.is_of(manifest)) {
-                // It was: the store that did it did not know the repetition for one.
-                let charged = self.chunks().stat(found.node, &chunk).await.map_or(0, |view| view.allocated_bytes);
-                return Ok((meant, charged));
-            }
+            let old = self.find(name).await?;
             let home = old.as_ref().map(|old| old.node).or_else(|| self.homes(name).first().copied());
             let home = home.ok_or_else(|| FileError::Usage("no stores are known".into()))?;
             let replaced = old.as_ref().map_or(Some(0), |old| old.generation);
             tries += 1;
             let charged = match self.chunks().put_over(home, &chunk, body.clone(), replaced).await {
                 Ok(view) => view.map_or(0, |view| view.allocated_bytes),
-                Err(error) if error.is_changed() && tries < TRIES => {
-                    meant = old.and_then(|old| old.manifest.ok());
-                    continue;
-                }
-                Err(error) if error.is_changed() => {
-                    return Err(FileError::Unknown { name: name.to_owned(), source: error });
-                }
+                Err(error) if error.is_changed() && tries < TRIES => continue,
                 Err(error) if error.leaves_open() => {
                     // Its answer may be all that was lost.
                     match self.find(name).await {

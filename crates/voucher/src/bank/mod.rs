@@ -66,8 +66,8 @@ pub enum Waits {
     Enough,
 }
 
-/// Hundreds of clients that ask dozens of times in K epochs; some 16 MB.
-const USER_MAX: usize = 16_384;
+/// A hundred grants a second (each program that writes one file is a client that asks once) until their epochs are reconciled; some 256 MB.
+const USER_MAX: usize = 262_144;
 
 /// How a bank behaves.
 #[derive(Clone, Debug)]
