@@ -11,7 +11,7 @@ use crate::fence::{beside, is_enclosed};
 use crate::headroom::Blocks;
 use crate::lend::PATIENCE;
 use crate::node::Node;
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenBacking, OpenFile};
 use crate::refresh::Refreshers;
 use crate::waiting::{self, Doing, File, Place};
 use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys};
@@ -219,10 +219,11 @@ impl Space {
     /// The same for a file that room is lent to: it asks when that is to be given back, until there is plenty again.
     fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Outcome<Look> {
         let fenced = open.is_fenced();
-        let mappable = open.backing.as_ref().is_some_and(|backing| backing.solid || backing.mappable && !fenced);
+        let ends = |backing: &OpenBacking| backing.solid || backing.mappable && !fenced || backing.outgrows();
+        let ends = open.backing.as_ref().is_some_and(ends);
         // What is asked back is lent again only when it has come back.
         let waits = open.braked.is_some() && open.grant.lent() > 0;
-        let lent = !mappable && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
+        let lent = !ends && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
         let engages = !lent && (open.braked.is_none() || waits);
         self.brake.set(open, !lent);
         if fenced && !lent && !engages {

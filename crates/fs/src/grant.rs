@@ -270,11 +270,11 @@ impl Grant {
         self.unspent = held;
     }
 
-    /// The file was measured, and so much let go of.
-    pub(crate) fn measured(&mut self, released: u64) {
+    /// The file was measured, and so much let go of; it `keeps` what writes that are over may take later.
+    pub(crate) fn measured(&mut self, released: u64, keeps: bool) {
         self.held -= released;
         self.kept = self.kept.min(self.held);
-        (self.unspent, self.spent) = (0, 0);
+        (self.unspent, self.spent) = (0, if keeps { self.spent } else { 0 });
     }
 
     /// A range that takes its blocks later was counted with `need`. Gives back the one before, when they do not touch: it
@@ -413,7 +413,7 @@ mod tests {
         grant.keep(first);
         grant.add(4096);
         assert_eq!((grant.held, grant.excess()), (first.bytes + 4096, 4096));
-        grant.measured(4096);
+        grant.measured(4096, false);
         assert_eq!(grant.to_keep(1 << 20, true, COUNTING).bytes, 0, "the same bytes, looked at again");
         let second = grant.to_keep(1 << 20, false, COUNTING);
         grant.keep(second);
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((grant.excess(), grant.lent()), (0, (1 << 20) - map));
         grant.end_lending();
         assert_eq!(grant.excess(), (1 << 20) - map);
-        grant.measured(grant.excess());
+        grant.measured(grant.excess(), false);
         assert!(grant.owes() && grant.excess() == 0);
         grant.pay();
         assert_eq!((grant.excess(), grant.held), (map, map));
@@ -446,7 +446,7 @@ mod tests {
         grant.lend(1 << 20);
         assert_eq!(grant.lend_to_holes(40960), 0);
         assert_eq!((grant.lent(), grant.excess(), grant.grows()), (0, (1 << 20) - 40960, 1 << 20));
-        grant.measured(grant.excess());
+        grant.measured(grant.excess(), false);
         // More holes than before are not held yet; fewer are let go of.
         assert_eq!(grant.lend_to_holes(65536), 24576);
         grant.add_for_holes(24576);

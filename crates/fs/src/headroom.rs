@@ -189,7 +189,7 @@ impl Space {
             let mut holes = Holes::to_write(range.file, at..most, counting)?;
             if holes.shared {
                 // What was written before is in its own place then, and what that took is there again.
-                self.record_measure(range.node, &mut range.node.open.lock())?;
+                self.record_measured(range.node, &mut range.node.open.lock(), false)?;
                 holes = Holes::to_write(range.file, at..most, counting)?;
             }
             let room = self.room_of(&range.node.inode, pool)?;
@@ -205,7 +205,7 @@ impl Space {
             let outcome = write(at, upto - at);
             let mut open = range.node.open.lock();
             open.grant.ended(Taken::Held(need));
-            self.record_measure(range.node, &mut open)?;
+            self.record_measured(range.node, &mut open, false)?;
             match outcome {
                 Ok(count) => {
                     at += count;
@@ -223,7 +223,7 @@ impl Space {
     fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<Taken> {
         let (node, bytes) = (range.node, range.bytes());
         let mut open = node.open.lock();
-        self.find_late(&mut open);
+        self.find_late(&mut open)?;
         if blocks == Blocks::Later
             && (open.grant.rely(&bytes) || crate::placing::finds_placed(&mut open, range.file, &bytes))
         {
@@ -231,16 +231,11 @@ impl Space {
         }
         let beside = beside(&open);
         let mut need = open.grant.need(&bytes, counting) + beside;
-        if !open.grant.spend(need) {
-            if open.backing.as_ref().is_some_and(|backing| backing.late) {
-                // It is written out before it is measured.
-                hurry::may_wait()?;
-            }
-            // What the writes so far did not take is let go of first.
-            self.record_measure(node, &mut open)?;
+        let more = |need: u64| Ok::<_, Errno>(ask(need, self.room_of(&node.inode, pool)?));
+        if !open.grant.spend(need) && !self.takes_late(node, &mut open, pool, need, || more(need))? {
+            self.let_go_of_rest(node, &mut open)?;
             need = open.grant.need(&bytes, counting) + beside;
-            let more = ask(need, self.room_of(&node.inode, pool)?);
-            self.take_more(node, &mut open, pool, need, more)?;
+            self.take_more(node, &mut open, pool, need, more(need)?)?;
         }
         if blocks == Blocks::Later
             && let Some(before) = open.grant.loosen(bytes, need)
@@ -254,16 +249,31 @@ impl Space {
     /// Sets aside `need` and nothing more.
     pub(crate) fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
         let mut open = node.open.lock();
-        self.find_late(&mut open);
-        if open.grant.spend(need) {
+        self.find_late(&mut open)?;
+        if open.grant.spend(need) || self.takes_late(node, &mut open, pool, need, || Ok(need))? {
             return Ok(());
         }
-        self.record_measure(node, &mut open)?;
+        self.let_go_of_rest(node, &mut open)?;
         self.take_more(node, &mut open, pool, need, need)
     }
 
+    /// What the writes so far did not take is let go of before more is held.
+    fn let_go_of_rest(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
+        if open.backing.as_ref().is_some_and(|backing| backing.late) {
+            hurry::may_wait()?;
+        }
+        self.record_measured(node, open, false)
+    }
+
     /// Holds `more` for a file that was just measured, or at least `need`, which is set aside.
-    fn take_more(&self, node: &Arc<Node>, open: &mut OpenFile, pool: PoolId, need: u64, more: u64) -> Outcome<()> {
+    pub(crate) fn take_more(
+        &self,
+        node: &Arc<Node>,
+        open: &mut OpenFile,
+        pool: PoolId,
+        need: u64,
+        more: u64,
+    ) -> Outcome<()> {
         let held = match self.hold(&node.inode, pool, more) {
             Err(Errno::EDQUOT | Errno::ENOSPC) if more > need => self.hold(&node.inode, pool, need).map(|()| need),
             outcome => outcome.map(|()| more),
@@ -305,14 +315,15 @@ impl Space {
         })
     }
 
-    /// A file was measured to have grown by so much, and what it held beyond writes under way was let go of in the ledger.
-    pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, grown: u64, released: u64) {
+    /// A file was measured to have grown by so much, and what it held beyond writes under way was let go of in the ledger, but
+    /// for what writes that are over may take later where it `keeps` that.
+    pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, grown: u64, released: u64, keeps: bool) {
         if let Some(backing) = &open.backing {
             // What is written again takes other blocks, and those of before are free later.
-            let written = grown.max(open.grant.spent());
+            let written = if keeps { grown } else { grown.max(open.grant.spent()) };
             self.let_go_in_pool(backing.pool, released, written);
         }
-        open.grant.measured(released);
+        open.grant.measured(released, keeps);
         if open.grant.held == 0 && released > 0 {
             self.headroom.holders.lock().remove(&file);
         }

@@ -16,7 +16,7 @@ impl Space {
         // Else it is told for nothing.
         let plenty = || self.room_of(&node.inode, pool).is_ok_and(|room| lend(counting, room).is_some());
         match (self.pools.blocks(pool), &mut open.backing) {
-            (Blocks::AtOnce | Blocks::Later, _) => true,
+            (Blocks::AtOnce | Blocks::Later, _) => !self.may_be_late(open),
             (Blocks::Ahead, Some(backing)) => one_block(backing, plenty).unwrap_or_else(|error| {
                 tracing::debug!(%error, "a file takes more than is written to it");
                 false

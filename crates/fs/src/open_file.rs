@@ -147,6 +147,11 @@ pub(crate) struct OpenBacking {
 }
 
 impl OpenBacking {
+    /// What is written to it may take more than was counted for that, and nothing stops it but we.
+    pub(crate) fn outgrows(&self) -> bool {
+        self.late && self.fence.is_none()
+    }
+
     /// Nobody changed the file, though it looked like this `before`: its times are as they were, also to the next measurement.
     pub(crate) fn keep_times(&mut self, before: Measure) -> Outcome<()> {
         set_times(&self.file, None, Some(before.mtime))?;

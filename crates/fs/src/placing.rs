@@ -32,7 +32,6 @@ impl Space {
     /// A file of a few blocks takes no others wherever they come to lie: unless this is the `last` look those are not asked
     /// for, since most small files are removed or grow before the file system below would have looked for them.
     pub(crate) fn measure(&self, open: &mut OpenFile, last: bool) -> Outcome<(Measure, Measure)> {
-        Self::settle_late(open);
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
         let written = Measure::of(&backing.file)?;
         let pays = last && open.grant.owes();

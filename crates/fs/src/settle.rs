@@ -249,7 +249,7 @@ impl Space {
             self.ends_unseen(open);
             self.place_late(open);
         }
-        (settled, measured.and_then(|()| self.record_measure(node, open)))
+        (settled, measured.and_then(|()| self.record_measured(node, open, false)))
     }
 
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
@@ -307,18 +307,26 @@ impl Space {
         }
     }
 
-    /// Brings the record up to what the backing file says, if it may have been written or read.
+    /// Brings the record up to what the backing file says, if it may have been written or read. Waits for no disk: what was held for writes
+    /// that may take blocks later still (`late.rs`) stays so.
     pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
-        self.record_measured(node, open, false)
+        let keeps = open.backing.as_ref().is_some_and(|backing| backing.late);
+        self.record(node, open, false, keeps)
     }
 
+    /// The same for who may wait for a disk: all that no write under way needs is let go of.
     pub(crate) fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
+        Self::settle_late(open);
+        self.record(node, open, last, false)
+    }
+
+    fn record(&self, node: &Node, open: &mut OpenFile, last: bool, keeps: bool) -> Outcome<()> {
         if open.backing.as_ref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }
         let (written, now) = self.measure(open, last)?;
         self.owe(open, &now);
-        let excess = open.grant.excess();
+        let excess = open.grant.excess().saturating_sub(if keeps { open.grant.spent() } else { 0 });
         let release = self.narrow_fence(open, &now, excess);
         let Some(backing) = &mut open.backing else { return Ok(()) };
         let is_recorded = node.inode.lock().record.blocks == now.blocks;
@@ -342,7 +350,7 @@ impl Space {
             self.show_only(node);
         }
         if outcome.is_ok() {
-            self.measured(node.inode.id, open, grown, release);
+            self.measured(node.inode.id, open, grown, release, keeps);
         }
         self.move_fence(open);
         Ok(outcome?)

@@ -194,7 +194,7 @@ impl Space {
         if unnamed {
             // What is held goes with the file.
             let held = open.grant.held;
-            self.measured(node.inode.id, &mut open, 0, held);
+            self.measured(node.inode.id, &mut open, 0, held, false);
             self.end_lending(&mut open, false);
             open.grant = Grant::default();
             let bytes = Self::bytes_of(node, &open);

@@ -42,12 +42,10 @@ impl Space {
         })?;
         // Both may share blocks from now on.
         for node in &ends {
-            if let Some(backing) = &mut node.open.lock().backing {
-                backing.looked = false;
-            }
+            self.look_anew(&mut node.open.lock())?;
         }
         let mut open = node.open.lock();
-        self.record_measure(&node, &mut open)?;
+        self.record_measured(&node, &mut open, false)?;
         Ok(copied)
     }
 }

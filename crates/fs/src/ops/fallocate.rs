@@ -26,12 +26,10 @@ impl Space {
         let mut open = node.open.lock();
         // What has blocks now was not written for that.
         self.firm(&mut open);
-        if let Some(backing) = &mut open.backing {
-            backing.looked = false;
-        }
-        let measured = self.record_measure(&node, &mut open);
+        let looked = self.look_anew(&mut open);
+        let measured = self.record_measured(&node, &mut open, false);
         open.grant.freed();
-        outcome.and(measured)
+        outcome.and(looked).and(measured)
     }
 
     /// As asked for, while nothing counts on blocks that the file has.

@@ -178,3 +178,27 @@ fn data_that_cannot_be_written_fails_every_fsync_of_its_file_and_nothing_else() 
         space.down_and_check();
     }
 }
+
+/// Whoever comes to write below a limit has files with allocated space written out first: what failed then nobody was told of.
+#[test]
+fn data_that_is_written_out_below_a_limit_and_cannot_be_fails_every_fsync_too() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let space = with_pool_on(ground, &disk);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let open = || File::options().create(true).truncate(false).write(true).open(dir.join("file")).unwrap();
+    let first = open();
+    rustix::fs::fallocate(&first, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    first.write_all_at(&MARKED.repeat(LOST), 0).unwrap();
+    first.sync_all().unwrap();
+    disk.fail_where_marked();
+    first.write_all_at(&vec![2; 65_536], 0).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "64M".as_ref()]).ok();
+    let second = open();
+    second.write_all_at(&[3; 4096], 1 << 19).unwrap();
+    assert!(second.sync_all().is_err() && first.sync_all().is_err() && first.sync_data().is_err());
+    drop((first, second));
+    eventually("the file is closed", Duration::from_secs(5), || open().sync_all().is_ok());
+    space.down_and_check();
+}

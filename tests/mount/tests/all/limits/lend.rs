@@ -236,6 +236,45 @@ fn what_was_lent_is_given_back_with_the_last_handle_and_then_nothing_is_held() {
 }
 
 /// What is lent is asked back by requests to the mount itself: if all who answer those wait for whoever asks, nobody answers them.
+/// It was written out at each look, by the one thread that looks at all: others that were lent room passed the limit meanwhile.
+#[test]
+fn what_has_allocated_space_is_lent_no_room() {
+    let space = spacious(Below::Ext4);
+    if !space.uses_passthrough() {
+        return;
+    }
+    let dir = lending(&space, "allocated", 8 * GIB);
+    let (path, piece) = (dir.join("file"), 16 << 20);
+    let file = lent(&path);
+    assert!(held(&space) > 2 * GIB);
+    for n in 0..3 {
+        fallocate(&file, FallocateFlags::KEEP_SIZE, n * piece, piece).unwrap();
+    }
+    eventually("what was lent is asked back", SOON, || held(&space) < GIB);
+    for n in 0..100 {
+        file.write_all_at(&[1; 4096], n * 8192).unwrap();
+    }
+    drop(file);
+    let file = lent(&path);
+    file.write_all_at(&[1; 4096], piece).unwrap();
+    assert!(held(&space) < GIB, "it is lent room");
+    let other = lent(&dir.join("other"));
+    assert!(held(&space) > 2 * GIB, "others are not");
+    drop((file, other));
+    eventually("nothing is held", SOON, || held(&space) == 0);
+    let mut file = lent(&path);
+    assert!(held(&space) < GIB, "it is lent room later");
+    (0..48).for_each(|_| file.write_all(&[2; 1 << 20]).unwrap());
+    drop(file);
+    eventually("once all of it is written it is lent room again", SOON, || {
+        std::thread::sleep(Duration::from_secs(3));
+        let _file = lent(&path);
+        held(&space) > 2 * GIB
+    });
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 #[test]
 fn the_mount_goes_on_while_somebody_gathers_all_room() {
     let space = spacious(Below::Ext4);
