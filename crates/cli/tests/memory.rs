@@ -91,7 +91,9 @@ fn somebody_elses_process_is_refused() {
     let runtime = dir.path().join("theirs");
     // Somebody else must be able to reach and run the command.
     let program = dir.path().join("ullage");
-    fs::copy(env!("CARGO_BIN_EXE_ullage"), &program).unwrap();
+    // Copied by a process: one that another thread starts meanwhile would have ours open for writing, and it could not be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ullage")).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let as_nobody = |arguments: &[&str]| {
         let mut command = Command::new(&program);
