@@ -7,6 +7,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// How often, and how long apart, the lock of earlier versions is asked for: who asks whether it is held holds it for a moment.
+const TRIES: usize = 100;
+const BETWEEN: Duration = Duration::from_millis(10);
+
 /// Given up when it is dropped, also where a process that is being started still has a copy of the
 /// descriptor; and when its holder dies.
 #[derive(Debug)]
@@ -47,12 +51,27 @@ impl Held {
 
     /// Takes the lock that controllers and guards of earlier versions know, too; `false` while one of them has it.
     pub(super) fn keep_earlier_versions_out(&self) -> bool {
-        !matches!(self.0.try_lock(), Err(TryLockError::WouldBlock))
+        (0..TRIES).any(|n| {
+            if n > 0 {
+                std::thread::sleep(BETWEEN);
+            }
+            !matches!(self.0.try_lock(), Err(TryLockError::WouldBlock))
+        })
     }
 
     /// Whether somebody has locked a file.
     pub(super) fn is(path: &Path) -> bool {
         File::open(path).is_ok_and(|file| sys::is_locked(&file))
+    }
+
+    /// Whether somebody of an earlier version has: its lock cannot be seen but by asking for it.
+    pub(super) fn is_by_an_earlier_version(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        let free = || !sys::is_locked(&file);
+        let held = free() && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        let _never_held = file.unlock();
+        // One of this version takes both, and this lock last.
+        held && free()
     }
 }
 
@@ -77,7 +96,7 @@ mod tests {
         let _copy = held.0.try_clone().unwrap();
         assert!(Held::is(&path));
         drop(held);
-        assert!(!Held::is(&path));
+        assert!(!Held::is(&path) && !Held::is_by_an_earlier_version(&path));
         assert!(Held::take(&path, false).unwrap().unwrap().keep_earlier_versions_out());
     }
 }

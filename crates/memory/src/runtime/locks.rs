@@ -71,11 +71,23 @@ impl RuntimeDir {
 
     /// Process number of the controller that runs here, if one does. Asking is in nobody's way.
     pub fn running(&self) -> Option<i32> {
-        Held::is(&self.lock_file()).then(|| Undo::read(&self.undo()).map_or(0, |undo| undo.pid))
+        if Held::is(&self.lock_file()) {
+            return Some(Undo::read(&self.undo()).map_or(0, |undo| undo.pid));
+        }
+        self.earlier_version()
+    }
+
+    /// Process number of the controller that runs here if it is of an earlier version, which has another lock and no door.
+    fn earlier_version(&self) -> Option<i32> {
+        let undo = Undo::read(&self.undo())?;
+        Held::is_by_an_earlier_version(&self.lock_file()).then_some(undo.pid)
     }
 
     /// Waits for the door of the controller that runs here.
     pub fn door(&self) -> Result<Held> {
+        if let Some(pid) = self.earlier_version() {
+            return Err(Error::EarlierVersion(pid));
+        }
         let door = Held::wait_for(&self.door_file(), false, AT_THE_DOOR);
         door.map_err(|error| if gone(&error) { self.not_running() } else { error })
     }
@@ -105,6 +117,11 @@ mod tests {
         (ground, runtime)
     }
 
+    /// What a controller writes down before it makes anything.
+    fn write_undo(runtime: &RuntimeDir) {
+        Undo { pid: 4711, directories: Vec::new(), stopped: false }.write(&runtime.undo()).unwrap();
+    }
+
     #[test]
     fn asking_who_runs_is_in_no_starting_controllers_way() {
         let (_ground, runtime) = ground();
@@ -117,7 +134,17 @@ mod tests {
                     runtime.running();
                 }
             });
-            let failed = (0..300).filter(|_| runtime.claim().is_err()).count();
+            // As after an end in order, and as after a kill: then the lock of earlier versions is asked for too.
+            let failed = |killed: bool| {
+                let claim = || {
+                    if killed {
+                        write_undo(&runtime);
+                    }
+                    runtime.claim()
+                };
+                (0..300).filter(|_| claim().is_err()).count()
+            };
+            let failed = failed(false) + failed(true);
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(failed, 0);
         });
@@ -135,14 +162,22 @@ mod tests {
         runtime.claim().unwrap();
     }
 
+    /// Only who started a controller saw it: whoever asked was told that none runs.
     #[test]
     fn a_controller_of_an_earlier_version_is_seen() {
         let (_ground, runtime) = ground();
         drop(runtime.claim().unwrap());
+        fs::remove_file(runtime.door_file()).unwrap();
+        write_undo(&runtime);
+        assert_eq!(runtime.running(), None);
         let earlier = File::open(runtime.lock_file()).unwrap();
         earlier.lock().unwrap();
-        assert!(matches!(runtime.claim(), Err(Error::AlreadyRunning(_))));
+        assert_eq!(runtime.running(), Some(4711));
+        assert!(matches!(runtime.door(), Err(Error::EarlierVersion(4711))));
+        assert!(matches!(runtime.claim(), Err(Error::AlreadyRunning(4711))));
+        assert!(!runtime.door_file().exists());
         earlier.unlock().unwrap();
+        assert_eq!(runtime.running(), None);
         runtime.claim().unwrap();
     }
 
