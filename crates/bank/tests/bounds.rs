@@ -20,7 +20,7 @@ use ullage_voucher::message::ClientToBank;
 use ullage_voucher::{KeyId, Keyring, Op};
 
 const TOKEN_KEY: [u8; 32] = [5; 32];
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(20);
 
 async fn bank(directory: &std::path::Path, rate: u32) -> String {
     let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };

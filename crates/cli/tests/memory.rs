@@ -91,7 +91,9 @@ fn somebody_elses_process_is_refused() {
     let runtime = dir.path().join("theirs");
     // Somebody else must be able to reach and run the command.
     let program = dir.path().join("ullage");
-    fs::copy(env!("CARGO_BIN_EXE_ullage"), &program).unwrap();
+    // Copied by a process: one that another thread starts meanwhile would have ours open for writing, and it could not be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_ullage")).arg(&program).status().unwrap();
+    assert!(copied.success());
     fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let as_nobody = |arguments: &[&str]| {
         let mut command = Command::new(&program);
@@ -106,6 +108,24 @@ fn somebody_elses_process_is_refused() {
     let told = text(&output);
     assert!(told.contains("cgroup v2:") && told.contains("cgroup v1:"), "{told}");
     let _left_by_nobody = fs::remove_dir_all("/tmp/ullage-test-nobody");
+}
+
+/// Regression: controllers were started for half a minute, each of which found it running, and then none ran.
+#[test]
+fn a_controller_of_an_earlier_version_is_named_and_no_other_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    // It has no door, and its lock is flock(2)'s.
+    let lock = fs::File::create(dir.path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    fs::write(dir.path().join("undo.json"), r#"{"pid":4711,"directories":[]}"#).unwrap();
+    let me = std::process::id().to_string();
+    for arguments in [&["run", "--", "true"][..], &["mark", &me]] {
+        let output = ullage(dir.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output));
+        assert!(text(&output).contains("(pid 4711) is of an earlier version: stop it first"), "{}", text(&output));
+    }
+    let output = ullage(dir.path()).arg("daemon").output().unwrap();
+    assert!(text(&output).contains("a controller already runs (pid 4711)"), "{}", text(&output));
 }
 
 #[test]

@@ -117,7 +117,9 @@ fn as_an_ordinary_user_through_the_helper() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Copied by a process: one that another thread starts meanwhile would have ours open for writing, and it could not be run.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let status = Command::new(copy)
         .args(["--exact", "as_an_ordinary_user_through_the_helper", "--nocapture"])
         .env(AS_USER, "1")

@@ -45,6 +45,11 @@ pub enum Error {
     /// Another controller owns this runtime directory.
     #[error("a controller already runs (pid {0}); stop it first, or give another --box and another --runtime-dir")]
     AlreadyRunning(i32),
+    /// A controller of an earlier version owns it: it has no door to come in by.
+    #[error(
+        "the controller that runs (pid {0}) is of an earlier version: stop it first ('kill {0}'), then run this again"
+    )]
+    EarlierVersion(i32),
     /// Another controller divides the same memory.
     #[error("another controller divides this box, it holds {}: stop it first, or give another --box", .0.display())]
     BoxTaken(PathBuf),

@@ -30,11 +30,10 @@ pub fn watch(runtime: &RuntimeDir) -> Result<()> {
     // Whoever holds the lock now is ending in order, or a new controller that has cleaned up already.
     // A dying process may close the pipe some time before the lock, so ask for a while.
     for _ in 0..100 {
-        // Nothing is left; claiming the directory would create it anew.
         if !runtime.undo().exists() {
             return Ok(());
         }
-        if let Ok((_lock, failed)) = runtime.claim() {
+        if let Ok((_lock, failed)) = runtime.inherit() {
             runtime.remove();
             return failed.into_iter().next().map_or(Ok(()), Err);
         }

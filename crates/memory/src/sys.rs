@@ -80,21 +80,26 @@ pub fn is_cgroup(path: &std::path::Path) -> bool {
 
 /// Locks a file that is open for writing, for as long as it stays open; `false` if somebody else has.
 pub fn lock(file: &File) -> io::Result<bool> {
-    match record_lock(file, libc::F_OFD_SETLK) {
+    match record_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK) {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Whether somebody has locked a file. Asking holds no lock, so it is in nobody's way.
-pub fn is_locked(file: &File) -> bool {
-    record_lock(file, libc::F_OFD_GETLK).is_ok_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
+/// Gives such a lock up, whoever else has a copy of the descriptor.
+pub fn unlock(file: &File) {
+    let _never_fails = record_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK);
 }
 
-fn record_lock(file: &File, command: i32) -> io::Result<libc::flock> {
+/// Whether somebody has locked a file. Asking holds no lock, so it is in nobody's way.
+pub fn is_locked(file: &File) -> bool {
+    record_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK).is_ok_and(|found| i32::from(found.l_type) != libc::F_UNLCK)
+}
+
+fn record_lock(file: &File, command: i32, kind: i32) -> io::Result<libc::flock> {
     let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,13 @@ pub fn run(command: &mut Command) -> Outcome {
 #[track_caller]
 pub fn program<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> Outcome {
     run(Command::new(name).args(arguments))
+}
+
+/// Copies a program that is to be run. A process of its own does it: one that another test starts meanwhile would have ours open for
+/// writing for a moment, in which the copy could not be run (ETXTBSY).
+#[track_caller]
+pub fn copy_program(from: &str, to: &Path) {
+    program("cp", [from.as_ref(), to.as_os_str()]).ok();
 }
 
 /// Runs `ullage` with arguments.

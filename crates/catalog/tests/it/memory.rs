@@ -1,6 +1,7 @@
 //! A store that is a map: to be damaged at will.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, Weak};
 use std::time::Duration;
 use ullage_kv::{Batch, Cut, Error, Kv, Seq, Visit};
@@ -13,6 +14,8 @@ pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Default)]
 pub struct MemoryKv {
     map: Mutex<Map>,
+    removed: Mutex<BTreeSet<Vec<u8>>>,
+    passed: AtomicUsize,
     cut: Mutex<Option<Weak<dyn Cut>>>,
     pub witness: OnceLock<Witness>,
 }
@@ -25,6 +28,11 @@ impl MemoryKv {
     pub fn dump(&self) -> Map {
         self.map.lock().unwrap().clone()
     }
+
+    /// How many keys that were removed scans have come by so far: stores on disk look at each.
+    pub fn passed(&self) -> usize {
+        self.passed.load(Ordering::Relaxed)
+    }
 }
 
 impl Kv for MemoryKv {
@@ -34,14 +42,16 @@ impl Kv for MemoryKv {
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
         let map = self.map.lock().unwrap();
-        let range = map.range(from.max(prefix).to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
+        let from = from.max(prefix);
+        let range = map.range(from.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));
         let found: Vec<_> = range.map(|(key, value)| (key.clone(), value.clone())).collect();
         drop(map);
-        for (key, value) in found {
-            if !visit(&key, &value) {
-                break;
-            }
-        }
+        let end = found.into_iter().find(|(key, value)| !visit(key, value)).map(|(key, _)| key);
+        let removed = self.removed.lock().unwrap();
+        let passed = removed
+            .range(from.to_vec()..)
+            .take_while(|key| key.starts_with(prefix) && end.as_ref().is_none_or(|end| *key < end));
+        self.passed.fetch_add(passed.count(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -52,13 +62,16 @@ impl Kv for MemoryKv {
     fn commit(&self, batch: Batch) -> Result<Seq, Error> {
         let mut map = self.map.lock().unwrap();
         let before = self.witness.get().map(|_| map.clone());
+        let mut removed = self.removed.lock().unwrap();
         for change in batch.into_changes() {
-            match change.value {
-                Some(value) => map.insert(change.key, value),
-                None => map.remove(&change.key),
-            };
+            if let Some(value) = change.value {
+                removed.remove(&change.key);
+                map.insert(change.key, value);
+            } else if map.remove(&change.key).is_some() {
+                removed.insert(change.key);
+            }
         }
-        drop(map);
+        drop((map, removed));
         if let Some(witness) = self.witness.get()
             && let Err(error) = witness()
         {

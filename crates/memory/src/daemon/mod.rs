@@ -8,7 +8,7 @@ use crate::backend;
 use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
-use crate::runtime::{RuntimeDir, Undo, lift};
+use crate::runtime::{Held, RuntimeDir, Undo, lift};
 use crate::sampler::{self, Request, Worker};
 use crate::sys;
 use crate::system::{mounts::Mounts, place};
@@ -16,7 +16,6 @@ use apply::Hands;
 use cost::Meter;
 use record::Recorder;
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +72,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
 }
 
 /// Divides memory until there is a reason to end; gives the door where it is the controller's already.
-fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<Option<File>> {
+fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<Option<Held>> {
     let mounts = Mounts::read()?;
     let found = backend::choose(&mounts, options.within.as_deref())?;
     let backend = found.backend;
@@ -96,7 +95,7 @@ fn divide(
     stop: &Arc<AtomicBool>,
     hands: &mut Hands,
     mut recorder: Recorder,
-) -> Result<Option<File>> {
+) -> Result<Option<Held>> {
     let start = sys::monotonic();
     let mut controller = Controller::new(options.config.clone(), hands.backend.picture()?.total, Duration::ZERO);
     let mut meter = Meter::new();

@@ -1,11 +1,13 @@
 //! The runtime directory: who runs, what must be undone, what is known.
 
 mod cleanup;
+mod held;
 mod locks;
 mod origins;
 mod status;
 
 pub use cleanup::{Undo, lift};
+pub use held::Held;
 pub use origins::{record as record_origin, returning_to};
 pub use status::{Cost, Status, TimelinePoint};
 
@@ -111,7 +113,7 @@ impl RuntimeDir {
     }
 
     /// Removes everything in it that is ours, and the directory if that leaves it empty. The lock goes
-    /// last: once it is gone the directory may be another's.
+    /// last: once it is gone the directory may be another's. Who holds it alone makes files here.
     pub fn remove(&self) {
         self.forget();
         for file in [self.door_file(), self.lock_file()] {

@@ -107,6 +107,7 @@ fn fields(pid: i32) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
 
     #[test]
     fn a_pid_that_is_gone_is_named() {
@@ -137,8 +138,9 @@ mod tests {
     fn a_name_that_is_cut_within_a_letter_hides_no_process() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("программа");
-        fs::copy("/bin/sleep", &program).unwrap();
-        let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+        // No copy: what another thread starts meanwhile would have it open for writing, and it could not be run.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg0("sleep").arg("60").spawn().unwrap();
         let pid = child.id() as i32;
         // The kernel lets the parent of a vfork(2) go on before it names the child after its program.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);

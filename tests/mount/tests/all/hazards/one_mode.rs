@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::run::{copy_program, program};
 use ullage_mount_tests::space::Space;
 
 fn open(name: &Path, how: usize) -> File {
@@ -57,7 +57,7 @@ fn every_pair(space: &Space) {
 fn a_running_program_is_not_truncated() {
     let space = Space::new();
     let program = space.path("program");
-    fs::copy("/bin/sleep", &program).unwrap();
+    copy_program("/bin/sleep", &program);
     let length = fs::metadata(&program).unwrap().len();
     let mut child = Command::new(&program).arg("20").spawn().unwrap();
     let refused = fs::OpenOptions::new().read(true).custom_flags(libc::O_TRUNC).open(&program).map(drop);
@@ -113,7 +113,7 @@ fn every_pair_of_ways_to_open_works_through_the_server() {
 fn a_program_is_run_while_it_is_open_for_reading() {
     let space = Space::new();
     let name = space.path("program");
-    fs::copy("/bin/cat", &name).unwrap();
+    copy_program("/bin/cat", &name);
     fs::set_permissions(&name, fs::Permissions::from_mode(0o755)).unwrap();
     let readers: Vec<File> = [0, 4].into_iter().map(|how| open(&name, how)).collect();
     let mut child = Command::new(&name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{program, ullage};
+use ullage_mount_tests::run::{copy_program, program, ullage};
 use ullage_mount_tests::space::Space;
 
 pub fn as_nobody(script: &str, name: &Path) -> String {
@@ -59,7 +59,7 @@ fn a_program_that_a_stranger_wrote_runs_with_no_rights_of_its_owner() {
     for space in spaces() {
         for (n, how) in ["oflag=direct", "oflag=append", "oflag=dsync"].iter().enumerate() {
             let name = space.path(format!("program-{n}"));
-            fs::copy("/bin/true", &name).unwrap();
+            copy_program("/bin/true", &name);
             fs::set_permissions(&name, Permissions::from_mode(0o6777)).unwrap();
             assert_eq!(mode_alone(&name), 0o6777);
             let script = format!("dd if=/usr/bin/id of=\"$1\" {how} bs=64k conv=notrunc status=none; \"$1\" -u");
