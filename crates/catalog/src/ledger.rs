@@ -115,6 +115,8 @@ pub(crate) struct User {
 pub(crate) struct Ledger {
     users: RwLock<FxHashMap<u32, Arc<User>>>,
     dirty_directories: Mutex<Vec<Arc<Inode>>>,
+    /// Those that something was held for below at the last cut: what is held is in memory only, and with it they stay there.
+    holding: Mutex<Vec<Arc<Inode>>>,
     dirty_users: Mutex<Vec<u32>>,
     /// Every limit there is, and who may grow.
     pub limits: Limits,
@@ -233,6 +235,12 @@ impl Ledger {
                 batch.put(keys::totals(directory.id), directory.totals.now().encode());
             }
         }
+        let mut holding = self.holding.lock();
+        holding.extend(directories.iter().cloned());
+        holding.sort_unstable_by_key(|directory| directory.id);
+        holding.dedup_by_key(|directory| directory.id);
+        holding.retain(|directory| directory.totals.held() > 0);
+        drop(holding);
         let uids = std::mem::take(&mut *self.dirty_users.lock());
         for uid in uids {
             let user = self.user(uid);

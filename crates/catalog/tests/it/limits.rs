@@ -29,6 +29,29 @@ fn blocks(catalog: &Catalog, file: &Arc<Inode>, release: u64, blocks: u64) {
         .unwrap();
 }
 
+/// Nobody needs a file's directory while the file is used: what was held for it was forgotten with the directory, and to let go of it ended the mount.
+#[test]
+fn what_is_held_is_remembered_of_directories_that_nobody_uses() {
+    let bed = Bed::disk();
+    let catalog = bed.catalog();
+    let root = catalog.root().clone();
+    let (deep, held) = (directory(&catalog, &directory(&catalog, &root, b"above"), b"deep"), 40960);
+    let inode = file(&catalog, &deep, b"file");
+    let id = deep.id;
+    catalog.hold(&inode, held).unwrap();
+    let weak = Arc::downgrade(&deep);
+    drop(deep);
+    for _ in 0..2 {
+        bed.checkpoint().unwrap();
+        assert_eq!(catalog.get(id).unwrap().totals().held(), held);
+    }
+    catalog.rename((&catalog.get(id).unwrap(), b"file"), (&root, b"file"), false, at(2)).unwrap();
+    bed.checkpoint().unwrap();
+    assert!(weak.upgrade().is_none(), "it stays in memory for nothing");
+    blocks(&catalog, &inode, held, 8);
+    assert_eq!((catalog.held(&inode), root.totals().held()), (0, 0));
+}
+
 #[test]
 fn what_is_held_follows_the_file() {
     let mut bed = Bed::disk();
