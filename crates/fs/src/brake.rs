@@ -400,11 +400,13 @@ fn run(weak: &Weak<Space>) {
         nodes.retain(|node| {
             // The next pause may be twice as long.
             let look = space.look_or_say(node, pause * 2, BUSY);
-            if look == Look::Refresh || node.open.lock().asks_in_vain() {
+            let (in_vain, lent) =
+                node.open.try_lock_for(BUSY).map_or((false, true), |mut open| (open.asks_in_vain(), open.lends()));
+            if look == Look::Refresh || in_vain {
                 space.refresh(node);
             }
             idle &= matches!(look, Look::Idle | Look::Over);
-            lends |= node.open.lock().lends();
+            lends |= lent;
             look != Look::Over
         });
         pause = if idle { LONGEST.min(pause * 2) } else { TICK }.max(began.elapsed() * REST);

@@ -12,8 +12,9 @@ pub(crate) struct Grant {
     unspent: u64,
     /// Of it, what writes under way may still take.
     under_way: u64,
-    /// Of it, what those that are over may have taken since the last measurement.
+    /// Of it, what those that are over may have taken since the last measurement, and may take yet; and what of that was written out.
     spent: u64,
+    settled: u64,
     /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
     kept: u64,
     bare: u64,
@@ -110,6 +111,17 @@ impl Grant {
         wait
     }
 
+    /// Blocks are counted on by what is about to write to some, and puts nothing into their place.
+    pub(crate) fn count_on_blocks(&mut self) {
+        self.relying += 1;
+        self.writes += 1;
+    }
+
+    /// Whether blocks are counted on: what takes some away waits.
+    pub(crate) fn counts_on_blocks(&self) -> bool {
+        self.relying > 0
+    }
+
     /// It has taken them away.
     pub(crate) fn freed(&mut self) {
         self.freeing -= 1;
@@ -120,9 +132,21 @@ impl Grant {
         self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes
     }
 
-    /// What was set aside for writes that are over, since the last measurement.
+    /// What was set aside for writes that are over, since the last measurement, and may be taken yet.
     pub(crate) fn spent(&self) -> u64 {
         self.spent
+    }
+
+    /// So much of that was written out, and what it took shows.
+    pub(crate) fn settle(&mut self, spent: u64) {
+        let settled = spent.min(self.spent);
+        self.spent -= settled;
+        self.settled += settled;
+    }
+
+    /// What was written since the last measurement, and shows in the next that `keeps` what is not written out.
+    pub(crate) fn shows(&self, keeps: bool) -> u64 {
+        self.settled + if keeps { 0 } else { self.spent }
     }
 
     /// What of it the file's blocks, and the map of those, may take beyond what was measured.
@@ -179,6 +203,11 @@ impl Grant {
     /// Whether something written unseen may lack its blocks.
     pub(crate) fn owes(&self) -> bool {
         self.owed > 0
+    }
+
+    /// How much was.
+    pub(crate) fn unplaced(&self) -> u64 {
+        self.unplaced
     }
 
     /// All that was written unseen so far has its blocks.
@@ -274,7 +303,8 @@ impl Grant {
     pub(crate) fn measured(&mut self, released: u64, keeps: bool) {
         self.held -= released;
         self.kept = self.kept.min(self.held);
-        (self.unspent, self.spent) = (0, if keeps { self.spent } else { 0 });
+        (self.unspent, self.settled) = (0, 0);
+        self.spent = if keeps { self.spent } else { 0 };
     }
 
     /// A range that takes its blocks later was counted with `need`. Gives back the one before, when they do not touch: it

@@ -14,7 +14,7 @@ use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::{Errno, Outcome, Space};
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -189,7 +189,8 @@ impl Space {
             let mut holes = Holes::to_write(range.file, at..most, counting)?;
             if holes.shared {
                 // What was written before is in its own place then, and what that took is there again.
-                self.record_measured(range.node, &mut range.node.open.lock(), false)?;
+                Self::write_out_late(range.node);
+                self.record_measure(range.node, &mut range.node.open.lock())?;
                 holes = Holes::to_write(range.file, at..most, counting)?;
             }
             let room = self.room_of(&range.node.inode, pool)?;
@@ -203,9 +204,9 @@ impl Space {
                 self.allocate(pool, range.file, &(at..upto), counting.block);
             }
             let outcome = write(at, upto - at);
-            let mut open = range.node.open.lock();
-            open.grant.ended(Taken::Held(need));
-            self.record_measured(range.node, &mut open, false)?;
+            range.node.open.lock().grant.ended(Taken::Held(need));
+            Self::write_out_late(range.node);
+            self.record_measure(range.node, &mut range.node.open.lock())?;
             match outcome {
                 Ok(count) => {
                     at += count;
@@ -222,8 +223,7 @@ impl Space {
     /// Sets aside what a write may take: of what the file holds, or else of what is asked for now, some more than that.
     fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<Taken> {
         let (node, bytes) = (range.node, range.bytes());
-        let mut open = node.open.lock();
-        self.find_late(&mut open)?;
+        let mut open = self.lock_looked_at(node)?;
         if blocks == Blocks::Later
             && (open.grant.rely(&bytes) || crate::placing::finds_placed(&mut open, range.file, &bytes))
         {
@@ -233,7 +233,7 @@ impl Space {
         let mut need = open.grant.need(&bytes, counting) + beside;
         let more = |need: u64| Ok::<_, Errno>(ask(need, self.room_of(&node.inode, pool)?));
         if !open.grant.spend(need) && !self.takes_late(node, &mut open, pool, need, || more(need))? {
-            self.let_go_of_rest(node, &mut open)?;
+            open = self.let_go_of_rest(node, open)?;
             need = open.grant.need(&bytes, counting) + beside;
             self.take_more(node, &mut open, pool, need, more(need)?)?;
         }
@@ -248,21 +248,28 @@ impl Space {
 
     /// Sets aside `need` and nothing more.
     pub(crate) fn take_just(&self, node: &Arc<Node>, pool: PoolId, need: u64) -> Outcome<()> {
-        let mut open = node.open.lock();
-        self.find_late(&mut open)?;
+        let mut open = self.lock_looked_at(node)?;
         if open.grant.spend(need) || self.takes_late(node, &mut open, pool, need, || Ok(need))? {
             return Ok(());
         }
-        self.let_go_of_rest(node, &mut open)?;
+        open = self.let_go_of_rest(node, open)?;
         self.take_more(node, &mut open, pool, need, need)
     }
 
     /// What the writes so far did not take is let go of before more is held.
-    fn let_go_of_rest(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
+    fn let_go_of_rest<'a>(
+        &self,
+        node: &'a Arc<Node>,
+        mut open: MutexGuard<'a, OpenFile>,
+    ) -> Outcome<MutexGuard<'a, OpenFile>> {
         if open.backing.as_ref().is_some_and(|backing| backing.late) {
             hurry::may_wait()?;
+            drop(open);
+            Self::write_out_late(node);
+            open = node.open.lock();
         }
-        self.record_measured(node, open, false)
+        self.record_measure(node, &mut open)?;
+        Ok(open)
     }
 
     /// Holds `more` for a file that was just measured, or at least `need`, which is set aside.
@@ -320,7 +327,7 @@ impl Space {
     pub(crate) fn measured(&self, file: FileId, open: &mut OpenFile, grown: u64, released: u64, keeps: bool) {
         if let Some(backing) = &open.backing {
             // What is written again takes other blocks, and those of before are free later.
-            let written = if keeps { grown } else { grown.max(open.grant.spent()) };
+            let written = grown.max(open.grant.shows(keeps));
             self.let_go_in_pool(backing.pool, released, written);
         }
         open.grant.measured(released, keeps);
@@ -376,6 +383,7 @@ impl Space {
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         for node in holders {
+            self.write_out_bare(&node);
             let mut open = node.open.lock();
             let pays = open.grant.owes();
             // His own he may be about to open.
@@ -461,6 +469,7 @@ impl Space {
         let alone = self.headroom.flow.write();
         let open = self.nodes.all();
         for node in &open {
+            self.write_out_bare(node);
             let mut open = node.open.lock();
             if let Err(error) = self.measure_closely(node, &mut open, false).1 {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);

@@ -38,6 +38,7 @@ mod room;
 mod settle;
 mod solid;
 mod space;
+mod splits;
 mod sys;
 #[cfg(test)]
 mod test_kernel;

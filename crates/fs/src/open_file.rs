@@ -137,7 +137,11 @@ pub(crate) struct OpenBacking {
     pub recorded: Seq,
     /// It was looked at whether what is written to it takes blocks only when it is written out, and whether that is so (`late.rs`).
     pub looked: bool,
+    /// How often its extents changed otherwise than by writes: a look that began before says nothing.
+    pub changed: u32,
     pub late: bool,
+    /// What it owes cannot be asked for: it is to be written out.
+    pub pays_later: bool,
     /// What it looked like at the last fsync(2) of it.
     pub synced: Option<Measure>,
     /// The pool takes no data: reads give zeros, writes are only counted.
@@ -147,6 +151,12 @@ pub(crate) struct OpenBacking {
 }
 
 impl OpenBacking {
+    /// Its extents changed otherwise than by writes.
+    pub(crate) fn is_changed(&mut self) {
+        self.looked = false;
+        self.changed = self.changed.wrapping_add(1);
+    }
+
     /// What is written to it may take more than was counted for that, and nothing stops it but we.
     pub(crate) fn outgrows(&self) -> bool {
         self.late && self.fence.is_none()

@@ -186,6 +186,7 @@ impl Space {
         let until = Instant::now() + LAST_WAIT;
         for node in nodes {
             let ending = || {
+                self.write_out_bare(node);
                 let (settled, measured) = self.measure_closely(node, &mut node.open.lock(), true);
                 if let Err(error) = &measured {
                     tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
@@ -208,6 +209,7 @@ impl Space {
     /// Measures and closes a node's backing file if nothing holds it any more. What somebody still has mapped is
     /// measured at each GETATTR and looked at again later.
     fn settle(&self, node: &Arc<Node>, last: bool) {
+        self.write_out_bare(node);
         self.settle_locked(node, node.open.lock(), last);
     }
 
@@ -218,7 +220,8 @@ impl Space {
         }
         if open.backing.is_some() {
             let (settled, measured) = self.measure_unused(node, &mut open);
-            let free = last || settled;
+            // What is held is given back first.
+            let free = last || settled && open.grant.held == 0;
             if let Err(error) = &measured {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
@@ -249,7 +252,7 @@ impl Space {
             self.ends_unseen(open);
             self.place_late(open);
         }
-        (settled, measured.and_then(|()| self.record_measured(node, open, false)))
+        (settled, measured.and_then(|()| self.record_measure(node, open)))
     }
 
     /// Whether nobody can write to the backing file any more. Our own descriptor and the kernel's go first, since the
@@ -307,20 +310,14 @@ impl Space {
         }
     }
 
-    /// Brings the record up to what the backing file says, if it may have been written or read. Waits for no disk: what was held for writes
-    /// that may take blocks later still (`late.rs`) stays so.
+    /// Brings the record up to what the backing file says, if it may have been written or read. What was held for writes that may take
+    /// blocks later, and were not written out (`late.rs`), stays so.
     pub(crate) fn record_measure(&self, node: &Node, open: &mut OpenFile) -> Outcome<()> {
-        let keeps = open.backing.as_ref().is_some_and(|backing| backing.late);
-        self.record(node, open, false, keeps)
+        self.record_measured(node, open, false)
     }
 
-    /// The same for who may wait for a disk: all that no write under way needs is let go of.
     pub(crate) fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
-        Self::settle_late(open);
-        self.record(node, open, last, false)
-    }
-
-    fn record(&self, node: &Node, open: &mut OpenFile, last: bool, keeps: bool) -> Outcome<()> {
+        let keeps = open.backing.as_ref().is_some_and(|backing| backing.late);
         if open.backing.as_ref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }

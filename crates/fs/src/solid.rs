@@ -92,6 +92,7 @@ impl Space {
         let outcome = self.fill_all(node);
         let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };
         for _ in 0..STEPS {
+            Self::write_out_late(node);
             let mut open = node.open.lock();
             if open.handles == 0 {
                 self.record_measured(node, &mut open, true)?;
@@ -182,7 +183,12 @@ impl Space {
         })?;
         // Of these blocks the kernel knows nothing, and who has the file open may just have been told of its holes.
         self.show_only(node);
-        let keep = node.open.lock().grant.to_keep(bare, range.start == 0, counting);
+        let keep = {
+            let mut open = node.open.lock();
+            // All of that was never written.
+            open.backing.as_mut().ok_or(Errno::EBADF)?.is_changed();
+            open.grant.to_keep(bare, range.start == 0, counting)
+        };
         self.keep(node, pool, keep)
     }
 

@@ -42,10 +42,10 @@ impl Space {
         })?;
         // Both may share blocks from now on.
         for node in &ends {
-            self.look_anew(&mut node.open.lock())?;
+            self.look_anew(node)?;
         }
-        let mut open = node.open.lock();
-        self.record_measured(&node, &mut open, false)?;
+        Self::write_out_late(&node);
+        self.record_measure(&node, &mut node.open.lock())?;
         Ok(copied)
     }
 }

@@ -23,13 +23,15 @@ impl Space {
         drop(Self::lock_to_free(&node));
         let work = || self.fallocate_freeing(&node, &stream.file, offset, length, mode);
         let outcome = self.with_room(stream.pool, length, work);
-        let mut open = node.open.lock();
         // What has blocks now was not written for that.
-        self.firm(&mut open);
-        let looked = self.look_anew(&mut open);
-        let measured = self.record_measured(&node, &mut open, false);
-        open.grant.freed();
-        outcome.and(looked).and(measured)
+        self.firm(&mut node.open.lock());
+        Self::write_out_late(&node);
+        let measured = {
+            let mut open = node.open.lock();
+            open.grant.freed();
+            self.record_measure(&node, &mut open)
+        };
+        outcome.and(measured).and(self.look_anew(&node))
     }
 
     /// As asked for, while nothing counts on blocks that the file has.

@@ -46,6 +46,10 @@ impl Space {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
             let _flow = Self::grows(node, size)?.then(|| self.flow_without_gap(node, size)).transpose()?;
+            if node.open.lock().grant.counts_on_blocks() {
+                // What is never written may be being filled.
+                hurry::may_wait()?;
+            }
             let mut open = Self::lock_to_cut(node);
             self.back(node, &mut open, true)?;
             if open.backing.as_ref().is_some_and(|backing| takes_long(backing, size)) {

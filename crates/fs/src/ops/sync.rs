@@ -4,6 +4,7 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Errno, Outcome, Space, hurry, syncs};
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use ullage_kv::Seq;
@@ -17,14 +18,29 @@ impl Space {
     /// makes both durable where log and data are on one device; else the log is flushed while the data is.
     pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
         let node = self.node(node)?;
+        let spent = {
+            let open = node.open.lock();
+            if open.backing.as_ref().is_some_and(|backing| backing.late) { open.grant.spent() } else { 0 }
+        };
+        self.sync_file(&node, data_only)?;
+        if spent > 0 {
+            let mut open = node.open.lock();
+            // It was written out.
+            open.grant.settle(spent);
+            self.record_measure(&node, &mut open)?;
+        }
+        Ok(())
+    }
+
+    fn sync_file(&self, node: &Arc<Node>, data_only: bool) -> Outcome<()> {
         let stream = self.stream(node.id)?;
         let measured = {
             let mut open = node.open.lock();
             if data_only && self.only_times_changed(&open)? {
                 drop(open);
-                return sync_data(&node, &stream.file, data_only, None);
+                return sync_data(node, &stream.file, data_only, None);
             }
-            self.record_measure(&node, &mut open)?;
+            self.record_measure(node, &mut open)?;
             open.backing.as_ref().map(|backing| backing.baseline)
         };
         if stream.discards {
@@ -32,7 +48,7 @@ impl Space {
         }
         let kv = self.catalog.kv();
         let newest = kv.newest();
-        let data = || sync_data(&node, &stream.file, data_only, measured);
+        let data = || sync_data(node, &stream.file, data_only, measured);
         if self.catalog.durable() >= newest {
             return data();
         }
