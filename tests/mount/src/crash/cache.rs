@@ -14,7 +14,17 @@ pub struct CachingDisk {
     talk: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     device: PathBuf,
     // Ends with its input.
-    _process: Child,
+    process: Child,
+}
+
+/// A disk that does not answer, until this is dropped.
+#[derive(Debug)]
+pub struct Hanging<'a>(&'a CachingDisk);
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        self.0.signal(libc::SIGCONT);
+    }
 }
 
 impl CachingDisk {
@@ -22,7 +32,10 @@ impl CachingDisk {
     pub fn new(ground: &mut Ground, image: &Path) -> Self {
         let name = image.file_name().and_then(OsStr::to_str).expect("it has a name");
         let point = ground.directory(&format!("cache-of-{name}"));
-        let program = std::env::current_exe().expect("this program is a file").with_file_name("caching-disk");
+        let own = std::env::current_exe().expect("this program is a file");
+        // Tests lie one directory below the programs.
+        let places = own.ancestors().skip(1).take(2).map(|directory| directory.join("caching-disk"));
+        let program = places.clone().find(|place| place.exists()).or(places.last()).expect("two places");
         let mut process = Command::new(&program)
             .args([image, &point])
             .stdin(Stdio::piped())
@@ -33,7 +46,7 @@ impl CachingDisk {
             });
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let talk = (input.expect("it was asked for"), BufReader::new(output.expect("it was asked for")));
-        let disk = Self { talk: Mutex::new(talk), device: point.join("disk"), _process: process };
+        let disk = Self { talk: Mutex::new(talk), device: point.join("disk"), process };
         assert_eq!(disk.answer(), "ready");
         ground.will_unmount(&point);
         disk
@@ -42,6 +55,17 @@ impl CachingDisk {
     /// What a loop device is to be made of.
     pub fn device(&self) -> &Path {
         &self.device
+    }
+
+    /// It answers nothing for a while.
+    pub fn hang(&self) -> Hanging<'_> {
+        self.signal(libc::SIGSTOP);
+        Hanging(self)
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a call without pointers; the process is a child that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 
     /// From now on it says that it flushes and does not.

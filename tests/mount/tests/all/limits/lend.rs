@@ -264,7 +264,7 @@ fn what_has_allocated_space_is_lent_no_room() {
     eventually("nothing is held", SOON, || held(&space) == 0);
     let mut file = lent(&path);
     assert!(held(&space) < GIB, "it is lent room later");
-    (0..48).for_each(|_| file.write_all(&[2; 1 << 20]).unwrap());
+    file.write_all(&vec![2; 48 << 20]).unwrap();
     drop(file);
     eventually("once all of it is written it is lent room again", SOON, || {
         std::thread::sleep(Duration::from_secs(3));

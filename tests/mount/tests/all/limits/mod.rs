@@ -10,6 +10,7 @@ mod detached;
 mod fence;
 mod growth;
 mod lasting;
+mod late;
 mod lend;
 mod mark;
 mod overwrites;

@@ -1,0 +1,150 @@
+//! Files below a limit whose writes take blocks when they are written out: what is held for them, and who waits for that.
+
+use super::bed::{Below, in_pool, is_full, limited, until_full};
+use super::lend::{GIB, held, lending, lent};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+use ullage_mount_tests::crash::cache::CachingDisk;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::space::Space;
+
+const MIB: u64 = 1 << 20;
+
+fn both(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// A worker had the file's lock as long as the disk took, and who looked the file up waited for it on the thread that answers everybody.
+#[test]
+fn nobody_waits_for_a_file_that_is_being_written_out() {
+    let mut ground = Ground::new();
+    let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
+    File::create(&image).and_then(|file| file.set_len(256 << 20)).unwrap();
+    program("mkfs.ext4", ["-q", "-F", image.to_str().unwrap()]).ok();
+    let disk = CachingDisk::new(&mut ground, &image);
+    let pool = ground.mount_image("disk", disk.device());
+    let state = ground.directory("plain").join("state");
+    let mut space = Space::on(ground, &pool);
+    space.state = state;
+    space.up();
+    let dir = limited(&space, "dir", 100 * MIB);
+    let path = dir.join("file");
+    let file = both(&path);
+    fallocate(&file, FallocateFlags::empty(), 0, 8 * MIB).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(&vec![1; MIB as usize], 0).unwrap();
+    std::thread::scope(|scope| {
+        let hanging = disk.hang();
+        scope.spawn(|| fallocate(&file, FallocateFlags::KEEP_SIZE, 16 * MIB, MIB).unwrap());
+        std::thread::sleep(Duration::from_millis(500));
+        let (told, tells) = mpsc::channel();
+        for n in 0..8 {
+            let (told, path, other) = (told.clone(), path.clone(), dir.join(format!("other{n}")));
+            std::thread::spawn(move || {
+                let length = path.metadata().map(|meta| meta.len());
+                let other = other.symlink_metadata().map_err(|error| error.kind());
+                told.send((length.ok(), other.map(drop))).unwrap();
+            });
+        }
+        for _ in 0..8 {
+            let answer = tells.recv_timeout(Duration::from_secs(20)).expect("somebody waits for the disk");
+            assert_eq!(answer, (Some(8 * MIB), Err(std::io::ErrorKind::NotFound)));
+        }
+        drop(hanging);
+    });
+    drop(file);
+    space.down_and_check();
+}
+
+/// What its holes were filled with when it came to be mapped was taken for written once nobody had it open.
+#[test]
+fn what_a_mapping_needed_and_nobody_wrote_grows_no_map_past_the_limit() {
+    const SIZE: u64 = 64 * MIB;
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "dir", SIZE + 3 * MIB);
+    let path = dir.join("file");
+    File::create(&path).and_then(|file| file.set_len(SIZE)).unwrap();
+    let reader = File::open(&path).unwrap();
+    drop((both(&path), reader));
+    std::thread::sleep(Duration::from_millis(300));
+    let mut other = File::create(dir.join("other")).unwrap();
+    let refused = fallocate(&other, FallocateFlags::empty(), 0, 100 * MIB).map_err(std::io::Error::from);
+    assert!(is_full(&refused), "{refused:?}");
+    let file = both(&path);
+    for at in (0..SIZE).step_by(8192) {
+        file.write_all_at(&[1; 4096], at).unwrap();
+    }
+    let piece = vec![2; 65536];
+    until_full(|_| other.write_all(&piece));
+    until_full(|_| other.write_all(&[2; 4096]));
+    rustix::fs::sync();
+    let used = in_pool(&space);
+    assert!(used <= SIZE + 3 * MIB, "{} bytes past the limit", used.saturating_sub(SIZE + 3 * MIB));
+    drop((file, other));
+    space.down_and_check();
+}
+
+/// xfs gives nothing where less is free than a file is long, though all of it is there: what the file might owe for its map stayed held.
+#[test]
+fn what_a_file_owed_is_given_back_on_a_disk_that_is_nearly_full() {
+    let mut ground = Ground::new();
+    let pool = ground.xfs("disk", 1024);
+    let state = ground.directory("plain").join("state");
+    let mut space = Space::on(ground, &pool);
+    space.state = state;
+    space.up();
+    let dir = lending(&space, "dir", 8 * GIB);
+    let mut file = lent(&dir.join("file"));
+    let piece = vec![1; MIB as usize];
+    (0..560).for_each(|_| file.write_all(&piece).unwrap());
+    drop(file);
+    eventually("nothing is held", Duration::from_secs(30), || held(&space) == 0);
+    space.down_and_check();
+}
+
+/// What was set aside for writes stayed so until the file was closed, and each fdatasync(2) took the long way.
+#[test]
+fn nothing_is_set_aside_for_what_was_synced() {
+    for below in [Below::Ext4, Below::Xfs] {
+        let space = below.space();
+        let file = both(&limited(&space, "dir", 100 * MIB).join("file"));
+        fallocate(&file, FallocateFlags::empty(), 0, MIB).unwrap();
+        for at in [0, 65536, 131_072] {
+            file.write_all_at(&[1; 4096], at).unwrap();
+            file.sync_data().unwrap();
+            assert_eq!(held(&space), 0, "{below:?}");
+        }
+        drop(file);
+        space.down_and_check();
+    }
+}
+
+/// The kernel forgot the directory, and with it what was held for the file; to let go of that ended the mount.
+#[test]
+fn what_is_held_for_a_file_outlives_its_directory_in_memory() {
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "dir", 2 * GIB);
+    let below = dir.join("below");
+    fs::create_dir(&below).unwrap();
+    let path = below.join("file");
+    let file = both(&path);
+    fallocate(&file, FallocateFlags::empty(), 0, 20 * MIB).unwrap();
+    for n in 0..200 {
+        file.write_all_at(&[1; 4096], n * 65536).unwrap();
+    }
+    drop(file);
+    for _ in 0..30 {
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        space.sync();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(path.metadata().unwrap().len(), 20 * MIB);
+    eventually("nothing is held", Duration::from_secs(10), || held(&space) == 0);
+    space.down_and_check();
+}
