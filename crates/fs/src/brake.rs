@@ -456,4 +456,27 @@ mod tests {
         assert!(!open.grant.is_under_way());
         assert_eq!(open.grant.excess(), open.grant.held, "the next measurement lets go of it");
     }
+
+    /// It waited for the lock of one whose disk was slow, and the others passed their limits meanwhile.
+    #[test]
+    fn a_file_that_somebody_works_on_keeps_no_other_from_being_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, slow) = lending(dir.path());
+        let caller = crate::Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.do_create(caller, NodeId(1), b"other", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let other = space.node(entry.node).unwrap();
+        let works = slow.open.lock();
+        space.look_after(Some(&slow));
+        for _ in 0..20 {
+            other.open.lock().watched = true;
+            space.look_after(Some(&other));
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while other.open.lock().watched {
+                assert!(std::time::Instant::now() < until, "the other one is not looked at");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        drop(works);
+        space.brake.stop();
+    }
 }
