@@ -1,12 +1,15 @@
 //! A daemon in the foreground that a supervisor starts again when it dies: what happens to its clients.
 
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::binary;
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{LIMIT, eventually, ullage};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
 
 /// As a supervisor starts it.
 fn start(space: &Space) -> Child {
@@ -61,6 +64,32 @@ fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
     let ended = std::thread::spawn(move || last.wait().unwrap());
     space.down_and_check();
     assert!(ended.join().unwrap().success());
+}
+
+/// Regression: who was told to end before it had said that it was ready died of that, and left a mount that nobody served.
+#[test]
+fn a_daemon_that_is_told_to_end_as_soon_as_it_is_mounted_unmounts() {
+    let space = Space::plain();
+    space.down();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().cycle().take(9) {
+        let mut daemon = Command::new(binary::path())
+            .args(space.up_arguments())
+            .arg("--foreground")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + LIMIT;
+        while !is_mounted(&space.mount) {
+            assert!(Instant::now() < until, "it is not mounted");
+        }
+        process::signal(daemon.id(), signal);
+        eventually("it ends", LIMIT, || daemon.try_wait().unwrap().is_some());
+        assert!(daemon.wait().unwrap().success(), "{signal:?} killed it");
+        assert!(!is_mounted(&space.mount), "a mount without a server is left");
+    }
+    space.check();
 }
 
 /// Starts the next one while the killed one may still be ending.
