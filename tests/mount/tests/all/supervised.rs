@@ -2,10 +2,12 @@
 
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::binary;
+use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{LIMIT, eventually, ullage};
 use ullage_mount_tests::space::Space;
@@ -90,6 +92,33 @@ fn a_daemon_that_is_told_to_end_as_soon_as_it_is_mounted_unmounts() {
         assert!(!is_mounted(&space.mount), "a mount without a server is left");
     }
     space.check();
+}
+
+/// Regression: a bank or a store that had just said where it listens died of the signal, without its last snapshot.
+#[test]
+fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
+    let ground = Ground::new();
+    let place = |name: &str| ground.join(name).to_str().unwrap().to_owned();
+    let (pki, accounts, chunks) = (place("pki"), place("accounts"), place("chunks"));
+    ullage(["pki", "init", &pki]).ok();
+    ullage(["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1"]).ok();
+    ullage(["pki", "issue", &pki, "store-1", "--role", "store", "--host", "127.0.0.1"]).ok();
+    let bank = ["bank", "serve", "--name", "bank0", "--directory", &accounts];
+    let store = ["store", &chunks, "--name", "store-1", "--bank", "127.0.0.1:1"];
+    for words in [bank, store].into_iter().cycle().take(16) {
+        let mut server = Command::new(binary::path())
+            .args(words)
+            .args(["--pki", &pki, "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        process::signal(server.id(), Signal::TERM);
+        eventually("it ends", LIMIT, || server.try_wait().unwrap().is_some());
+        assert!(said.contains("listens on") && server.wait().unwrap().success(), "{words:?}: {said}");
+    }
 }
 
 /// Starts the next one while the killed one may still be ending.
