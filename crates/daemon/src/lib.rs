@@ -56,4 +56,4 @@ pub use places::{refuse_places, settled};
 pub use rebuild::{RebuildReport, rebuild};
 pub use rlimits::raise_rlimits;
 pub use serve::{Serving, serve};
-pub use ullage_fuse::{be_envoy, is_envoy};
+pub use ullage_fuse::{be_envoy, is_envoy, uring_is_off};

@@ -7,6 +7,7 @@ use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
 use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report, rlimits};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ pub struct Serving {
     open: Arc<OpenSpace>,
     mirror: Option<Mirror>,
     busy: control::Busy,
+    signals: Signals,
 }
 
 /// Opens and mounts a space.
@@ -43,9 +45,12 @@ pub fn serve(
     let mut start = || -> Result<Serving> {
         let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
         let mirror = Mirror::start(&open)?;
+        // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
+        let signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
         let busy = listen(state, &point, &mount, &open)?;
-        Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy })
+        Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy, signals })
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
     loop {
@@ -66,13 +71,11 @@ pub fn serve(
 
 impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
-    pub fn run(self) -> Result<()> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .map_err(io_error("wait for signals of", "this process"))?;
+    pub fn run(mut self) -> Result<()> {
         let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
-        let handle = signals.handle();
+        let handle = self.signals.handle();
         let waiter = std::thread::spawn(move || {
-            for signal in signals.forever() {
+            for signal in self.signals.forever() {
                 tracing::info!("unmounting {} on signal {signal}", mountpoint.display());
                 // While somebody uses it, it disappears from the tree now and ends with its last user.
                 if mount.unmount(false).is_err()

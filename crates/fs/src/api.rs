@@ -290,7 +290,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn fsync(&self, node: NodeId, handle: u64, data_only: bool) -> Outcome<()>;
     /// OPENDIR.
     fn opendir(&self, node: NodeId) -> Outcome<Opened>;
-    /// READDIR and READDIRPLUS (`plus`): entries after `offset` (0 at first) until the sink is full.
+    /// READDIR and READDIRPLUS (`plus`): entries after `offset` (0 at first) until the sink is full. Fails only before the sink has
+    /// taken any: a reply that is an error brings no look-ups.
     fn readdir(&self, node: NodeId, handle: u64, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()>;
     /// RELEASEDIR.
     fn releasedir(&self, node: NodeId, handle: u64);

@@ -51,6 +51,11 @@ impl Transport {
     }
 }
 
+/// Whether this kernel has FUSE over io_uring, switched off.
+pub fn uring_is_off() -> bool {
+    std::fs::read_to_string(PARAMETER).is_ok_and(|value| value.trim() != "Y")
+}
+
 /// Whether FUSE over io_uring can work; otherwise why not.
 fn io_uring_available(enable: bool) -> Result<(), String> {
     let value = std::fs::read_to_string(PARAMETER).map_err(|error| match error.kind() {

@@ -231,12 +231,13 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     settings.user_max = serve.user_max as usize;
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
+        let end = end_signal();
         if serve.json {
             say!("{}", serde_json::json!({"listen": bank.address()}));
         } else {
             say!("bank listens on {}", bank.address());
         }
-        bank.serve(end_signal()).await?;
+        bank.serve(end).await?;
         anyhow::Ok(ExitCode::SUCCESS)
     })?
 }

@@ -1,5 +1,7 @@
 //! `mount.fuse.ullage`: what mount(8) runs for a line in fstab(5), and to remount. The same program by another name.
 
+use super::Command;
+use super::up::Up;
 use anyhow::bail;
 use clap::Parser;
 use std::ffi::OsString;
@@ -55,7 +57,8 @@ const IGNORED_WITH_VALUE: [&str; 13] = [
     after_help = "\
 In /etc/fstab:
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0
-Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve="
+Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=
+A remount changes those of mount(8) and size=, and names those of the others that differ"
 )]
 pub struct MountHelper {
     /// The space's state directory; `none` is MOUNTPOINT.ullage.
@@ -122,17 +125,38 @@ impl MountHelper {
         if self.fake {
             return Ok(ExitCode::SUCCESS);
         }
-        if wanted.remount {
-            ullage_daemon::remount(&self.mountpoint, wanted.flags)?;
-            return Ok(ExitCode::SUCCESS);
-        }
         let mut arguments: Vec<OsString> = ["ullage".into(), "up".into(), self.mountpoint.clone().into()].into();
         if self.state.as_os_str() != "none" {
             arguments.extend(["--state".into(), self.state.clone().into()]);
         }
         arguments.extend(["--options".into(), wanted.flags.to_string().into()]);
         arguments.extend(wanted.arguments.into_iter().map(OsString::from));
-        super::run(crate::Arguments::try_parse_from(arguments)?.command)
+        match crate::Arguments::try_parse_from(arguments)?.command {
+            Command::Up(up) if wanted.remount => self.remount(&up, wanted.flags),
+            command => super::run(command),
+        }
+    }
+
+    fn remount(&self, up: &Up, flags: Flags) -> anyhow::Result<ExitCode> {
+        let left = up.change()?;
+        ullage_daemon::remount(&self.mountpoint, flags)?;
+        if !left.is_empty() {
+            whisper!(
+                "mount.fuse.ullage: a remount leaves as they are: {}; to change them, unmount {} and mount it again",
+                left.join(", "),
+                self.mountpoint.display()
+            );
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Wanted {
+    /// An option may stand in the table and on the command line: the last one counts.
+    fn ask(&mut self, argument: String) {
+        let name = |argument: &str| argument.split('=').next().map(str::to_owned);
+        self.arguments.retain(|known| name(known) != name(&argument));
+        self.arguments.push(argument);
     }
 }
 
@@ -142,10 +166,8 @@ fn wanted(options: &[String], sloppy: bool) -> anyhow::Result<Wanted> {
         let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(name, value)| (name, Some(value)));
         match (name, value) {
             ("remount", None) => wanted.remount = true,
-            ("enable_uring" | "no_passthrough", None) => {
-                wanted.arguments.push(format!("--{}", name.replace('_', "-")));
-            }
-            ("transport" | "size" | "reserve", Some(value)) => wanted.arguments.push(format!("--{name}={value}")),
+            ("enable_uring" | "no_passthrough", None) => wanted.ask(format!("--{}", name.replace('_', "-"))),
+            ("transport" | "size" | "reserve", Some(value)) => wanted.ask(format!("--{name}={value}")),
             _ if wanted.flags.apply(option) || IGNORED.contains(&option.as_str()) || sloppy => {}
             _ if IGNORED_WITH_VALUE.iter().any(|known| option.starts_with(known)) => {}
             _ => bail!("the option '{option}' is not known: nothing was mounted"),
@@ -164,7 +186,8 @@ mod tests {
 
     #[test]
     fn options_of_fstab_become_arguments_of_up() {
-        let wanted = of("rw,nofail,x-systemd.after=a,nosuid,size=10G,enable_uring,transport=device,_netdev").unwrap();
+        let wanted =
+            of("rw,nofail,x-systemd.after=a,nosuid,size=1G,size=10G,enable_uring,transport=device,_netdev").unwrap();
         assert_eq!(wanted.flags.to_string(), "nosuid");
         assert_eq!(wanted.arguments, ["--size=10G", "--enable-uring", "--transport=device"]);
         assert!(!wanted.remount);

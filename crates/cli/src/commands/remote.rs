@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 use ullage_net::server::Gate;
 use ullage_net::{keyfile, tls};
 use ullage_store::client::{ClientConfig, Progress};
@@ -128,18 +129,20 @@ pub fn log() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
-/// Completes at SIGINT or SIGTERM.
-pub async fn end_signal() {
-    let mut term = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-        Ok(term) => term,
-        Err(error) => {
-            tracing::warn!(%error, "SIGTERM will end this server without its last snapshot");
-            return std::future::pending().await;
+/// Completes at SIGINT or SIGTERM, which from now on end the process no more: to be called before anybody is told that it is ready.
+pub fn end_signal() -> impl Future<Output = ()> {
+    let both = signal(SignalKind::interrupt()).and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
+    async move {
+        match both {
+            Ok((mut int, mut term)) => tokio::select! {
+                _ = int.recv() => {}
+                _ = term.recv() => {}
+            },
+            Err(error) => {
+                tracing::warn!(%error, "signals will end this server without its last snapshot");
+                std::future::pending().await
+            }
         }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = term.recv() => {}
     }
 }
 

@@ -97,12 +97,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     block_on(async {
         let server = StoreServer::bind(&arguments.listen, settings).await?;
         let (address, recount) = (server.address(), server.recount().clone());
+        let end = end_signal();
         if arguments.json {
             say!("{}", serde_json::json!({"listen": address, "recount": recount}));
         } else {
             say!("store {node} listens on {address}; {} chunks, {} bytes", recount.chunks, recount.allocated_bytes);
         }
-        server.serve(end_signal()).await;
+        server.serve(end).await;
         anyhow::Ok(ExitCode::SUCCESS)
     })?
 }

@@ -1,5 +1,7 @@
 //! `ullage up`.
 
+mod remount;
+
 use super::limit::Most;
 use anyhow::{Context, bail};
 use clap::Args;

@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS.
 
 use crate::cursor::Cursor;
-use crate::{Errno, Listed, Outcome, Sink, Space};
+use crate::{Listed, Outcome, Sink, Space};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ullage_types::{Kind, NodeId};
 
@@ -55,8 +55,14 @@ impl Space {
         }
         let attributes = plus && self.listing.wants_attributes();
         let most = if plus { AT_ONCE_PLUS } else { AT_ONCE };
+        let begun = at;
         loop {
-            let entries = self.catalog.list(&directory, at.after, at.end, most)?;
+            let entries = match self.catalog.list(&directory, at.after, at.end, most) {
+                Ok(entries) => entries,
+                // What was listed holds look-ups, which an error would not give to anybody; the next request meets it again.
+                Err(_) if at != begun => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
             let done = entries.len() < most;
             for found in entries {
                 let next = Cursor { after: found.cookie, ..at };
@@ -66,11 +72,12 @@ impl Space {
                         Ok(inode) => Some(inode),
                         // Removed since it was listed.
                         Err(ullage_catalog::Error::NotFound) => continue,
-                        Err(error) => return Err(Errno::from(error)),
+                        Err(_) => None,
                     },
                     cached => cached,
                 };
-                let entry = inode.map(|inode| self.entry(inode)).transpose()?;
+                // A file of which nothing can be said has a name all the same: who asks for more is told why not.
+                let entry = inode.and_then(|inode| self.entry(inode).ok());
                 let listed = Listed {
                     name: &found.name,
                     ino: found.file.0,

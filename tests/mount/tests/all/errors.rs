@@ -1,12 +1,15 @@
 //! Disks that fail below a space: nothing that fails is called done, and nothing more is accepted than can be kept.
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, statx};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{IoSlice, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::recount::told;
 use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -201,4 +204,42 @@ fn data_that_is_written_out_below_a_limit_and_cannot_be_fails_every_fsync_too() 
     drop((first, second));
     eventually("the file is closed", Duration::from_secs(5), || open().sync_all().is_ok());
     space.down_and_check();
+}
+
+/// The whole listing failed, for everybody; and what had been looked up for it was never forgotten: those files kept their room once
+/// they were removed.
+#[test]
+fn a_file_that_cannot_be_measured_hides_no_name_and_nothing_that_is_removed_keeps_its_room() {
+    let mut ground = Ground::new();
+    let (good, failing) = (ground.ext4("good", 512), ground.xfs("failing", 300));
+    let mut space = Space::on(ground, &good);
+    space.pools.push(format!("failing={}", failing.display()));
+    space.flags = ["--spread", "round-robin"].map(Into::into).into();
+    space.up();
+    let (mut kept, mut lost, mut open) = (Vec::new(), Vec::new(), None);
+    for name in ["a", "b", "c", "d", "e", "f"].map(|name| space.path(name)) {
+        let mut file = File::create(&name).unwrap();
+        file.write_all(&[7; 10_000]).unwrap();
+        if space.stat(&name)["pool"] == "failing" {
+            open = Some(file);
+            lost.push(name);
+        } else {
+            kept.push(name);
+        }
+    }
+    assert_eq!((kept.len(), lost.len()), (3, 3));
+    program("xfs_io", ["-x".as_ref(), "-c".as_ref(), "shutdown".as_ref(), failing.as_os_str()]).ok();
+    let list = || fs::read_dir(&space.mount)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<BTreeSet<_>>>();
+    let all = kept.iter().chain(&lost).cloned().collect::<BTreeSet<_>>();
+    assert_eq!(list().unwrap(), all);
+    // Who asks for more than the name, and not the kernel's memory, is told.
+    let now = |path: &PathBuf| statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    assert_eq!(now(lost.last().unwrap()).unwrap_err(), Errno::IO);
+    for name in &kept {
+        fs::remove_file(name).unwrap();
+    }
+    assert_eq!(list().unwrap(), lost.into_iter().collect());
+    eventually("what was removed is charged no more", Duration::from_secs(5), || told(&space.mount).inodes == 4);
+    drop(open);
+    space.kill();
 }

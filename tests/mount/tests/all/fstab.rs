@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use ullage_mount_tests::binary;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, program};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -111,4 +111,44 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     assert!(shown(&space).starts_with("rw,noatime"), "{}", shown(&space));
     eventually("it is not in use", Duration::from_secs(5), || space.try_down().code == Some(0));
     space.check();
+}
+
+/// Regression: a remount said that it had set the size, and everything else, and had set nothing.
+#[test]
+fn a_remount_sets_the_size_and_says_what_only_the_next_mount_changes() {
+    let _helper = Helper::install();
+    let space = Space::plain();
+    space.down();
+    let place = space.mount.to_str().unwrap();
+    let size = || ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json()["size"].as_u64();
+    // What the remount says, which succeeds.
+    let remount = |line: &str, more: &str| {
+        let outcome = mount(&table(&space, line), &["-o", &format!("remount{more}"), place]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.err);
+        outcome.err
+    };
+    mount(&table(&space, "size=64M,transport=device,enable_uring"), &[place]).ok();
+    assert_eq!(size(), Some(64 << 20));
+    assert_eq!(remount("size=64M,transport=device,reserve=0", ""), "", "all is so already");
+    let said = remount("size=1G,transport=fuser,reserve=1M", "");
+    assert_eq!(size(), Some(1 << 30));
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("transport, reserve") && said.contains("unmount"), "{said}");
+    assert_eq!(remount("size=1G", ",size=32M,nosuid"), "", "the last one counts");
+    assert_eq!(size(), Some(32 << 20));
+    assert!(shown(&space).starts_with("rw,nosuid"), "{}", shown(&space));
+    assert_eq!(remount("defaults,transport=auto", ""), "");
+    assert_eq!(size(), Some(32 << 20), "who names no size changes none");
+    if space.uses_passthrough() {
+        assert!(remount("no_passthrough", "").contains("no_passthrough"));
+    }
+    for (wrong, text) in [("size=much", "much"), ("size=8E", "too large")] {
+        let outcome = mount(&table(&space, wrong), &["-o", "remount,ro", place]);
+        assert_eq!(outcome.code, Some(32), "{wrong}: {}", outcome.err);
+        assert!(outcome.err.contains(text), "{}", outcome.err);
+        assert!(shown(&space).starts_with("rw"), "{wrong} changed what the mount allows");
+    }
+    assert_eq!(remount("size=none", ""), "");
+    assert_eq!(size(), None);
+    space.down_and_check();
 }

@@ -1,12 +1,17 @@
 //! A daemon in the foreground that a supervisor starts again when it dies: what happens to its clients.
 
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::binary;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{LIMIT, eventually, ullage};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
 
 /// As a supervisor starts it.
 fn start(space: &Space) -> Child {
@@ -61,6 +66,59 @@ fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
     let ended = std::thread::spawn(move || last.wait().unwrap());
     space.down_and_check();
     assert!(ended.join().unwrap().success());
+}
+
+/// Regression: who was told to end before it had said that it was ready died of that, and left a mount that nobody served.
+#[test]
+fn a_daemon_that_is_told_to_end_as_soon_as_it_is_mounted_unmounts() {
+    let space = Space::plain();
+    space.down();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().cycle().take(9) {
+        let mut daemon = Command::new(binary::path())
+            .args(space.up_arguments())
+            .arg("--foreground")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + LIMIT;
+        while !is_mounted(&space.mount) {
+            assert!(Instant::now() < until, "it is not mounted");
+        }
+        process::signal(daemon.id(), signal);
+        eventually("it ends", LIMIT, || daemon.try_wait().unwrap().is_some());
+        assert!(daemon.wait().unwrap().success(), "{signal:?} killed it");
+        assert!(!is_mounted(&space.mount), "a mount without a server is left");
+    }
+    space.check();
+}
+
+/// Regression: a bank or a store that had just said where it listens died of the signal, without its last snapshot.
+#[test]
+fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
+    let ground = Ground::new();
+    let place = |name: &str| ground.join(name).to_str().unwrap().to_owned();
+    let (pki, accounts, chunks) = (place("pki"), place("accounts"), place("chunks"));
+    ullage(["pki", "init", &pki]).ok();
+    ullage(["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1"]).ok();
+    ullage(["pki", "issue", &pki, "store-1", "--role", "store", "--host", "127.0.0.1"]).ok();
+    let bank = ["bank", "serve", "--name", "bank0", "--directory", &accounts];
+    let store = ["store", &chunks, "--name", "store-1", "--bank", "127.0.0.1:1"];
+    for words in [bank, store].into_iter().cycle().take(16) {
+        let mut server = Command::new(binary::path())
+            .args(words)
+            .args(["--pki", &pki, "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        process::signal(server.id(), Signal::TERM);
+        eventually("it ends", LIMIT, || server.try_wait().unwrap().is_some());
+        assert!(said.contains("listens on") && server.wait().unwrap().success(), "{words:?}: {said}");
+    }
 }
 
 /// Starts the next one while the killed one may still be ending.
