@@ -39,7 +39,16 @@ impl Live {
             BankCore::load(config, keys, Incarnation(1), core_rows, &mut out)?
         };
         let memory = Memory::load(&rows);
-        out.writes.extend(shards::check(settings, shard, &rows, &memory)?);
+        let kept = shards::check(settings, shard, &rows, &memory)?;
+        if kept.is_some() && !rows.is_empty() {
+            let (shards, expiry, reconcile) =
+                (settings.shards.max(1), settings.params.expiry(), settings.params.reconcile());
+            tracing::warn!(
+                "an older version did not keep --shards {shards} --expiry-epochs {expiry} --reconcile-epochs {reconcile}: this \
+                 bank takes no others from now on; where these are not what it had, go back to the copy from before the upgrade"
+            );
+        }
+        out.writes.extend(kept);
         let mut live = Self { core, memory, rows };
         apply(&mut live.rows, &out.writes);
         Ok((live, Outcome { writes: out.writes, actions: out.actions }))

@@ -38,7 +38,7 @@ pub(crate) fn wrong_name(name: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let fits = !name.is_empty() && name.len() <= 64 && name.chars().all(plain);
     let shown = name.escape_debug();
-    (!fits).then(|| format!("'{shown}' is no name for a pool: use letters, digits, '-' and '_', 64 at most"))
+    (!fits).then(|| format!("'{shown}' is no name for a pool: use letters, digits, '-' and '_', 64 at most (its files stay where they are)"))
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub enum Error {
     #[error("another controller divides this box, it holds {}: stop it first, or give another --box", .0.display())]
     BoxTaken(PathBuf),
     /// Others can write in the runtime directory, or made it.
-    #[error("{} {why}: the files in it say what is written to; remove it, or give another --runtime-dir", directory.display())]
+    #[error("{} {why}: the files in it say what is written to; where only you wrote in it, 'chmod go-w' it, else remove it or give another --runtime-dir", directory.display())]
     NotTrusted {
         /// The directory.
         directory: PathBuf,

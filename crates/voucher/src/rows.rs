@@ -38,12 +38,18 @@ pub enum LoadError {
     /// A row that does not decode.
     #[error("row {0:02x?} of the saved state is damaged")]
     Row(Vec<u8>),
+    /// A row of a kind that is not known.
+    #[error(
+        "row {0:02x?} of the saved state is of no kind that this version knows: a later one wrote it; use that, or the copy \
+         from before the upgrade"
+    )]
+    Later(Vec<u8>),
     /// The row that every state has is missing.
     #[error("the saved state has no head row")]
     NoHead,
     /// Of a bank with other parameters: they never change.
     #[error(
-        "this bank was begun with X = {expiry} and K = {reconcile}, and vouchers of then are out: start it with these, \
+        "this bank was begun, or first started by a version that keeps them, with X = {expiry} and K = {reconcile}, and vouchers of then are out: start it with these, \
          not with X = {given_expiry} and K = {given} (--expiry-epochs {expiry} --reconcile-epochs {reconcile})"
     )]
     Params {

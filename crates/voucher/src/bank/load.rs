@@ -139,7 +139,7 @@ impl BankCore {
                     core.next_finding = core.next_finding.max(key.1.saturating_add(1));
                     core.findings.insert(key, finding);
                 }
-                _ => return Err(row.damaged()),
+                _ => return Err(LoadError::Later(key.to_vec())),
             }
         }
         core.head = found.ok_or(LoadError::NoHead)?;
