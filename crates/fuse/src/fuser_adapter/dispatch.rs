@@ -38,7 +38,8 @@ pub(super) struct Adapter {
 impl Adapter {
     /// For a session of so many threads.
     pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>, threads: usize) -> Self {
-        Self { fs, connection, line: Line::of(threads) }
+        let line = Line::of(threads, connection.servers.clone());
+        Self { fs, connection, line }
     }
 
     fn turn(&self, request: &Request) -> Option<Turn> {
