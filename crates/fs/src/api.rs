@@ -284,8 +284,6 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Outcome<u32>;
     /// RELEASE of a handle from `open`, `create` or `tmpfile`.
     fn release(&self, node: NodeId, handle: u64);
-    /// FLUSH, sent at each close(2) unless the open said otherwise.
-    fn flush(&self, node: NodeId, handle: u64) -> Outcome<()>;
     /// FSYNC. Blocks.
     fn fsync(&self, node: NodeId, handle: u64, data_only: bool) -> Outcome<()>;
     /// OPENDIR.

@@ -111,10 +111,6 @@ impl Filesystem for Space {
         }
     }
 
-    fn flush(&self, _node: NodeId, _handle: u64) -> Outcome<()> {
-        Ok(())
-    }
-
     fn fsync(&self, node: NodeId, _handle: u64, data_only: bool) -> Outcome<()> {
         self.do_fsync(node, data_only)
     }

@@ -6,6 +6,7 @@
 //! idle CPUs, and of the normal class otherwise, since it would then wait for everybody else on its CPU. If it has to wait
 //! all the same (for who is bound to this CPU), it stops that for a while.
 
+use crate::standing::Standing;
 use crate::sys;
 use parking_lot::Mutex;
 use std::fs::File;
@@ -64,6 +65,7 @@ impl Machine {
 pub(crate) struct Courtesy {
     /// None where the thread stays what it is.
     machine: Option<(Arc<Machine>, File)>,
+    standing: Arc<Standing>,
     gives_way: bool,
     refusal: Refusal,
     since: Instant,
@@ -73,11 +75,12 @@ pub(crate) struct Courtesy {
 
 impl Courtesy {
     /// For the calling thread, bound to its CPU; without a machine it never gives way.
-    pub fn new(machine: Option<Arc<Machine>>) -> Self {
+    pub fn new(machine: Option<Arc<Machine>>, standing: Arc<Standing>) -> Self {
         let machine = machine.zip(File::open("/proc/thread-self/schedstat").ok());
         let waited = machine.as_ref().and_then(|(_, own)| read_waited(own));
         Self {
             machine: machine.filter(|_| waited.is_some()),
+            standing,
             gives_way: false,
             refusal: Refusal::default(),
             since: Instant::now(),
@@ -108,7 +111,7 @@ impl Courtesy {
 
     fn give_way(&mut self, gives_way: bool) {
         if self.gives_way != gives_way {
-            match sys::set_scheduler(gives_way) {
+            match self.standing.give_way(gives_way) {
                 Ok(()) => self.gives_way = gives_way,
                 Err(error) => {
                     tracing::debug!(%error, gives_way, "a thread stays in its scheduling class");
@@ -200,19 +203,13 @@ mod tests {
         assert!(!refusal.refuses(start + ms(4300), false, Duration::ZERO), "one second again");
     }
 
-    /// The scheduling class of the calling thread, as the kernel tells it.
-    fn class() -> i32 {
-        // SAFETY: takes a thread, 0 for this one, and touches no memory.
-        unsafe { libc::sched_getscheduler(0) }
-    }
-
     #[test]
     fn the_class_follows_what_the_machine_does() {
         let Some(machine) = Machine::new() else {
             eprintln!("skipped: this process may not leave SCHED_IDLE");
             return;
         };
-        let mut courtesy = Courtesy::new(Some(Arc::clone(&machine)));
+        let mut courtesy = Courtesy::new(Some(Arc::clone(&machine)), Arc::new(Standing::of_this_thread()));
         let mut look = |window: Duration, idle: Duration| {
             let now = read_idle(&machine.stat).unwrap();
             *machine.seen.lock() = Seen {
@@ -224,7 +221,7 @@ mod tests {
             // Whatever else runs here: not what is tested.
             courtesy.waited = Duration::MAX;
             courtesy.consider();
-            class()
+            sys::class(0).unwrap()
         };
         assert_eq!(look(WINDOW, WINDOW), libc::SCHED_IDLE);
         assert_eq!(look(WINDOW, Duration::ZERO), libc::SCHED_OTHER);

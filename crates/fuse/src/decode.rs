@@ -87,7 +87,7 @@ pub fn decode<'a>(message: &Message<'a>, dialect: Dialect) -> Result<Request<'a>
         }
         opcode::RELEASE => Request::Release { handle: message.argument::<ReleaseIn>()?.fh },
         opcode::RELEASEDIR => Request::Releasedir { handle: message.argument::<ReleaseIn>()?.fh },
-        opcode::FLUSH => Request::Flush { handle: message.argument::<FlushIn>()?.fh },
+        opcode::FLUSH => Request::Flush,
         opcode::FSYNC => {
             let FsyncIn { fh, fsync_flags, .. } = message.argument()?;
             Request::Fsync { handle: fh, data_only: fsync_flags & FSYNC_FDATASYNC != 0 }

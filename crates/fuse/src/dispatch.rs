@@ -98,15 +98,15 @@ impl Dispatcher {
                 if kill_privileges {
                     self.kill_privileges(message, opened.handle);
                 }
-                reply(Reply::Opened(&opened))
+                reply(Reply::Opened(&opened, flags))
             }
             Request::Create { name, mode, umask, flags } => {
                 let (entry, opened) = fs.create(caller, node, name, mode, umask, flags)?;
-                reply(Reply::Created(&entry, &opened))
+                reply(Reply::Created(&entry, &opened, flags))
             }
             Request::Tmpfile { mode, umask, flags } => {
                 let (entry, opened) = fs.tmpfile(caller, node, mode, umask, flags)?;
-                reply(Reply::Created(&entry, &opened))
+                reply(Reply::Created(&entry, &opened, flags))
             }
             Request::Read { handle, offset, size } => {
                 scratch.clear();
@@ -126,7 +126,6 @@ impl Dispatcher {
                 fs.release(node, handle);
                 Ok(done(()))
             }
-            Request::Flush { handle } => fs.flush(node, handle).map(done),
             Request::Fsync { handle, data_only } => fs.fsync(node, handle, data_only).map(done),
             Request::Opendir => reply(Reply::OpenedDirectory(&fs.opendir(node)?)),
             Request::Readdir { handle, offset, size, plus } => {
@@ -169,8 +168,9 @@ impl Dispatcher {
             Request::NotifyReply => Ok(Answer::Silent),
             Request::Destroy => Ok(done(())),
             Request::Ioctl => Err(Errno(libc::ENOTTY)),
-            // ENOSYS to INTERRUPT makes the kernel stop sending it: no call of ours can be broken off.
-            Request::Interrupt | Request::Unknown => Err(Errno(libc::ENOSYS)),
+            // ENOSYS makes the kernel stop sending these: no call of ours can be broken off, and what close(2) has to tell the
+            // kernel knows itself.
+            Request::Interrupt | Request::Flush | Request::Unknown => Err(Errno(libc::ENOSYS)),
         }
     }
 

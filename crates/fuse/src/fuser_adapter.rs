@@ -57,12 +57,10 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
     let session = Session::new(adapter, &mountpoint, &config(options))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
-    let (servers, device) = (connection.servers.clone(), Kernel::device(&*connection));
+    let device = Kernel::device(&*connection);
     fs.attach(connection);
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
-        let serving = servers.enlist();
         let ended = session.run();
-        drop(serving);
         fs.detach();
         ended
     })?;

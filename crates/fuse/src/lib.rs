@@ -32,6 +32,7 @@ mod reply;
 mod reply_tests;
 mod request;
 mod servers;
+mod standing;
 mod sys;
 mod uring;
 mod workers;

@@ -6,6 +6,7 @@ use crate::connection::{Connection, write_reply};
 use crate::decode::decode;
 use crate::message::{Dialect, Message};
 use crate::request::Request;
+use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 
@@ -50,6 +51,11 @@ pub(crate) struct Settled {
     pub max_transfer: usize,
 }
 
+/// Pages that so much data of one request lies in.
+fn pages(bytes: u32, page: usize) -> u16 {
+    u16::try_from(bytes as usize / page).unwrap_or(u16::MAX).max(1)
+}
+
 /// Answers INIT, the first request of every connection.
 pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bool) -> io::Result<Settled> {
     let device = connection.device();
@@ -90,7 +96,7 @@ pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bo
         congestion_threshold: CONGESTED,
         max_write,
         time_gran: 1,
-        max_pages: (max_write / 4096) as u16,
+        max_pages: pages(max_write, sys::page_size()),
         flags2: (taken >> 32) as u32,
         max_stack_depth: u32::from(taken & PASSTHROUGH != 0),
         ..InitOut::default()
@@ -105,4 +111,18 @@ pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bo
     connection.set_passthrough(settled.passthrough);
     tracing::debug!(minor, ?settled, offered = format!("{offered:#x}"), taken = format!("{taken:#x}"), "negotiated");
     Ok(settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_as_many_pages_as_their_data_whatever_a_page_is() {
+        let kib = 1024;
+        assert_eq!(pages(MAX_TRANSFER, 4 * kib), 256);
+        assert_eq!(pages(MAX_TRANSFER, 16 * kib), 64);
+        assert_eq!(pages(MAX_TRANSFER, 64 * kib), 16);
+        assert_eq!(pages(MAX_TRANSFER, 2048 * kib), 1, "never none");
+    }
 }

@@ -13,9 +13,10 @@ pub enum Reply<'a> {
     Entry(&'a Entry),
     Attributes(&'a AttributesFor),
     Statx(&'a AttributesFor),
-    Opened(&'a Opened),
+    /// With the flags of open(2).
+    Opened(&'a Opened, u32),
     OpenedDirectory(&'a Opened),
-    Created(&'a Entry, &'a Opened),
+    Created(&'a Entry, &'a Opened, u32),
     Bytes(&'a [u8]),
     Written(u32),
     Statfs(&'a Statfs),
@@ -31,9 +32,11 @@ impl Reply<'_> {
             Self::Entry(it) => abi::write(&entry_out(it), into),
             Self::Attributes(it) => abi::write(&attr_out(it), into),
             Self::Statx(it) => abi::write(&statx_out(it), into),
-            Self::Opened(it) => abi::write(&open_out(it), into),
+            Self::Opened(it, flags) => abi::write(&open_out(it, *flags), into),
             Self::OpenedDirectory(it) => abi::write(&opendir_out(it), into),
-            Self::Created(it, opened) => abi::write(&CreateOut { entry: entry_out(it), open: open_out(opened) }, into),
+            Self::Created(it, opened, flags) => {
+                abi::write(&CreateOut { entry: entry_out(it), open: open_out(opened, *flags) }, into)
+            }
             Self::Bytes(bytes) => into.get_mut(..bytes.len()).map(|to| {
                 to.copy_from_slice(bytes);
                 bytes.len()
@@ -122,7 +125,13 @@ fn statx_out(it: &AttributesFor) -> StatxOut {
     StatxOut { attr_valid, attr_valid_nsec, flags: 0, spare: [0; 2], stat }
 }
 
-fn open_out(it: &Opened) -> OpenOut {
+/// Whether close(2) writes back what was stored into mappings, and fails when that found no room: where their pages are ours, and
+/// for those only who may have stored. The error is told once: others would take it away from them.
+pub(crate) fn close_tells(data: &Data, flags: u32) -> bool {
+    matches!(data, Data::Server | Data::Direct) && flags as i32 & libc::O_ACCMODE == libc::O_RDWR
+}
+
+fn open_out(it: &Opened, opened_with: u32) -> OpenOut {
     let (flags, backing_id) = match it.data {
         Data::Passthrough(backing) => (FOPEN_PASSTHROUGH, backing as i32),
         Data::Exact(backing) => (FOPEN_PASSTHROUGH | FOPEN_DIRECT_IO, backing as i32),
@@ -130,7 +139,8 @@ fn open_out(it: &Opened) -> OpenOut {
         Data::Server if it.keep_cache => (FOPEN_KEEP_CACHE, 0),
         Data::Server => (0, 0),
     };
-    OpenOut { fh: it.handle, open_flags: flags | FOPEN_NOFLUSH, backing_id }
+    let no_flush = if close_tells(&it.data, opened_with) { 0 } else { FOPEN_NOFLUSH };
+    OpenOut { fh: it.handle, open_flags: flags | no_flush, backing_id }
 }
 
 fn opendir_out(it: &Opened) -> OpenOut {

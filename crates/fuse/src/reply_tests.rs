@@ -50,17 +50,23 @@ fn statx_carries_the_birth_time_and_splits_device_numbers() {
 #[test]
 fn each_way_data_moves_has_its_flags() {
     for (data, keep_cache, flags, backing) in [
-        (Data::Server, false, FOPEN_NOFLUSH, 0),
-        (Data::Server, true, FOPEN_NOFLUSH | FOPEN_KEEP_CACHE, 0),
-        (Data::Direct, false, FOPEN_NOFLUSH | FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, 0),
+        (Data::Server, false, 0, 0),
+        (Data::Server, true, FOPEN_KEEP_CACHE, 0),
+        (Data::Direct, false, FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, 0),
         // The kernel refuses FOPEN_KEEP_CACHE beside FOPEN_PASSTHROUGH.
-        (Data::Passthrough(3), true, FOPEN_NOFLUSH | FOPEN_PASSTHROUGH, 3),
-        (Data::Exact(4), true, FOPEN_NOFLUSH | FOPEN_PASSTHROUGH | FOPEN_DIRECT_IO, 4),
+        (Data::Passthrough(3), true, FOPEN_PASSTHROUGH, 3),
+        (Data::Exact(4), true, FOPEN_PASSTHROUGH | FOPEN_DIRECT_IO, 4),
     ] {
-        let mut buffer = [0; 16];
-        Reply::Opened(&Opened { handle: 5, data, keep_cache }).encode(&mut buffer).unwrap();
-        let out: OpenOut = abi::read(&buffer).unwrap();
-        assert_eq!((out.fh, out.open_flags, out.backing_id), (5, flags, backing));
+        // Whose pages are ours, and who may have stored to them, is told by close(2).
+        let ours = backing == 0;
+        let opened = Opened { handle: 5, data, keep_cache };
+        for (access, tells) in [(libc::O_RDONLY, false), (libc::O_WRONLY, false), (libc::O_RDWR, ours)] {
+            let mut buffer = [0; 16];
+            Reply::Opened(&opened, (access | libc::O_CLOEXEC) as u32).encode(&mut buffer).unwrap();
+            let out: OpenOut = abi::read(&buffer).unwrap();
+            let flags = if tells { flags } else { flags | FOPEN_NOFLUSH };
+            assert_eq!((out.fh, out.open_flags, out.backing_id), (5, flags, backing), "{opened:?}, {access}");
+        }
     }
 }
 

@@ -93,9 +93,7 @@ pub enum Request<'a> {
     Release {
         handle: u64,
     },
-    Flush {
-        handle: u64,
-    },
+    Flush,
     Fsync {
         handle: u64,
         data_only: bool,

@@ -1,88 +1,84 @@
 //! The threads that answer the kernel, for whoever cannot wait until it is their turn.
 
-use crate::sys::First;
+use crate::standing::Standing;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// A thread that answers.
-#[derive(Debug)]
-struct Server {
-    thread: i32,
-    /// How many want it to go first, and what makes it so.
-    wanted: u32,
-    first: Option<First>,
-}
-
 /// The threads of a connection.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Servers(Arc<Mutex<Vec<Server>>>);
+pub(crate) struct Servers(Arc<Mutex<Vec<Arc<Standing>>>>);
 
 /// The calling thread is one of them, until this is dropped.
-pub(crate) struct Serving(Servers, i32);
+pub(crate) struct Serving {
+    servers: Servers,
+    standing: Arc<Standing>,
+}
 
 impl Servers {
     /// Adds the calling thread.
     pub fn enlist(&self) -> Serving {
-        let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        self.0.lock().push(Server { thread, wanted: 0, first: None });
-        Serving(self.clone(), thread)
+        let standing = Arc::new(Standing::of_this_thread());
+        self.0.lock().push(Arc::clone(&standing));
+        Serving { servers: self.clone(), standing }
     }
 
     /// Runs what has requests sent while those who answer them go before all others.
     pub fn first<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut chosen = Vec::new();
-        for server in self.0.lock().iter_mut() {
-            if server.wanted == 0 {
-                server.first = First::of(server.thread);
+        let chosen = {
+            // None of them leaves meanwhile.
+            let servers = self.0.lock();
+            for standing in servers.iter() {
+                standing.begin_first();
             }
-            server.wanted += 1;
-            chosen.push(server.thread);
-        }
+            servers.clone()
+        };
         let outcome = work();
-        for server in self.0.lock().iter_mut().filter(|it| chosen.contains(&it.thread)) {
-            server.wanted -= 1;
-            if server.wanted == 0 {
-                server.first = None;
-            }
+        for standing in &chosen {
+            standing.end_first();
         }
         outcome
     }
 }
 
+impl Serving {
+    /// What is wanted of the thread.
+    pub fn standing(&self) -> Arc<Standing> {
+        Arc::clone(&self.standing)
+    }
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.0.0.lock().retain(|it| it.thread != self.1);
+        self.servers.0.lock().retain(|it| !Arc::ptr_eq(it, &self.standing));
+        self.standing.leave();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
 
-    /// The scheduling class of a thread, as the kernel tells it.
-    fn class(thread: i32) -> i32 {
-        // SAFETY: takes a thread and touches no memory.
-        unsafe { libc::sched_getscheduler(thread) }
+    fn class() -> i32 {
+        sys::class(0).unwrap()
     }
 
     #[test]
     fn those_who_answer_go_first_meanwhile_and_no_longer() {
         let servers = Servers::default();
-        let own = rustix::thread::gettid().as_raw_nonzero().get();
         let serving = servers.enlist();
-        if First::of(own).is_none() {
+        if servers.first(class) != libc::SCHED_RR {
             eprintln!("skipped: this process may not enter SCHED_RR");
             return;
         }
-        assert_eq!(servers.first(|| class(own)), libc::SCHED_RR);
-        assert_eq!(class(own), libc::SCHED_OTHER);
+        assert_eq!(class(), libc::SCHED_OTHER);
         // Two at once: the first one that is done leaves it to the other.
         let within = servers.first(|| {
-            let inner = servers.first(|| class(own));
-            (inner, class(own))
+            let inner = servers.first(class);
+            (inner, class())
         });
-        assert_eq!((within, class(own)), ((libc::SCHED_RR, libc::SCHED_RR), libc::SCHED_OTHER));
+        assert_eq!((within, class()), ((libc::SCHED_RR, libc::SCHED_RR), libc::SCHED_OTHER));
         drop(serving);
-        assert_eq!(servers.first(|| class(own)), libc::SCHED_OTHER);
+        assert_eq!(servers.first(class), libc::SCHED_OTHER);
     }
 }

@@ -38,39 +38,29 @@ pub fn backing_close(device: BorrowedFd<'_>, backing: u32) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const backing) }).map(drop)
 }
 
+/// Bytes of one of the kernel's pages.
+pub fn page_size() -> usize {
+    // SAFETY: takes a number and touches no memory.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).ok().filter(|&size| size > 0).unwrap_or(4096)
+}
+
 /// Puts the calling thread into the class `SCHED_IDLE`, or back into the normal one.
 pub fn set_scheduler(idle: bool) -> io::Result<()> {
-    set_class(0, if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER }, 0)
+    set_class(0, if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER })
 }
 
-/// A thread that runs before all that share time, until this is dropped.
-#[derive(Debug)]
-pub struct First {
-    thread: i32,
-    before: i32,
+/// A thread's scheduling class; 0 is the calling thread.
+pub fn class(thread: i32) -> io::Result<i32> {
+    // SAFETY: takes a thread's number and touches no memory.
+    check(unsafe { libc::sched_getscheduler(thread) }).map(|class| class as i32)
 }
 
-impl First {
-    /// None where threads may not change their class.
-    pub fn of(thread: i32) -> Option<Self> {
-        // SAFETY: takes a thread's number and touches no memory.
-        let before = unsafe { libc::sched_getscheduler(thread) };
-        (before >= 0 && set_class(thread, libc::SCHED_RR, 1).is_ok()).then_some(Self { thread, before })
-    }
-}
-
-impl Drop for First {
-    fn drop(&mut self) {
-        if let Err(error) = set_class(self.thread, self.before, 0) {
-            tracing::warn!(%error, "a thread keeps going before others");
-        }
-    }
-}
-
-fn set_class(thread: i32, class: i32, priority: i32) -> io::Result<()> {
+/// Puts a thread into a scheduling class, at its lowest priority; 0 is the calling thread.
+pub fn set_class(thread: i32, class: i32) -> io::Result<()> {
     // SAFETY: plain numbers, of which the priority is the only one that every system has.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameters.sched_priority = priority;
+    parameters.sched_priority = i32::from(class == libc::SCHED_RR);
     // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call.
     check(unsafe { libc::sched_setscheduler(thread, class, &raw const parameters) }).map(drop)
 }

@@ -2,7 +2,16 @@
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+
+/// Closes a file, and says what close(2) says.
+pub fn close(file: File) -> std::io::Result<()> {
+    // SAFETY: the descriptor was the file's, which is gone: nobody else closes it.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
 
 /// Maps the start of a file for reading and writing.
 pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {

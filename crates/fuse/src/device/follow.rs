@@ -5,6 +5,7 @@
 
 use crate::affinity::Mask;
 use crate::courtesy::{Courtesy, Machine};
+use crate::standing::Standing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,10 +28,11 @@ pub(crate) struct Follow {
 
 impl Follow {
     /// For the calling thread, which is at home on this CPU.
-    pub fn new(home: usize, machine: Option<Arc<Machine>>) -> Self {
+    pub fn new(home: usize, machine: Option<Arc<Machine>>, standing: Arc<Standing>) -> Self {
         let mask = Mask::of_this_thread();
         let at = mask.bind(home).then_some(home);
-        Self { mask, home, at, courtesy: Courtesy::new(machine), alone: false, requests: 0, looked: Instant::now() }
+        let courtesy = Courtesy::new(machine, standing);
+        Self { mask, home, at, courtesy, alone: false, requests: 0, looked: Instant::now() }
     }
 
     /// A request of this process came, 0 if that is not known, while the reader was alone or not.
@@ -94,7 +96,7 @@ mod tests {
                 std::thread::park();
             });
             let pid = told.recv().unwrap();
-            let mut follow = Follow::new(home, None);
+            let mut follow = Follow::new(home, None, Arc::new(Standing::of_this_thread()));
             assert_eq!(here(), home);
             follow.looked -= BETWEEN;
             follow.consider(pid, true);

@@ -72,14 +72,14 @@ impl Reader {
 
     /// Serves until the connection ends.
     pub fn run(mut self) {
-        let _serving = self.core.connection.servers.enlist();
+        let serving = self.core.connection.servers.enlist();
         let _watch = DeathWatch(Arc::clone(&self.core.connection));
         let size = self.core.max_transfer + HEADERS;
         let mut buffer = vec![0; size];
         let mut out = vec![0; self.core.max_transfer];
         let mut scratch = Vec::new();
         let line = self.line.take();
-        let mut follow = line.as_ref().map(|line| Follow::new(line.home, line.machine.clone()));
+        let mut follow = line.as_ref().map(|line| Follow::new(line.home, line.machine.clone(), serving.standing()));
         let mut place = line.map(|line| line.place);
         while place.as_ref().is_none_or(Place::wait) {
             let asked = Instant::now();

@@ -38,7 +38,8 @@ pub(super) struct Adapter {
 impl Adapter {
     /// For a session of so many threads.
     pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>, threads: usize) -> Self {
-        Self { fs, connection, line: Line::of(threads) }
+        let line = Line::of(threads, connection.servers.clone());
+        Self { fs, connection, line }
     }
 
     fn turn(&self, request: &Request) -> Option<Turn> {
@@ -266,7 +267,7 @@ impl fuser::Filesystem for Adapter {
         let _turn = self.turn(request);
         match self.fs.open(caller(request), node(ino), flags.0 as u32) {
             Ok(opened) => {
-                if self.send(request, reply, &Body::default().opened(&opened)).is_err() {
+                if self.send(request, reply, &Body::default().opened(&opened, flags.0 as u32)).is_err() {
                     self.fs.release(node(ino), opened.handle);
                 }
             }
@@ -287,7 +288,7 @@ impl fuser::Filesystem for Adapter {
         let _turn = self.turn(request);
         match self.fs.create(caller(request), node(parent), name.as_bytes(), mode, umask, flags as u32) {
             Ok((entry, opened)) => {
-                if self.send(request, reply, &Body::default().entry(&entry).opened(&opened)).is_err() {
+                if self.send(request, reply, &Body::default().entry(&entry).opened(&opened, flags as u32)).is_err() {
                     self.fs.release(entry.node, opened.handle);
                     self.fs.forget(entry.node, 1);
                 }
@@ -341,9 +342,9 @@ impl fuser::Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.flush(node(ino), handle.0));
+    /// Not sent again: what close(2) has to tell the kernel knows itself.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(fuser::Errno::ENOSYS);
     }
 
     fn release(

@@ -21,7 +21,7 @@ pub(super) struct Connection {
     passthrough: AtomicBool,
     mountpoint: PathBuf,
     mounted: OnceLock<Option<(u32, u32)>>,
-    /// The thread that answers.
+    /// The threads that answer.
     pub(super) servers: Servers,
 }
 

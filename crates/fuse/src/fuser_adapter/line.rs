@@ -4,6 +4,7 @@
 use crate::affinity;
 use crate::courtesy::Machine;
 use crate::device::{Follow, Place, Turns};
+use crate::servers::{Servers, Serving};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,6 +18,7 @@ thread_local! {
 struct Own {
     place: Place,
     follow: Follow,
+    _serving: Serving,
     /// When it went to wait at the device.
     since: Instant,
 }
@@ -27,6 +29,7 @@ pub(super) struct Line {
     came: AtomicUsize,
     cpus: Vec<usize>,
     machine: Arc<Machine>,
+    servers: Servers,
 }
 
 /// A request under way on the calling thread.
@@ -38,10 +41,10 @@ pub(super) struct Turn {
 impl Line {
     /// Of so many threads. None where threads may not give way to their callers: one that runs where its caller does would only
     /// send it to another CPU.
-    pub(super) fn of(threads: usize) -> Option<Self> {
+    pub(super) fn of(threads: usize, servers: Servers) -> Option<Self> {
         let machine = Machine::new()?;
         let cpus = affinity::allowed();
-        Some(Self { turns: Arc::new(Turns::new(threads)), came: AtomicUsize::new(0), cpus, machine })
+        Some(Self { turns: Arc::new(Turns::new(threads)), came: AtomicUsize::new(0), cpus, machine, servers })
     }
 
     /// Begins a request of this process, 0 where that is not known.
@@ -57,10 +60,12 @@ impl Line {
 
     fn join(&self) -> Own {
         let number = self.came.fetch_add(1, Relaxed);
+        let serving = self.servers.enlist();
         let home = self.cpus.get(number % self.cpus.len().max(1)).copied().unwrap_or(0);
         Own {
             place: Place::new(Arc::clone(&self.turns), number),
-            follow: Follow::new(home, Some(Arc::clone(&self.machine))),
+            follow: Follow::new(home, Some(Arc::clone(&self.machine)), serving.standing()),
+            _serving: serving,
             since: Instant::now(),
         }
     }

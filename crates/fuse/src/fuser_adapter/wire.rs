@@ -1,6 +1,7 @@
 //! Reply bodies whose types in `fuser` cannot carry what we answer: there a node's handle and its `st_ino` are one
 //! number, and so are the lifetimes of a listed name and its attributes. Layouts as in `<linux/fuse.h>`.
 
+use crate::reply::close_tells;
 use fuser::FopenFlags;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ullage_fs::{Attributes, AttributesFor, Data, Entry, Listed, Opened};
@@ -24,19 +25,18 @@ impl Body {
         self
     }
 
-    /// `fuse_open_out` of a file.
-    pub(super) fn opened(mut self, opened: &Opened) -> Self {
+    /// `fuse_open_out` of a file that was opened with these flags of open(2).
+    pub(super) fn opened(mut self, opened: &Opened, opened_with: u32) -> Self {
         let cached = if opened.keep_cache { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         let (flags, backing) = match opened.data {
-            Data::Server => (FopenFlags::FOPEN_NOFLUSH | cached, 0),
+            Data::Server => (cached, 0),
             Data::Direct => (FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES, 0),
-            Data::Passthrough(backing) => (FopenFlags::FOPEN_PASSTHROUGH | FopenFlags::FOPEN_NOFLUSH, backing),
-            Data::Exact(backing) => {
-                let exact = FopenFlags::FOPEN_PASSTHROUGH | FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
-                (exact, backing)
-            }
+            Data::Passthrough(backing) => (FopenFlags::FOPEN_PASSTHROUGH, backing),
+            Data::Exact(backing) => (FopenFlags::FOPEN_PASSTHROUGH | FopenFlags::FOPEN_DIRECT_IO, backing),
         };
-        self.u64(opened.handle).u32(flags.bits()).u32(backing);
+        let tells = close_tells(&opened.data, opened_with);
+        let no_flush = if tells { FopenFlags::empty() } else { FopenFlags::FOPEN_NOFLUSH };
+        self.u64(opened.handle).u32((flags | no_flush).bits()).u32(backing);
         self
     }
 

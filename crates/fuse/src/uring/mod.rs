@@ -62,14 +62,14 @@ fn start_queue(
     let core = Arc::clone(core);
     threads.push(std::thread::Builder::new().name(format!("fuse-queue-{cpu}")).spawn(move || {
         let bound = affinity::pin(cpu);
-        let _serving = core.connection.servers.enlist();
+        let serving = core.connection.servers.enlist();
         if !bound {
             tracing::debug!(cpu, "the queue's thread may not run on its CPU and runs where it may");
         }
         match Queue::new(core, cpu as u16, depth) {
             Ok(queue) => {
                 let _ = report.send(Ok(()));
-                queue.run(Courtesy::new(machine.filter(|_| bound)));
+                queue.run(Courtesy::new(machine.filter(|_| bound), serving.standing()));
             }
             Err(error) => {
                 let _ = report.send(Err(error));

@@ -399,10 +399,6 @@ impl Filesystem for MirrorFs {
         }
     }
 
-    fn flush(&self, _: NodeId, _: u64) -> Outcome<()> {
-        Ok(())
-    }
-
     fn fsync(&self, _: NodeId, handle: u64, data_only: bool) -> Outcome<()> {
         self.hang();
         let open = self.open_file(handle)?;

@@ -281,9 +281,6 @@ impl Filesystem for MemoryFs {
         Ok(bytes.len() as u32)
     }
     fn release(&self, _: NodeId, _: u64) {}
-    fn flush(&self, _: NodeId, _: u64) -> Outcome<()> {
-        Ok(())
-    }
     fn fsync(&self, _: NodeId, _: u64, _: bool) -> Outcome<()> {
         Ok(())
     }

@@ -15,6 +15,7 @@ mod lend;
 mod mark;
 mod overwrites;
 mod side_by_side;
+mod stores;
 mod units;
 mod within;
 mod writers;
