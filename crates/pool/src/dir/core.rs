@@ -346,9 +346,9 @@ impl Core {
         let fail = |errno| Error::io("list", self.path.join(path))(errno);
         let dir = leaf::open_directory(self.root(), path).map_err(fail)?;
         let mut files = 0;
-        for entry in rustix::fs::Dir::new(dir).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            files += u32::from(entry.file_type() != rustix::fs::FileType::Directory);
+        for entry in rustix::fs::Dir::read_from(&dir).map_err(fail)? {
+            let kind = leaf::kind_of(&dir, &entry.map_err(fail)?).map_err(fail)?;
+            files += u32::from(kind != rustix::fs::FileType::Directory);
         }
         Ok(files)
     }

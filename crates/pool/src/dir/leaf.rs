@@ -4,7 +4,7 @@ use crate::{Error, Marks};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,6 +182,18 @@ pub fn mark_all(leaves: &[Arc<Leaf>], marks: &dyn Marks) -> Result<(), Error> {
 pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+/// What an entry is. Not every file system says so in its directories; unknown is what is gone by now.
+pub fn kind_of(dir: impl AsFd, entry: &DirEntry) -> rustix::io::Result<FileType> {
+    if entry.file_type() != FileType::Unknown {
+        return Ok(entry.file_type());
+    }
+    match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT) => Ok(FileType::Unknown),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Opens a directory of the pool's own right below the root; makes it where there is none.
