@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ullage_catalog::{Facts, Report, describe_key};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
 use ullage_pool::Uuid;
+use ullage_types::PoolId;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -43,8 +44,9 @@ pub struct RepairReport {
 }
 
 /// Checks the catalog against itself and against the pools, and with `repair` sets right what is wrong. The space must be
-/// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing.
-pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result<CheckReport> {
+/// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing. Where a
+/// pool holds none of its files it is refused, but for pools that are named in `without`.
+pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Progress<'_>) -> Result<CheckReport> {
     let settings =
         state.load()?.ok_or_else(|| Error::Refused(format!("there is no space at {}", state.dir().display())))?;
     let space = Uuid::parse(&settings.uuid).ok_or_else(|| {
@@ -55,13 +57,14 @@ pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result
     let store = open(state)?;
     let seen = survey(&settings.pools, space, progress)?;
     let facts = &seen.facts;
-    let mut report = look(&store, &settings, facts, progress)?;
+    let (mut report, records) = look(&store, &settings, facts, progress)?;
     store.close()?;
     report.findings.extend_from_slice(&seen.unclear);
     if !repair || report.findings.is_empty() {
         return Ok(report);
     }
     seen.refuse_unclear()?;
+    refuse_empty(&settings, facts, records.as_ref(), without)?;
     let saved = crate::saved::save(state)?;
     let store = open(state)?;
     let mut done = drop_damaged(&store)?;
@@ -69,7 +72,7 @@ pub fn check(state: &State, repair: bool, progress: &mut Progress<'_>) -> Result
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;
     done.extend(repaired.done);
-    let after = look(&store, &settings, facts, progress)?;
+    let (after, _) = look(&store, &settings, facts, progress)?;
     store.close()?;
     if !after.findings.is_empty() {
         return Err(Error::Refused(format!(
@@ -88,36 +91,59 @@ pub(crate) fn open(state: &State) -> Result<Store> {
     Ok(Store::open(&state.catalog_path(), EngineKind::Fjall, options)?)
 }
 
-/// Looks at every record and every backing file.
-fn look(store: &Store, settings: &SpaceSettings, facts: &Facts, progress: &mut Progress<'_>) -> Result<CheckReport> {
+/// Refuses to drop all that lies in a pool: more likely its files cannot be seen than that each of them is gone.
+fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report>, without: &[String]) -> Result<()> {
+    for pool in settings.pools.iter().filter(|pool| !without.contains(&pool.name)) {
+        let id = PoolId(pool.id);
+        let empty = facts.pools.contains(&id) && facts.found.values().all(|found| found.pool != id);
+        // What cannot be read may say so, too.
+        let due = records.is_none_or(|records| {
+            let mut due = records.locators.iter().filter(|((pool, _), _)| *pool == id);
+            due.any(|(_, locator)| !records.marks.contains(&(id, leaf_of(locator))))
+        });
+        if empty && due {
+            return Err(Error::Refused(format!(
+                "there is not one backing file in the pool '{0}' ({1}), and a repair would drop all files that lie in it: \
+                 mount the right disk there, or bring its files back; if they are gone for good, give them up with --without {0}",
+                pool.name,
+                pool.files().display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Looks at every record and every backing file; gives the records too, where they can be read.
+fn look(
+    store: &Store,
+    settings: &SpaceSettings,
+    facts: &Facts,
+    progress: &mut Progress<'_>,
+) -> Result<(CheckReport, Option<Report>)> {
     let damaged = store.damaged()?;
     if !damaged.is_empty() {
         let mut findings: Vec<String> =
             damaged.iter().map(|key| format!("{} fails its checksum", describe_key(key))).collect();
         findings.push("nothing else could be checked while records fail their checksums".into());
-        return Ok(CheckReport { findings, ..CheckReport::default() });
+        return Ok((CheckReport { findings, ..CheckReport::default() }, None));
     }
     progress("records", 0);
     let report = ullage_catalog::verify(store)?;
     let mut findings: Vec<String> = report.findings.iter().map(|finding| finding.0.clone()).collect();
     let backing_files = compare(&report, facts, settings, &mut findings);
-    Ok(CheckReport {
-        files: report.files,
-        directories: report.directories,
-        entries: report.entries,
-        orphans: report.orphans,
-        backing_files,
-        findings,
-        repair: None,
-    })
+    let (files, directories, entries, orphans) = (report.files, report.directories, report.entries, report.orphans);
+    let looked = CheckReport { files, directories, entries, orphans, backing_files, findings, repair: None };
+    Ok((looked, Some(report)))
+}
+
+/// The leaf directory that a backing file lies in, as marks name it.
+fn leaf_of(locator: &[u8]) -> Box<[u8]> {
+    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    locator.get(..end).unwrap_or_default().into()
 }
 
 /// Bindings against backing files. In a marked leaf they may differ: the next start settles that.
 fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &mut Vec<String>) -> u64 {
-    let leaf = |locator: &[u8]| -> Box<[u8]> {
-        let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        locator.get(..end).unwrap_or_default().into()
-    };
     let shown = |id: ullage_types::PoolId, locator: &[u8]| {
         let pool = settings.pools.iter().find(|pool| pool.id == id.0);
         let root = pool.map_or_else(PathBuf::new, PoolSettings::files);
@@ -132,7 +158,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
             continue;
         }
         let Some(locator) = report.locators.get(&(pool, generation)) else { continue };
-        let marked = report.marks.contains(&(pool, leaf(locator)));
+        let marked = report.marks.contains(&(pool, leaf_of(locator)));
         match facts.found.get(&(file, generation)) {
             Some(found) if found.pool == pool && found.locator == *locator => {
                 present += 1;
@@ -158,7 +184,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     }
     for (&(file, generation), found) in &facts.found {
         let bound = report.bindings.get(&(found.pool, generation)) == Some(&file);
-        if !bound && !report.marks.contains(&(found.pool, leaf(&found.locator))) {
+        if !bound && !report.marks.contains(&(found.pool, leaf_of(&found.locator))) {
             findings.push(format!("no file is bound to the backing file {}", shown(found.pool, &found.locator)));
         }
     }

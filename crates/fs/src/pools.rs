@@ -4,7 +4,7 @@ use crate::headroom::Blocks;
 use crate::reserve::Distance;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ullage_policy::choose::{Room, Spread};
 use ullage_policy::headroom::Counting;
 use ullage_pool::{Error, Fresh, Hint, Pool, Tree, Usage};
@@ -56,6 +56,8 @@ pub struct Pools {
     distances: Vec<Distance>,
     spread: Spread,
     turn: AtomicU64,
+    /// Of each: the log says that it takes no new files.
+    failing: Vec<AtomicBool>,
 }
 
 impl Pools {
@@ -64,7 +66,8 @@ impl Pools {
         assert!(!members.is_empty(), "a space has at least one pool");
         let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
-        Self { below, distances, members, spread, turn: AtomicU64::new(0) }
+        let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { below, distances, failing, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -122,7 +125,7 @@ impl Pools {
         }
     }
 
-    /// A new backing file in the pool that the spread names; in another one where that is full.
+    /// A new backing file in the pool that the spread names; in another one where that is full, or its disk has failed.
     pub fn create(&self, hint: Hint) -> Result<(PoolId, Fresh), Error> {
         if let [only] = &self.members[..] {
             return Ok((only.id, only.pool.create(hint)?));
@@ -130,21 +133,33 @@ impl Pools {
         let rooms: Vec<Room> = self.members.iter().map(room).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
         let mut refused = vec![false; rooms.len()];
-        let mut last = None;
+        let mut first = None;
         while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
             let member = &self.members[index];
             match member.pool.create(hint) {
-                Ok(fresh) => return Ok((member.id, fresh)),
+                Ok(fresh) => {
+                    if self.failing[index].load(Relaxed) {
+                        self.failing[index].store(false, Relaxed);
+                    }
+                    return Ok((member.id, fresh));
+                }
                 Err(error) => {
-                    if !is_full(&error) {
+                    if has_failed(&error) {
+                        if !self.failing[index].swap(true, Relaxed) {
+                            tracing::error!(
+                                "the pool '{}' takes no new files, which go to the others: {error}; look at its disk",
+                                member.name
+                            );
+                        }
+                    } else if !error.is_full() {
                         return Err(error);
                     }
-                    last = Some(error);
+                    first.get_or_insert(error);
                     refused[index] = true;
                 }
             }
         }
-        Err(last.unwrap_or_else(full))
+        Err(first.unwrap_or_else(full))
     }
 }
 
@@ -159,6 +174,8 @@ fn full() -> Error {
     Error::Io { doing: "make a file in any of", path: "the space's pools".into(), source }
 }
 
-fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Io { source, .. } if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
+/// Whether it is the disk below a pool that does not work.
+fn has_failed(error: &Error) -> bool {
+    use libc::{EIO, ENODEV, ENXIO, EROFS, ESTALE, EUCLEAN};
+    matches!(error.raw_os_error(), Some(EIO | EROFS | EUCLEAN | ENODEV | ENXIO | ESTALE))
 }

@@ -87,7 +87,12 @@ impl Space {
         kept.extend(places.map(|place| (place.pool, leaf_of(&place.locator).into())));
         for &(id, marks) in marks {
             let pool = self.pools.get(id)?;
-            for (_, leaf) in doubtful.iter().filter(|doubtful| doubtful.0 == id && !kept.contains(*doubtful)) {
+            let settled: Vec<_> = doubtful.iter().filter(|leaf| leaf.0 == id && !kept.contains(*leaf)).collect();
+            if !settled.is_empty() {
+                // What was measured may be in memory only: without its mark nobody would find what a power cut takes of it.
+                pool.sync()?;
+            }
+            for (_, leaf) in settled {
                 marks.clear(leaf).map_err(Errno::from)?;
                 pool.forget_note(leaf);
             }

@@ -75,6 +75,21 @@ fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_l
     });
 }
 
+/// It lay in quarantine until the next start: nobody there knew of it.
+#[test]
+fn an_abandoned_file_held_open_for_writing_is_removed_when_it_is_let_go() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let fresh = opened.pool.create(hint(1)).unwrap();
+        let writer = opened.pool.open(&fresh.binding, Access::Write).unwrap();
+        opened.pool.abandon(fresh);
+        until("quarantine", || opened.pool.stats().quarantined == 1);
+        drop(writer);
+        until(&format!("{kind}: it is removed"), || std::fs::read_dir(path.join("quarantine")).unwrap().count() == 0);
+        opened.pool.close().unwrap();
+    });
+}
+
 #[test]
 fn a_writable_mapping_keeps_a_file_after_every_descriptor_is_closed() {
     each_file_system(64, |kind, path| {

@@ -26,6 +26,9 @@ pub struct Check {
     /// Set right what is wrong.
     #[arg(long)]
     repair: bool,
+    /// A pool whose files are all gone for good: without this a repair does not drop all files of a pool.
+    #[arg(long, value_name = "NAME", requires = "repair")]
+    without: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -39,7 +42,9 @@ impl Check {
             anyhow::bail!("{0} is up; end it with `ullage down {0}` first", self.mountpoint.display());
         }
         let spinner = output::spinner();
-        let report = ullage_daemon::check(&state, self.repair, &mut |what, count| output::spin(&spinner, what, count));
+        let report = ullage_daemon::check(&state, self.repair, &self.without, &mut |what, count| {
+            output::spin(&spinner, what, count);
+        });
         spinner.finish_and_clear();
         let report = report?;
         let clean = match &report.repair {

@@ -4,16 +4,16 @@ use crate::{Error, Marks};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use ullage_policy::place::Sparse;
 use ullage_types::Generation;
 
-/// Descriptors kept open; those of other leaves are opened when they are needed.
-const MOST_DESCRIPTORS: usize = 512;
+/// With more leaves in use than this, those that nobody came to for a while are closed.
+const MANY: usize = 512;
 
 /// A leaf directory in use.
 pub struct Leaf {
@@ -66,17 +66,6 @@ impl Leaf {
         }
     }
 
-    /// The directory. ENOENT when there is none.
-    pub fn dir(&self, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
-        let mut dir = self.dir.lock();
-        if let Some(dir) = &*dir {
-            return Ok(Arc::clone(dir));
-        }
-        let opened = Arc::new(open_directory(root, &self.path)?);
-        *dir = Some(Arc::clone(&opened));
-        Ok(opened)
-    }
-
     /// Since when this leaf has been marked for nothing.
     fn idle_since(&self) -> Option<Instant> {
         let doubt = self.doubt.try_lock()?;
@@ -97,12 +86,30 @@ impl Leaf {
 pub struct Leaves {
     sparse: Sparse,
     leaves: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
+    /// How many are kept open.
+    open: AtomicUsize,
+    /// Most of them.
+    most: usize,
 }
 
 impl Leaves {
-    /// None yet.
-    pub fn new(sparse: Sparse) -> Self {
-        Self { sparse, leaves: RwLock::default() }
+    /// None yet; of which so many are kept open at most.
+    pub fn new(sparse: Sparse, most: usize) -> Self {
+        Self { sparse, leaves: RwLock::default(), open: AtomicUsize::new(0), most }
+    }
+
+    /// The directory of a leaf. ENOENT when there is none. Where as many as may be are kept open, it is closed after use.
+    pub fn dir(&self, leaf: &Leaf, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
+        let mut dir = leaf.dir.lock();
+        if let Some(dir) = &*dir {
+            return Ok(Arc::clone(dir));
+        }
+        let opened = Arc::new(open_directory(root, &leaf.path)?);
+        let more = |open| (open < self.most).then_some(open + 1);
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+            *dir = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
     }
 
     /// The leaf with this path, whether or not there is such a directory.
@@ -144,13 +151,19 @@ impl Leaves {
         }
     }
 
-    /// Closes the descriptors, and forgets the leaves, that were not used since the last time, once there are many.
+    /// Closes the leaves that were not used since the last time, and forgets those of them that are not marked, once there are
+    /// many or no more may be open.
     pub fn trim(&self) {
         let mut leaves = self.leaves.write();
-        if leaves.len() > MOST_DESCRIPTORS {
+        if leaves.len() > MANY || self.open.load(Ordering::Relaxed) >= self.most {
             leaves.retain(|_, leaf| {
-                let used = leaf.used.swap(false, Ordering::Relaxed);
-                used || Arc::strong_count(leaf) > 1 || leaf.doubt.lock().marked
+                if leaf.used.swap(false, Ordering::Relaxed) || Arc::strong_count(leaf) > 1 {
+                    return true;
+                }
+                if leaf.dir.lock().take().is_some() {
+                    self.open.fetch_sub(1, Ordering::Relaxed);
+                }
+                leaf.doubt.lock().marked
             });
         }
     }
@@ -184,6 +197,18 @@ pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd
     rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
+/// What an entry is. Not every file system says so in its directories; unknown is what is gone by now.
+pub fn kind_of(dir: impl AsFd, entry: &DirEntry) -> rustix::io::Result<FileType> {
+    if entry.file_type() != FileType::Unknown {
+        return Ok(entry.file_type());
+    }
+    match rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode)),
+        Err(Errno::NOENT) => Ok(FileType::Unknown),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Opens a directory of the pool's own right below the root; makes it where there is none.
 pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     match rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o700)) {
@@ -195,6 +220,7 @@ pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::sync::mpsc;
 
     /// Looks at a leaf from another thread while it is being marked.
@@ -211,10 +237,42 @@ mod tests {
         fn clear(&self, _: &[u8]) {}
     }
 
+    struct NoMarks;
+
+    impl Marks for NoMarks {
+        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn clear(&self, _: &[u8]) {}
+    }
+
+    /// Who read files in many leaves left no descriptors for anybody.
+    #[test]
+    fn few_leaves_stay_open_and_marked_ones_are_closed_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let top = File::open(root.path()).unwrap();
+        let leaves = Leaves::new(Sparse::default(), 3);
+        let open = |number: u32| {
+            let leaf = leaves.get(&Sparse::default().leaf(0, number));
+            std::fs::create_dir_all(root.path().join(&*leaf.path)).unwrap();
+            leaf.enter(Generation(1), &NoMarks).unwrap();
+            assert!(rustix::fs::fstat(leaves.dir(&leaf, &top).unwrap()).is_ok());
+        };
+        let is_open = |number: u32| leaves.get(&Sparse::default().leaf(0, number)).dir.lock().is_some();
+        (0..20).for_each(open);
+        assert_eq!((0..20).filter(|number| is_open(*number)).count(), 3);
+        leaves.trim();
+        leaves.trim();
+        (10..13).for_each(open);
+        assert_eq!((0..20).filter(|number| is_open(*number)).collect::<Vec<_>>(), [10, 11, 12]);
+        assert!((0..20).all(|number| leaves.get(&Sparse::default().leaf(0, number)).is_marked()));
+    }
+
     /// Who marked leaves ahead for one series waited for the flush of another's.
     #[test]
     fn nobody_waits_for_a_mark_that_is_being_set_to_learn_that_it_is() {
-        let leaf = Leaves::new(Sparse::default()).get("2-512/000.0/000");
+        let leaf = Leaves::new(Sparse::default(), 8).get("2-512/000.0/000");
         assert!(leaf.lacks_mark());
         let looking = Looking(Arc::clone(&leaf), Mutex::default());
         mark_all(&[Arc::clone(&leaf)], &looking).unwrap();

@@ -189,18 +189,8 @@ impl Core {
         Ok(())
     }
 
-    /// A ready or abandoned file that is not wanted goes.
-    pub fn discard_fresh(&self, fresh: Fresh) {
-        let binding = fresh.binding.clone();
-        drop(fresh);
-        if let Err(error) = self.retire(&binding) {
-            tracing::warn!(%error, "an unused backing file stays behind until its leaf is looked through");
-            count(&self.counters.failed);
-        }
-    }
-
-    /// Puts an abandoned file back among the ready ones, if nobody wrote to it and nobody else has it.
-    pub fn take_back(&self, fresh: Fresh) {
+    /// Puts an abandoned file back among the ready ones, if nobody wrote to it and nobody else has it; else gives it back.
+    pub fn take_back(&self, fresh: Fresh) -> Option<Fresh> {
         let place = name::split_binding(&fresh.binding).ok().and_then(|(path, _)| {
             let leaf = self.leaves.get(path);
             let untouched = self.wants(&leaf)
@@ -210,10 +200,9 @@ impl Core {
                 && sys::probe_lease(&fresh.file, Lease::Write).is_ok();
             leaf.place.filter(|_| untouched)
         });
-        match place {
-            Some((series, _)) => self.put(series, fresh),
-            None => self.discard_fresh(fresh),
-        }
+        let Some((series, _)) = place else { return Some(fresh) };
+        self.put(series, fresh);
+        None
     }
 }
 

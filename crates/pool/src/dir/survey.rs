@@ -80,11 +80,11 @@ impl Survey {
                 if name.starts_with('.') || reserved {
                     continue;
                 }
-                match entry.file_type() {
+                match leaf::kind_of(&dir, &entry).map_err(fail)? {
                     FileType::Directory => {
                         todo.push(if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") });
                     }
-                    FileType::RegularFile | FileType::Unknown if !path.is_empty() => {
+                    FileType::RegularFile if !path.is_empty() => {
                         if let Some(found) = self.look(&dir, &path, name).map_err(fail)? {
                             visit(found);
                         }

@@ -20,7 +20,7 @@ impl Core {
         for entry in Dir::read_from(&dir).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
-            if matches!(entry.file_type(), FileType::RegularFile | FileType::Unknown) {
+            if leaf::kind_of(&dir, &entry).map_err(fail)? == FileType::RegularFile {
                 match self.binding_of(&dir, path, name) {
                     Ok(binding) => visit(Suspect { binding, locator: name::locator(path, name) }),
                     Err(Errno::NOENT) => {}

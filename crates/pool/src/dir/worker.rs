@@ -6,7 +6,7 @@ use super::name;
 use super::quarantine::Quarantine;
 use super::retire::Fate;
 use super::stats::count;
-use crate::Binding;
+use crate::{Binding, Fresh};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use ullage_policy::ready::REST;
@@ -78,7 +78,9 @@ impl<'a> Worker<'a> {
             self.quarantine.add(&name, self.core);
         }
         for fresh in work.abandoned {
-            self.core.take_back(fresh);
+            if let Some(unwanted) = self.core.take_back(fresh) {
+                self.discard(unwanted);
+            }
         }
         for binding in work.released {
             self.retire(&binding);
@@ -96,6 +98,13 @@ impl<'a> Worker<'a> {
     fn retire(&mut self, binding: &Binding) {
         let retired = self.core.retire(binding);
         self.settled(retired, binding);
+    }
+
+    /// A ready or abandoned file that is not wanted goes.
+    fn discard(&mut self, fresh: Fresh) {
+        let binding = fresh.binding.clone();
+        drop(fresh);
+        self.retire(&binding);
     }
 
     fn settled(&mut self, fate: Result<Fate, crate::Error>, binding: &Binding) {
@@ -196,16 +205,16 @@ impl<'a> Worker<'a> {
     }
 
     fn every_second(&mut self) {
-        for series in &self.core.series {
-            let kept = REST.min(self.core.most_stock.load(Ordering::Relaxed));
-            let most = self.core.ready.load(Ordering::Relaxed).saturating_sub(kept);
+        let core = self.core;
+        for series in &core.series {
+            let kept = REST.min(core.most_stock.load(Ordering::Relaxed));
+            let most = core.ready.load(Ordering::Relaxed).saturating_sub(kept);
             for fresh in series.drain(series.shrink().min(most)) {
-                self.core.ready.fetch_sub(1, Ordering::Relaxed);
-                self.core.discard_fresh(fresh);
+                core.ready.fetch_sub(1, Ordering::Relaxed);
+                self.discard(fresh);
             }
         }
-        self.quarantine.retry(self.core);
-        let core = self.core;
+        self.quarantine.retry(core);
         core.most_stock.store(stock(core), Ordering::Relaxed);
         if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
             core.part(false);
@@ -213,14 +222,15 @@ impl<'a> Worker<'a> {
     }
 
     /// Removes all ready and all emptied files, and holds none until there is demand again.
-    fn drop_ready(&self) {
-        self.core.most_stock.store(0, Ordering::Relaxed);
-        self.core.part(true);
-        for series in &self.core.series {
+    fn drop_ready(&mut self) {
+        let core = self.core;
+        core.most_stock.store(0, Ordering::Relaxed);
+        core.part(true);
+        for series in &core.series {
             series.stop();
             for fresh in series.drain(u32::MAX) {
-                self.core.ready.fetch_sub(1, Ordering::Relaxed);
-                self.core.discard_fresh(fresh);
+                core.ready.fetch_sub(1, Ordering::Relaxed);
+                self.discard(fresh);
             }
         }
     }

@@ -116,6 +116,38 @@ fn when_a_pools_disk_fails_no_fsync_succeeds_and_names_stay() {
     space.kill();
 }
 
+/// The space goes on with the pools that work.
+#[test]
+fn a_pool_whose_disk_has_failed_keeps_nobody_from_making_files_in_another() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let good = ground.ext4("good", 160);
+    let mut space = Space::on(ground, &good);
+    space.pools.insert(0, format!("failing={}", disk.mounted.join("pool").display()));
+    fs::create_dir(disk.mounted.join("pool")).unwrap();
+    space.up();
+    let pool_of = |name: &Path| space.stat(name)["pool"].as_str().unwrap().to_owned();
+    durable(&space.path("kept")).unwrap();
+    assert_eq!(pool_of(&space.path("kept")), "failing", "the larger disk is the first");
+    disk.fail();
+    assert!(durable(&space.path("kept")).is_err());
+    // What was ready in memory is handed out before.
+    let mut made = 0;
+    eventually("the file system below has given up", Duration::from_secs(60), || {
+        made += 1;
+        let made = space.path(format!("try-{made}"));
+        File::create(&made).is_ok() && pool_of(&made) == "main"
+    });
+    for n in 0..50 {
+        let name = space.path(format!("after-{n}"));
+        durable(&name).unwrap();
+        assert_eq!(pool_of(&name), "main");
+    }
+    let told = space.log().matches("the pool 'failing' takes no new files").count();
+    assert_eq!(told, 1, "{}", space.log());
+    space.kill();
+}
+
 /// What is written to a limited file comes past the page cache, and the kernel leaves it to the server to make it durable: nobody
 /// did, and what O_SYNC had promised was lost.
 #[test]

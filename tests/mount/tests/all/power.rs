@@ -1,8 +1,10 @@
 //! A short form of the power campaign; the long one is `cargo run -p ullage-mount-tests --bin crash-campaign -- --power`.
 
 use std::fs;
+use std::io::Write;
 use std::time::Duration;
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
+use ullage_mount_tests::run::program;
 
 #[track_caller]
 fn cuts(mut machine: Machine, seeds: std::ops::Range<u64>, between: Duration) {
@@ -55,4 +57,36 @@ fn a_file_that_was_renamed_over_another_is_whole_after_a_power_cut() {
         }
         machine.space.down_and_check();
     }
+}
+
+/// A start counted what was appended while it was in memory only, and forgot that the leaf was in doubt: when the power went next, the
+/// file had a length that its data had not, for good.
+#[test]
+fn what_a_start_counted_after_a_kill_is_there_when_the_power_goes_next() {
+    let machine = Machine::new(Kind::Ext4, false, Writes::Ordered, &[]);
+    let space = &machine.space;
+    // So many that the first leaf is neither the newest of its series nor marked ahead.
+    let name = |n: usize| space.path(format!("file-{n}"));
+    (0..4000).for_each(|n| fs::write(name(n), [1; 100]).unwrap());
+    let in_old_leaf = |n: &usize| {
+        let backing = space.backing(&name(*n));
+        let leaf = backing.parent().unwrap();
+        leaf.ends_with("000") && leaf.with_file_name("001").exists()
+    };
+    let old = (0..4000).step_by(50).find(in_old_leaf).expect("a series fills its second leaf");
+    program("sync", ["-f".as_ref(), space.pool().as_os_str()]).ok();
+    space.sync();
+    let mut file = fs::File::options().append(true).open(name(old)).unwrap();
+    file.write_all(&[2; 9000]).unwrap();
+    drop(file);
+    std::thread::sleep(Duration::from_millis(500));
+    space.kill();
+    space.up();
+    assert_eq!(name(old).metadata().unwrap().len(), 9100);
+    let copy = machine.after_a_cut();
+    let file = copy.path(format!("file-{old}"));
+    let (length, content) = (file.metadata().unwrap().len(), fs::read(&file).unwrap());
+    assert_eq!(length, content.len() as u64, "stat(2) and read(2) do not say the same");
+    copy.down_and_check();
+    machine.space.down_and_check();
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use ullage_mount_tests::edit;
+use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -208,4 +209,64 @@ fn a_file_that_was_never_flushed_is_there_and_empty_after_the_power_went() {
     assert_eq!(fs::read_to_string(space.path("unflushed")).unwrap(), "again");
     space.compare_du(&space.mount);
     space.down_and_check();
+}
+
+/// ext4 without `filetype`, xfs with `ftype=0` and some of NFS say of no entry what it is: a repair saw no backing file, and dropped all.
+#[test]
+fn files_are_seen_where_directories_do_not_say_what_is_in_them() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-O", "^filetype"], "loop");
+    let mut space = Space::on(ground, &disk);
+    space.up();
+    fs::create_dir(space.path("dir")).unwrap();
+    (0..6).for_each(|n| fs::write(space.path(format!("dir/file-{n}")), format!("content {n}")).unwrap());
+    space.down_and_check();
+    // So that there is something to be mended.
+    let records = edit::records(&space.state);
+    let (key, _) = records.into_iter().rfind(|(key, _)| key[0] == b't').unwrap();
+    edit::set(&space.state, &key, None);
+    let report = space.try_check(&["--repair"]).json();
+    assert_eq!(report["repair"]["lost"].as_array().unwrap().len(), 0, "{report}");
+    space.up();
+    fs::write(space.path("dir/file-6"), "content 6").unwrap();
+    space.sync();
+    space.kill();
+    space.up();
+    assert!(!space.log().contains("left alone"), "{}", space.log());
+    (0..7).for_each(|n| {
+        assert_eq!(fs::read_to_string(space.path(format!("dir/file-{n}"))).unwrap(), format!("content {n}"));
+    });
+    space.down_and_check();
+    let state = space.ground.join("rebuilt");
+    let arguments: [&std::ffi::OsStr; 6] = [
+        "rebuild".as_ref(),
+        space.mount.as_os_str(),
+        "--state".as_ref(),
+        state.as_os_str(),
+        "--pool".as_ref(),
+        space.pools[0].as_ref(),
+    ];
+    ullage(arguments).ok();
+    space.state = state;
+    space.up();
+    assert_eq!(fs::read_to_string(space.path("dir/file-3")).unwrap(), "content 3");
+    space.down_and_check();
+}
+
+#[test]
+fn a_pool_without_one_of_its_files_is_repaired_when_they_are_given_up_only() {
+    let space = filled();
+    let away = space.ground.directory("away");
+    let shape = fs::read_dir(space.pool()).unwrap().map(|entry| entry.unwrap().path());
+    let shape = shape.into_iter().find(|path| path.file_name().is_some_and(|name| name == "2-512")).unwrap();
+    program("mv", [&shape, &away]).ok();
+    let refused = space.try_check(&["--repair"]);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.err.contains("--without main"), "{}", refused.err);
+    program("mv", [&away.join("2-512"), &space.pool()]).ok();
+    space.check();
+    program("mv", [&shape, &away]).ok();
+    let report = serde_json::from_str::<serde_json::Value>(&space.try_check(&["--repair", "--without", "main"]).out);
+    assert_eq!(report.unwrap()["repair"]["lost"].as_array().unwrap().len(), 4);
+    space.check();
 }
