@@ -140,7 +140,7 @@ pub fn end_signal() -> impl Future<Output = ()> {
             },
             Err(error) => {
                 tracing::warn!(%error, "signals will end this server without its last snapshot");
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -85,7 +85,7 @@ impl Leaf {
 /// The leaves in use.
 pub struct Leaves {
     sparse: Sparse,
-    leaves: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
+    known: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
     /// How many are kept open.
     open: AtomicUsize,
     /// Most of them.
@@ -95,7 +95,7 @@ pub struct Leaves {
 impl Leaves {
     /// None yet; of which so many are kept open at most.
     pub fn new(sparse: Sparse, most: usize) -> Self {
-        Self { sparse, leaves: RwLock::default(), open: AtomicUsize::new(0), most }
+        Self { sparse, known: RwLock::default(), open: AtomicUsize::new(0), most }
     }
 
     /// The directory of a leaf. ENOENT when there is none. Where as many as may be are kept open, it is closed after use.
@@ -114,7 +114,7 @@ impl Leaves {
 
     /// The leaf with this path, whether or not there is such a directory.
     pub fn get(&self, path: &str) -> Arc<Leaf> {
-        if let Some(leaf) = self.leaves.read().get(path) {
+        if let Some(leaf) = self.known.read().get(path) {
             leaf.used.store(true, Ordering::Relaxed);
             return Arc::clone(leaf);
         }
@@ -128,7 +128,7 @@ impl Leaves {
                 used: AtomicBool::new(true),
             })
         };
-        Arc::clone(self.leaves.write().entry(path.into()).or_insert_with(make))
+        Arc::clone(self.known.write().entry(path.into()).or_insert_with(make))
     }
 
     /// Clears the marks of leaves that were idle for this long, but those to be `kept`. What they hold is flushed first, by `sync`: a file that
@@ -143,7 +143,7 @@ impl Leaves {
         let idle = |leaf: &Arc<Leaf>| {
             leaf.idle_since().filter(|since| since.elapsed() >= idle_for).map(|since| (Arc::clone(leaf), since))
         };
-        let idle: Vec<_> = self.leaves.read().values().filter(|leaf| !kept(leaf)).filter_map(idle).collect();
+        let idle: Vec<_> = self.known.read().values().filter(|leaf| !kept(leaf)).filter_map(idle).collect();
         if !idle.is_empty() && sync() {
             for (leaf, since) in idle {
                 leaf.clear(since, marks);
@@ -154,7 +154,7 @@ impl Leaves {
     /// Closes the leaves that were not used since the last time, and forgets those of them that are not marked, once there are
     /// many or no more may be open.
     pub fn trim(&self) {
-        let mut leaves = self.leaves.write();
+        let mut leaves = self.known.write();
         if leaves.len() > MANY || self.open.load(Ordering::Relaxed) >= self.most {
             leaves.retain(|_, leaf| {
                 if leaf.used.swap(false, Ordering::Relaxed) || Arc::strong_count(leaf) > 1 {
