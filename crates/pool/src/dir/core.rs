@@ -95,7 +95,7 @@ impl Core {
             extents: probe::extents(&claim.root),
             fences,
             descriptors,
-            leaves: Leaves::new(config.sparse),
+            leaves: Leaves::new(config.sparse, usize::try_from(descriptors.limit() / 8).unwrap_or(usize::MAX)),
             series,
             ready: AtomicU32::new(0),
             most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),
@@ -174,7 +174,7 @@ impl Core {
 
     /// The directory of a leaf that a binding names.
     pub fn leaf_dir(&self, leaf: &Leaf) -> rustix::io::Result<Arc<OwnedFd>> {
-        leaf.dir(self.root())
+        self.leaves.dir(leaf, self.root())
     }
 
     pub fn record(&self, file: FileId, generation: Generation) -> Record {

@@ -7,13 +7,13 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use ullage_policy::place::Sparse;
 use ullage_types::Generation;
 
-/// Descriptors kept open; those of other leaves are opened when they are needed.
-const MOST_DESCRIPTORS: usize = 512;
+/// With more leaves in use than this, those that nobody came to for a while are closed.
+const MANY: usize = 512;
 
 /// A leaf directory in use.
 pub struct Leaf {
@@ -66,17 +66,6 @@ impl Leaf {
         }
     }
 
-    /// The directory. ENOENT when there is none.
-    pub fn dir(&self, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
-        let mut dir = self.dir.lock();
-        if let Some(dir) = &*dir {
-            return Ok(Arc::clone(dir));
-        }
-        let opened = Arc::new(open_directory(root, &self.path)?);
-        *dir = Some(Arc::clone(&opened));
-        Ok(opened)
-    }
-
     /// Since when this leaf has been marked for nothing.
     fn idle_since(&self) -> Option<Instant> {
         let doubt = self.doubt.try_lock()?;
@@ -96,18 +85,36 @@ impl Leaf {
 /// The leaves in use.
 pub struct Leaves {
     sparse: Sparse,
-    leaves: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
+    known: RwLock<FxHashMap<Box<str>, Arc<Leaf>>>,
+    /// How many are kept open.
+    open: AtomicUsize,
+    /// Most of them.
+    most: usize,
 }
 
 impl Leaves {
-    /// None yet.
-    pub fn new(sparse: Sparse) -> Self {
-        Self { sparse, leaves: RwLock::default() }
+    /// None yet; of which so many are kept open at most.
+    pub fn new(sparse: Sparse, most: usize) -> Self {
+        Self { sparse, known: RwLock::default(), open: AtomicUsize::new(0), most }
+    }
+
+    /// The directory of a leaf. ENOENT when there is none. Where as many as may be are kept open, it is closed after use.
+    pub fn dir(&self, leaf: &Leaf, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
+        let mut dir = leaf.dir.lock();
+        if let Some(dir) = &*dir {
+            return Ok(Arc::clone(dir));
+        }
+        let opened = Arc::new(open_directory(root, &leaf.path)?);
+        let more = |open| (open < self.most).then_some(open + 1);
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+            *dir = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
     }
 
     /// The leaf with this path, whether or not there is such a directory.
     pub fn get(&self, path: &str) -> Arc<Leaf> {
-        if let Some(leaf) = self.leaves.read().get(path) {
+        if let Some(leaf) = self.known.read().get(path) {
             leaf.used.store(true, Ordering::Relaxed);
             return Arc::clone(leaf);
         }
@@ -121,7 +128,7 @@ impl Leaves {
                 used: AtomicBool::new(true),
             })
         };
-        Arc::clone(self.leaves.write().entry(path.into()).or_insert_with(make))
+        Arc::clone(self.known.write().entry(path.into()).or_insert_with(make))
     }
 
     /// Clears the marks of leaves that were idle for this long, but those to be `kept`. What they hold is flushed first, by `sync`: a file that
@@ -136,7 +143,7 @@ impl Leaves {
         let idle = |leaf: &Arc<Leaf>| {
             leaf.idle_since().filter(|since| since.elapsed() >= idle_for).map(|since| (Arc::clone(leaf), since))
         };
-        let idle: Vec<_> = self.leaves.read().values().filter(|leaf| !kept(leaf)).filter_map(idle).collect();
+        let idle: Vec<_> = self.known.read().values().filter(|leaf| !kept(leaf)).filter_map(idle).collect();
         if !idle.is_empty() && sync() {
             for (leaf, since) in idle {
                 leaf.clear(since, marks);
@@ -144,13 +151,19 @@ impl Leaves {
         }
     }
 
-    /// Closes the descriptors, and forgets the leaves, that were not used since the last time, once there are many.
+    /// Closes the leaves that were not used since the last time, and forgets those of them that are not marked, once there are
+    /// many or no more may be open.
     pub fn trim(&self) {
-        let mut leaves = self.leaves.write();
-        if leaves.len() > MOST_DESCRIPTORS {
+        let mut leaves = self.known.write();
+        if leaves.len() > MANY || self.open.load(Ordering::Relaxed) >= self.most {
             leaves.retain(|_, leaf| {
-                let used = leaf.used.swap(false, Ordering::Relaxed);
-                used || Arc::strong_count(leaf) > 1 || leaf.doubt.lock().marked
+                if leaf.used.swap(false, Ordering::Relaxed) || Arc::strong_count(leaf) > 1 {
+                    return true;
+                }
+                if leaf.dir.lock().take().is_some() {
+                    self.open.fetch_sub(1, Ordering::Relaxed);
+                }
+                leaf.doubt.lock().marked
             });
         }
     }
@@ -207,6 +220,7 @@ pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::sync::mpsc;
 
     /// Looks at a leaf from another thread while it is being marked.
@@ -223,10 +237,42 @@ mod tests {
         fn clear(&self, _: &[u8]) {}
     }
 
+    struct NoMarks;
+
+    impl Marks for NoMarks {
+        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn clear(&self, _: &[u8]) {}
+    }
+
+    /// Who read files in many leaves left no descriptors for anybody.
+    #[test]
+    fn few_leaves_stay_open_and_marked_ones_are_closed_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let top = File::open(root.path()).unwrap();
+        let leaves = Leaves::new(Sparse::default(), 3);
+        let open = |number: u32| {
+            let leaf = leaves.get(&Sparse::default().leaf(0, number));
+            std::fs::create_dir_all(root.path().join(&*leaf.path)).unwrap();
+            leaf.enter(Generation(1), &NoMarks).unwrap();
+            assert!(rustix::fs::fstat(leaves.dir(&leaf, &top).unwrap()).is_ok());
+        };
+        let is_open = |number: u32| leaves.get(&Sparse::default().leaf(0, number)).dir.lock().is_some();
+        (0..20).for_each(open);
+        assert_eq!((0..20).filter(|number| is_open(*number)).count(), 3);
+        leaves.trim();
+        leaves.trim();
+        (10..13).for_each(open);
+        assert_eq!((0..20).filter(|number| is_open(*number)).collect::<Vec<_>>(), [10, 11, 12]);
+        assert!((0..20).all(|number| leaves.get(&Sparse::default().leaf(0, number)).is_marked()));
+    }
+
     /// Who marked leaves ahead for one series waited for the flush of another's.
     #[test]
     fn nobody_waits_for_a_mark_that_is_being_set_to_learn_that_it_is() {
-        let leaf = Leaves::new(Sparse::default()).get("2-512/000.0/000");
+        let leaf = Leaves::new(Sparse::default(), 8).get("2-512/000.0/000");
         assert!(leaf.lacks_mark());
         let looking = Looking(Arc::clone(&leaf), Mutex::default());
         mark_all(&[Arc::clone(&leaf)], &looking).unwrap();
