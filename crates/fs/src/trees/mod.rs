@@ -112,7 +112,8 @@ impl Trees {
         }
         let moving = Mutex::new(vec![Moving::default(); trees.len()]);
         let shared = Arc::new(Shared { moving, ..Shared::default() });
-        if !in_step {
+        let here = trees.iter().fold(true, |here, (_, tree)| tree.claim() && here);
+        if !(in_step && here) {
             shared.queue.lock().push(Change::All(ROOT));
         }
         let follower = Mutex::new(Some(Follower::new(catalog.clone(), trees, shared.clone())));

@@ -179,12 +179,17 @@ impl Core {
 
     pub fn record(&self, file: FileId, generation: Generation) -> Record {
         let space = *self.config.space.0.first_chunk().unwrap_or(&[0; 8]);
-        Record { space, file, generation, annotation: None }
+        Record { space, file, generation, annotation: None, inode: None }
     }
 
-    /// Writes the extended attribute, where the file system below has them.
+    /// Writes the extended attribute, where the file system below has them. Beside a plain tree, where people make copies, it
+    /// says of which inode it is.
     pub fn write_record(&self, file: impl AsFd, record: &Record) -> rustix::io::Result<()> {
         if self.abilities.xattrs {
+            let mut record = *record;
+            if self.config.layout == "mirror" {
+                record.inode = Some(rustix::fs::fstat(&file)?.st_ino);
+            }
             rustix::fs::fsetxattr(file, record::NAME, &record.encode(), XattrFlags::empty())?;
         }
         Ok(())
@@ -192,7 +197,7 @@ impl Core {
 
     /// The extended attribute of a backing file of this space, if it has a whole one.
     pub fn read_record(&self, file: impl AsFd) -> rustix::io::Result<Option<Record>> {
-        let mut bytes = [0u8; record::LENGTH + 1];
+        let mut bytes = [0u8; record::LONGEST + 1];
         match rustix::fs::fgetxattr(file, record::NAME, &mut bytes[..]) {
             Ok(length) => {
                 let record = bytes.get(..length).and_then(Record::decode);

@@ -58,7 +58,7 @@ fn probe(root: &OwnedFd) -> rustix::io::Result<Abilities> {
         rustix::fs::openat(root, name, flags, Mode::from_raw_mode(0o600))
     };
     let [from, to] = [create(NAMES[0])?, create(NAMES[1])?];
-    let xattrs = match rustix::fs::fsetxattr(&from, record::NAME, &[0; record::LENGTH], XattrFlags::empty()) {
+    let xattrs = match rustix::fs::fsetxattr(&from, record::NAME, &[0; record::LONGEST], XattrFlags::empty()) {
         // A full file system has no room for an attribute, and would have for ours later on.
         Ok(()) | Err(Errno::NOSPC | Errno::DQUOT) => true,
         Err(_) => false,

@@ -1,11 +1,11 @@
 //! The extended attribute `user.ullage` of a backing file: whose it is, so that a catalog can be rebuilt, and which
 //! binding it serves, so that no other one is ever served by it.
 //!
-//! 40 bytes, little endian, small enough for the space in an ext4 inode:
+//! 40 or 48 bytes, little endian, small enough for the space in an ext4 inode:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 | version, 1 |
+//! | 0 | version: 1, or 2 with the number of the inode, beside plain trees |
 //! | 1 | class, 255 when not annotated |
 //! | 2–3 | zero |
 //! | 4–11 | first eight bytes of the space's UUID |
@@ -13,15 +13,19 @@
 //! | 20–27 | generation |
 //! | 28–31 | owner |
 //! | 32–35 | group |
-//! | 36–39 | CRC-32 of the bytes before |
+//! | 36–43 | version 2 only: number of the inode that it was written to; another one's is a copy |
+//! | last 4 | CRC-32 of the bytes before |
 
+use rustix::fd::AsFd;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 use ullage_types::{Class, FileId, Generation};
 
 /// The name of the attribute.
 pub const NAME: &str = "user.ullage";
-/// The length of its value.
-pub const LENGTH: usize = 40;
-const VERSION: u8 = 1;
+/// The length of the longest value.
+pub const LONGEST: usize = 48;
+const COMMON: usize = 36;
 const NO_CLASS: u8 = 255;
 
 /// What is lost with the catalog, beyond names: recorded lazily.
@@ -46,33 +50,39 @@ pub struct Record {
     pub generation: Generation,
     /// Class and owner, where they were recorded.
     pub annotation: Option<Annotation>,
+    /// The inode that it was written to, where that matters.
+    pub inode: Option<u64>,
 }
 
 impl Record {
     /// The bytes of the attribute.
-    pub fn encode(&self) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; COMMON];
         let (class, uid, gid) = self.annotation.map_or((NO_CLASS, 0, 0), |a| (a.class as u8, a.uid, a.gid));
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-        put(0, &[VERSION, class]);
+        put(0, &[if self.inode.is_some() { 2 } else { 1 }, class]);
         put(4, &self.space);
         put(12, &self.file.0.to_le_bytes());
         put(20, &self.generation.0.to_le_bytes());
         put(28, &uid.to_le_bytes());
         put(32, &gid.to_le_bytes());
-        let sum = crc32fast::hash(&bytes[..36]);
-        bytes[36..].copy_from_slice(&sum.to_le_bytes());
+        bytes.extend(self.inode.map(u64::to_le_bytes).iter().flatten());
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         bytes
     }
 
     /// `None` for anything but a whole record of a version we know.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; LENGTH] = bytes.try_into().ok()?;
-        let (body, sum) = bytes.split_at(36);
+        let (body, sum) = bytes.split_last_chunk::<4>()?;
         let word = |at: usize| body.get(at..at + 4).and_then(|part| Some(u32::from_le_bytes(part.try_into().ok()?)));
         let long = |at: usize| body.get(at..at + 8).and_then(|part| Some(u64::from_le_bytes(part.try_into().ok()?)));
         let [version, class, 0, 0] = word(0)?.to_le_bytes() else { return None };
-        (version == VERSION && sum == crc32fast::hash(body).to_le_bytes()).then_some(())?;
+        let inode = match (version, body.len()) {
+            (1, COMMON) => None,
+            (2, _) if bytes.len() == LONGEST => Some(long(COMMON)?),
+            _ => return None,
+        };
+        (*sum == crc32fast::hash(body).to_le_bytes()).then_some(())?;
         let annotation = match class {
             NO_CLASS => None,
             class => Some(Annotation { class: Class::from_u8(class)?, uid: word(28)?, gid: word(32)? }),
@@ -82,7 +92,26 @@ impl Record {
             file: FileId(long(12)?),
             generation: Generation(long(20)?),
             annotation,
+            inode,
         })
+    }
+}
+
+/// Has the attribute of a backing file say of which inode it is, where that is not so yet.
+pub fn bind(file: impl AsFd) -> rustix::io::Result<()> {
+    let inode = Some(rustix::fs::fstat(&file)?.st_ino);
+    let mut bytes = [0u8; LONGEST + 1];
+    let record = match rustix::fs::fgetxattr(&file, NAME, &mut bytes[..]) {
+        Ok(length) => bytes.get(..length).and_then(Record::decode),
+        Err(Errno::NODATA | Errno::RANGE) => None,
+        Err(errno) => return Err(errno),
+    };
+    match record.filter(|record| record.inode != inode) {
+        Some(record) => {
+            let bytes = Record { inode, ..record }.encode();
+            rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::empty())
+        }
+        None => Ok(()),
     }
 }
 
@@ -93,17 +122,18 @@ mod tests {
 
     fn records() -> impl Strategy<Value = Record> {
         let annotation = prop::option::of((0u8..3, any::<u32>(), any::<u32>()));
-        (any::<[u8; 8]>(), any::<u64>(), any::<u64>(), annotation).prop_map(|(space, file, generation, annotation)| {
-            Record {
-                space,
-                file: FileId(file),
-                generation: Generation(generation),
-                annotation: annotation.map(|(class, uid, gid)| Annotation {
-                    class: Class::from_u8(class).unwrap(),
-                    uid,
-                    gid,
-                }),
-            }
+        let inode = prop::option::of(any::<u64>());
+        let parts = (any::<[u8; 8]>(), any::<u64>(), any::<u64>(), annotation, inode);
+        parts.prop_map(|(space, file, generation, annotation, inode)| Record {
+            space,
+            file: FileId(file),
+            generation: Generation(generation),
+            annotation: annotation.map(|(class, uid, gid)| Annotation {
+                class: Class::from_u8(class).unwrap(),
+                uid,
+                gid,
+            }),
+            inode,
         })
     }
 
@@ -114,7 +144,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_is_seen(record in records(), at in 0..LENGTH, flip in 1u8..) {
+        fn damage_is_seen(record in records(), at in 0..40usize, flip in 1u8..) {
             let mut bytes = record.encode();
             bytes[at] ^= flip;
             prop_assert_eq!(Record::decode(&bytes), None);
@@ -130,8 +160,11 @@ mod tests {
     #[test]
     fn the_layout_on_disk_is_as_documented() {
         let annotation = Some(Annotation { class: Class::Elastic, uid: 0x0102, gid: 0x0304 });
-        let record = Record { space: *b"abcdefgh", file: FileId(5), generation: Generation(6), annotation };
+        let record =
+            Record { space: *b"abcdefgh", file: FileId(5), generation: Generation(6), annotation, inode: None };
         let expected = b"\x01\x01\0\0abcdefgh\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x02\x01\0\0\x04\x03\0\0";
-        assert_eq!(&record.encode()[..36], expected);
+        assert_eq!((&record.encode()[..36], record.encode().len()), (&expected[..], 40));
+        let bound = Record { inode: Some(7), ..record }.encode();
+        assert_eq!((bound[0], &bound[1..36], &bound[36..44]), (2, &expected[1..], &b"\x07\0\0\0\0\0\0\0"[..]));
     }
 }

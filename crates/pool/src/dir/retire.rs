@@ -7,7 +7,7 @@
 use super::core::Core;
 use super::leaf::Leaf;
 use super::stats::count;
-use super::{name, quarantine};
+use super::{name, quarantine, record};
 use crate::sys::{self, Lease};
 use crate::{Binding, Fresh};
 use rustix::fd::{AsFd, OwnedFd};
@@ -114,8 +114,11 @@ impl Core {
                 count(&self.counters.quarantined);
                 Ok(Fate::Held)
             }
-            // In a plain tree it still has a name: what is read there is its own to the end.
+            // In a plain tree it still has a name: what is read there is its own to the end, and that is known to be ours.
             (Holders::Nobody, Some(file)) if rustix::fs::fstat(&file)?.st_nlink > 1 => {
+                if self.config.layout == "mirror" {
+                    record::bind(&file)?;
+                }
                 self.remove(leaf, &dir, file_name)
             }
             (Holders::Nobody, Some(file)) if self.wants(leaf) => {

@@ -107,7 +107,7 @@ impl Survey {
             return Ok(None);
         }
         let named = name::parse(name);
-        let mut bytes = [0u8; record::LENGTH + 1];
+        let mut bytes = [0u8; record::LONGEST + 1];
         let (record, bare) = match rustix::fs::fgetxattr(&file, record::NAME, &mut bytes[..]) {
             Ok(length) => {
                 let record = bytes.get(..length).and_then(Record::decode);

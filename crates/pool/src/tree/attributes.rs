@@ -2,6 +2,7 @@
 
 use super::{Directory, Tree};
 use crate::Locator;
+use crate::dir::record;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -34,7 +35,8 @@ impl Tree {
     pub fn show_file(&self, locator: &Locator, shown: Shown) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.files, &*locator.0, flags, Mode::empty())?;
-        self.show(&file, shown, 0o600)
+        self.show(&file, shown, 0o600)?;
+        Ok(record::bind(&file)?)
     }
 
     /// The same for a name that is no regular file and no directory.

@@ -1,6 +1,7 @@
 //! Where directories of the tree wait that are not where they should be: each under its id, in hexadecimal.
 
-use super::{Directory, Tree, identify, identity, is_backing, open_directory};
+use super::ours::{identify, identity, is_backing};
+use super::{Directory, Tree, is, open_directory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
@@ -52,8 +53,9 @@ impl Tree {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
-                        let Some(id) = identity(open_directory(directory, name)?)? else { continue };
-                        self.to_limbo(directory, name, id)?;
+                        let found = identity(open_directory(directory, name)?)?.filter(|found| found.here);
+                        let Some(ours) = found else { continue };
+                        self.to_limbo(directory, name, ours.id)?;
                     }
                 }
                 FileType::RegularFile if !is_backing(directory, name)? => continue,
@@ -84,7 +86,7 @@ impl Tree {
             Err(errno) => return Err(errno.into()),
         };
         // Without an identity it was being made when the power went.
-        if identity(&found)? != Some(id) {
+        if !is(&found, id)? {
             self.purge(id)?;
             return Ok(None);
         }

@@ -7,16 +7,17 @@
 
 mod attributes;
 mod limbo;
+mod ours;
 
 pub use attributes::Shown;
 
-use crate::dir::{open_root, record};
+use crate::dir::open_root;
 use crate::{Error, Locator};
+use ours::{identify, identity, is_backing};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_types::{FileId, Kind};
@@ -24,8 +25,6 @@ use ullage_types::{FileId, Kind};
 /// The directory below a pool in which its backing files lie.
 pub const FILES: &str = ".ullage";
 const LIMBO: &str = "limbo";
-/// On directories of the tree: the id of theirs, little-endian.
-const IDENTITY: &str = "user.ullage.directory";
 
 /// A directory of the tree.
 pub type Directory = Arc<OwnedFd>;
@@ -105,6 +104,16 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Whether the tree was here before, as far as can be told; it is from now on. Else it lies in a copy of the pool, or was
+    /// left by an earlier version: what is in it is to be looked at before anything is known to be ours.
+    pub fn claim(&self) -> bool {
+        let here = identity(&self.limbo).is_ok_and(|found| found.is_some_and(|found| found.here));
+        if !here && let Err(error) = identify(&self.limbo, FileId(0)) {
+            tracing::debug!(%error, "the next start looks at the whole plain tree again");
+        }
+        here
+    }
+
     /// The top of the tree.
     pub fn root(&self) -> Directory {
         self.root.clone()
@@ -123,7 +132,7 @@ impl Tree {
     /// Makes `name` the directory `id`: the one that is there, the one in limbo, or a new one.
     pub fn directory(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<Placed> {
         match open_directory(above, name) {
-            Ok(found) if identity(&found)? == Some(id) => return Ok(Placed::There(Arc::new(found))),
+            Ok(found) if is(&found, id)? => return Ok(Placed::There(Arc::new(found))),
             Ok(_) | Err(Errno::NOTDIR | Errno::LOOP) => self.clear(above, name)?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
@@ -137,7 +146,7 @@ impl Tree {
     /// Moves the directory `id` to limbo, if it still stands here.
     pub fn displace(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<()> {
         match open_directory(above, name) {
-            Ok(found) if identity(&found)? == Some(id) => self.to_limbo(above, name, id),
+            Ok(found) if identity(&found)?.is_some_and(|found| found.id == id) => self.to_limbo(above, name, id),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -193,8 +202,8 @@ impl Tree {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let found = open_directory(above, name)?;
-                let id = identity(&found)?.ok_or_else(foreign)?;
-                self.to_limbo(above, name, id)
+                let ours = identity(&found)?.filter(|found| found.here).ok_or_else(foreign)?;
+                self.to_limbo(above, name, ours.id)
             }
             FileType::RegularFile if !is_backing(above, name)? => Err(foreign()),
             _ => Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?),
@@ -230,19 +239,19 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "something that is not of this space stands in the way")
 }
 
+/// Whether a directory that stands where `id` belongs is that one; if so that is said of its inode from now on.
+fn is(found: &OwnedFd, id: FileId) -> rustix::io::Result<bool> {
+    match identity(found)? {
+        Some(found) if found.id != id => Ok(false),
+        Some(now) if now.here => Ok(true),
+        Some(_) => identify(found, id).map(|()| true),
+        None => Ok(false),
+    }
+}
+
 fn open_directory(above: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(above, name, flags, Mode::empty())
-}
-
-/// Which directory a directory of the tree is.
-fn identity(directory: impl AsFd) -> rustix::io::Result<Option<FileId>> {
-    let mut bytes = [0u8; 8];
-    match rustix::fs::fgetxattr(directory, IDENTITY, &mut bytes[..]) {
-        Ok(8) => Ok(Some(FileId(u64::from_le_bytes(bytes)))),
-        Ok(_) | Err(Errno::NODATA | Errno::RANGE) => Ok(None),
-        Err(errno) => Err(errno),
-    }
 }
 
 fn require_attributes(directory: impl AsFd, path: &Path) -> Result<(), Error> {
@@ -253,23 +262,6 @@ fn require_attributes(directory: impl AsFd, path: &Path) -> Result<(), Error> {
             path.display()
         ))
     })
-}
-
-fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
-    rustix::fs::fsetxattr(directory, IDENTITY, &id.0.to_le_bytes(), XattrFlags::empty())
-}
-
-/// Whether a regular file is a backing file, of whichever space.
-fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let mut bytes = [0u8; record::LENGTH + 1];
-    match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
-        Ok(_) | Err(Errno::RANGE) => Ok(true),
-        Err(Errno::NODATA) => Ok(false),
-        Err(errno) => Err(errno),
-    }
 }
 
 fn chmod(path: &Path, mode: u32) -> Result<(), Error> {

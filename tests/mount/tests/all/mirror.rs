@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{program, ullage};
+use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// A space with one `mirror` pool on `disk`, not yet up.
@@ -230,6 +230,70 @@ fn what_others_put_into_a_plain_tree_stays() {
     assert!(tree.join("moved/folder").is_dir());
     assert_eq!(fs::read_to_string(tree.join("in-the-way")).unwrap(), "theirs");
     assert_eq!(fs::read_to_string(space.path("in-the-way")).unwrap(), "own");
+    space.down_and_check();
+}
+
+/// Copies have all attributes of what they were made from. They were taken for ours: deleted with what had been done to them, put
+/// into limbo, or replaced.
+#[test]
+fn copies_with_all_attributes_in_a_plain_tree_stay() {
+    let space = new();
+    let tree = space.pool();
+    fs::create_dir_all(space.path("project/sub")).unwrap();
+    fs::write(space.path("project/sub/own"), "own").unwrap();
+    fs::write(space.path("note"), "note").unwrap();
+    expect_same(&space, &tree);
+    for (from, to) in [("note", "note-edited"), ("project", "project.bak"), ("note", "report.txt")] {
+        program("cp", ["-a".as_ref(), tree.join(from).as_os_str(), tree.join(to).as_os_str()]).ok();
+    }
+    fs::write(tree.join("note-edited"), "note, edited").unwrap();
+    fs::write(tree.join("project.bak/new"), "new").unwrap();
+    fs::write(space.path("report.txt"), "report").unwrap();
+    fs::remove_file(space.path("note")).unwrap();
+    fs::write(space.path("last"), "last").unwrap();
+    space.sync();
+    let theirs = || {
+        assert_eq!(fs::read_to_string(tree.join("note-edited")).unwrap(), "note, edited");
+        assert_eq!(fs::read_to_string(tree.join("project.bak/new")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(tree.join("project.bak/sub/own")).unwrap(), "own");
+        assert_eq!(fs::read_to_string(tree.join("report.txt")).unwrap(), "note");
+    };
+    eventually("what was removed is gone", Duration::from_secs(10), || !tree.join("note").exists());
+    theirs();
+    space.kill();
+    fs::remove_file(tree.join("last")).unwrap();
+    space.up();
+    eventually("it is looked at", Duration::from_secs(20), || tree.join("last").exists());
+    fs::rename(space.path("project"), space.path("moved")).unwrap();
+    fs::remove_dir_all(space.path("moved/sub")).unwrap();
+    space.down_and_check();
+    theirs();
+    assert!(tree.join("moved").is_dir() && !tree.join("moved/sub").exists() && !tree.join("project").exists());
+}
+
+/// Nothing in a copy has the number that its attributes name.
+#[test]
+fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
+    let space = new();
+    let pool = space.pool();
+    fs::create_dir_all(space.path("dir/sub")).unwrap();
+    (0..20).for_each(|n| fs::write(space.path(format!("dir/sub/file-{n}")), format!("content {n}")).unwrap());
+    space.down_and_check();
+    let old = pool.with_file_name("old");
+    fs::rename(&pool, &old).unwrap();
+    program("cp", ["-a".as_ref(), old.as_os_str(), pool.as_os_str()]).ok();
+    fs::remove_dir_all(&old).unwrap();
+    space.up();
+    eventually("all is looked at", Duration::from_secs(20), || {
+        ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json()["trees_behind"] == 0
+    });
+    fs::rename(space.path("dir/sub"), space.path("sub")).unwrap();
+    fs::remove_file(space.path("sub/file-3")).unwrap();
+    fs::write(space.path("sub/file-4"), "other").unwrap();
+    expect_same(&space, &pool);
+    assert!(!pool.join("sub/file-3").exists() && !pool.join("dir/sub").exists());
+    fs::remove_dir_all(space.path("sub")).unwrap();
+    expect_same(&space, &pool);
     space.down_and_check();
 }
 
