@@ -142,8 +142,21 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
         let path = dir.join(name);
         FileMedium::create(&path, options.log_bytes).map_err(io_error("create", &path))?;
     }
-    drop(FjallEngine::open(&engine_dir, options.engine)?);
+    if !engine_dir.exists() {
+        make_engine(&engine_dir, options)?;
+    }
     let format = Format::new();
     format.write(dir)?;
     Ok(format.identity)
+}
+
+/// Only a whole one gets the name: what a kill leaves of one that is being made does not open.
+fn make_engine(path: &Path, options: &Options) -> Result<(), Error> {
+    let draft = path.with_extension("new");
+    match fs::remove_dir_all(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &draft)(error)),
+        _ => {}
+    }
+    drop(FjallEngine::open(&draft, options.engine)?);
+    fs::rename(&draft, path).map_err(io_error("rename", &draft))
 }

@@ -43,6 +43,20 @@ fn a_second_opening_is_refused() {
     assert!(matches!(Store::open(dir.path(), EngineKind::Fjall, options()), Err(Error::Locked(_))));
 }
 
+/// A kill while the engine was being made left one that does not open, and the first use could not be repeated.
+#[test]
+fn an_engine_that_was_not_made_to_the_end_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let draft = dir.path().join("engine.new");
+    std::fs::create_dir(&draft).unwrap();
+    std::fs::write(draft.join("0.jnl"), "").unwrap();
+    let store = Store::open(dir.path(), EngineKind::Fjall, options()).unwrap();
+    put(&store, b"key", b"value");
+    store.close().unwrap();
+    assert!(!draft.exists());
+    assert_eq!(all(&Store::open(dir.path(), EngineKind::Fjall, options()).unwrap()).len(), 1);
+}
+
 #[test]
 fn a_missing_part_is_named_and_a_later_version_refused() {
     let dir = tempfile::tempdir().unwrap();
