@@ -383,11 +383,16 @@ impl Space {
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         for node in holders {
-            self.write_out_bare(&node);
+            // His own he may be about to open.
+            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &node));
+            if is_own {
+                Self::write_out_late(&node);
+            } else {
+                self.write_out_bare(&node);
+            }
             let mut open = node.open.lock();
             let pays = open.grant.owes();
-            // His own he may be about to open.
-            let measured = if own.is_some_and(|own| Arc::ptr_eq(own, &node)) {
+            let measured = if is_own {
                 self.record_measured(&node, &mut open, pays)
             } else {
                 self.measure_closely(&node, &mut open, pays).1

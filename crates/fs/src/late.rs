@@ -111,7 +111,7 @@ impl Space {
     /// hold its lock: who answers the kernel may wait for that.
     pub(crate) fn write_out_late(node: &Node) {
         let late = |open: &OpenFile| {
-            let backing = open.backing.as_ref().filter(|backing| backing.late)?;
+            let backing = open.backing.as_ref().filter(|backing| backing.late && open.grant.spent() > 0)?;
             Some((backing.file.clone(), open.grant.spent()))
         };
         let Some((file, spent)) = late(&node.open.lock()) else { return };
@@ -119,30 +119,30 @@ impl Space {
         node.open.lock().grant.settle(spent);
     }
 
-    /// The same before a file is measured as closely as can be: of one that nobody has open also what was written unseen into space that
-    /// it had, and of any what it owes where that cannot be asked for.
+    /// The same before a file is measured as closely as can be: of one that nobody can write to any more also what was written unseen into
+    /// space that it had, and of any what it owes where that cannot be asked for.
     pub(crate) fn write_out_bare(&self, node: &Node) {
         Self::write_out_late(node);
-        let (file, unplaced) = {
-            let open = node.open.lock();
-            let Some(backing) = &open.backing else { return };
-            let pays = backing.pays_later && open.grant.owes();
+        let (file, unplaced, pays) = {
+            let mut open = node.open.lock();
+            let Some(backing) = open.backing.as_ref().filter(|backing| !backing.discards) else { return };
+            // What a quota counts beside what is there cannot be asked for at all.
+            let pays = (backing.pays_later || backing.fence.is_some()) && open.grant.owes();
             let counting = self.pools.counting(backing.pool, backing.baseline.block);
             let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
-            let may_grow = large && open.handles == 0 && backing.written && !backing.late && self.may_be_late(&open);
-            if backing.discards || !pays && !may_grow {
-                return;
-            }
-            (backing.file.clone(), open.grant.unplaced())
+            let closed = large && open.handles == 0 && backing.written;
+            let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
+            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow) else { return };
+            (backing.file.clone(), open.grant.unplaced(), pays)
         };
         let _ = write_out(node, &file);
         let mut open = node.open.lock();
-        if let Some(backing) = open.backing.as_mut().filter(|backing| backing.pays_later) {
+        if let Some(backing) = &mut open.backing {
             backing.pays_later = false;
-            // Else more was written since.
-            if open.grant.unplaced() == unplaced {
-                open.grant.pay();
-            }
+        }
+        // Else more was written since.
+        if pays && open.grant.unplaced() == unplaced {
+            open.grant.pay();
         }
     }
 }

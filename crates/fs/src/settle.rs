@@ -40,10 +40,17 @@ pub(crate) struct Settler {
     closing: Mutex<()>,
     /// Held while what was closed is measured. Never waited for by who holds a node's lock.
     measuring: Mutex<()>,
+    /// Given up while files are closed to make room: to close one takes another descriptor of it.
+    spare: Mutex<Option<File>>,
 }
 
 impl Settler {
+    fn keep_spare(&self) {
+        *self.spare.lock() = File::open("/dev/null").ok();
+    }
+
     pub(crate) fn start(space: &Arc<Space>) {
+        space.settler.keep_spare();
         let weak = Arc::downgrade(space);
         let thread = std::thread::Builder::new()
             .name("settler".into())
@@ -121,8 +128,11 @@ impl Space {
         let _turn = self.settler.closing.lock();
         match open() {
             Err(error) if full(&error) => {
+                drop(self.settler.spare.lock().take());
                 self.close_lingering();
-                open()
+                let outcome = open();
+                self.settler.keep_spare();
+                outcome
             }
             outcome => outcome,
         }

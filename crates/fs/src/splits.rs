@@ -6,7 +6,7 @@ use crate::headroom::{Range, Work};
 use crate::holes::Holes;
 use crate::late::write_out;
 use crate::open_file::Measure;
-use crate::{Errno, Outcome, Space};
+use crate::{Errno, Outcome, Space, sys};
 use std::ops;
 use ullage_policy::headroom::Counting;
 
@@ -62,22 +62,30 @@ impl Space {
         write_out(range.node, range.file)?;
         let holes = Holes::to_write(range.file, bytes.clone(), counting)?;
         let split: Vec<_> = split(&holes, bytes, counting).cloned().collect();
+        // Extents may begin within a block that the write touches.
+        let (first, last) = (bytes.start / counting.block * counting.block, bytes.end.next_multiple_of(counting.block));
         if !fills {
-            let touched = split.iter().map(|extent| extent.end.min(bytes.end) - extent.start.max(bytes.start));
+            let touched = split.iter().map(|extent| extent.end.min(last).saturating_sub(extent.start.max(first)));
             return Ok(counting.map_growth(touched.sum::<u64>().div_ceil(counting.block), holes.extents));
         }
         let before = Measure::of(range.file)?;
+        let mut rests = 0;
         for extent in split {
             let from = |at: u64| at.clamp(extent.start, extent.end) - extent.start;
             let start = extent.start + from(bytes.start) / FILLED * FILLED;
             // Behind the end of the file nothing can be filled but the gap that the write leaves there.
             let most = before.size.max(bytes.start);
-            let end = (extent.start + from(bytes.end).next_multiple_of(FILLED)).min(extent.end).min(most);
-            crate::without_reserve(|| crate::solid::zeros(range.file, start..end.max(start)))?;
+            let end = (extent.start + from(bytes.end).next_multiple_of(FILLED)).min(extent.end).min(most).max(start);
+            // What is left of it on either side is an extent more; but where the write goes on from what was written, it is that one.
+            let written = if start < end { start.min(first)..end.max(last) } else { first..last };
+            let left = written.start > extent.start;
+            rests += u64::from(left);
+            rests += u64::from(written.end < extent.end && (left || !sys::goes_on(range.file, extent.start)));
+            crate::without_reserve(|| crate::solid::zeros(range.file, start..end))?;
         }
         write_out(range.node, range.file)?;
         range.node.open.lock().backing.as_mut().ok_or(Errno::EBADF)?.keep_times(before)?;
-        Ok(0)
+        Ok(counting.map_growth(rests, holes.extents))
     }
 }
 

@@ -115,6 +115,17 @@ pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<Extent>>
     Ok(found)
 }
 
+/// Whether what lies before a place in a file was written, and what lies there is its continuation on the disk: written too, it is
+/// part of the same extent.
+pub(crate) fn goes_on(file: &File, at: u64) -> bool {
+    let around = extents(file, at.saturating_sub(1)..at + 1).unwrap_or_default();
+    let [before, here] = &around[..] else { return false };
+    before.is_written()
+        && before.range().end == at
+        && here.logical == at
+        && before.physical + before.length == here.physical
+}
+
 /// How many bytes of a range were written and have their place on the disk. EOPNOTSUPP as above.
 pub(crate) fn written_bytes(file: &File, range: Range<u64>) -> io::Result<u64> {
     let mut sum = 0;

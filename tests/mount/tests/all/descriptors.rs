@@ -114,3 +114,17 @@ fn files_that_are_closed_again_count_for_nobody() {
     });
     space.down_and_check();
 }
+
+/// To close a file out of use takes another descriptor of it, and there was none: nothing was closed, and opens failed beside hundreds
+/// of such files.
+#[test]
+fn files_out_of_use_are_closed_for_others_when_no_descriptor_is_left() {
+    let space = space_below(DESCRIPTORS, &[]);
+    let path = |name: &str, n: u32| space.path(format!("{name}{n}"));
+    (0..200).for_each(|n| fs::write(path("other", n), "content").unwrap());
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    (0..250).for_each(|n| fs::write(path("used", n), "content").unwrap());
+    let open: Vec<_> = (0..200).map(|n| File::open(path("other", n)).unwrap()).collect();
+    drop(open);
+    space.down_and_check();
+}

@@ -152,6 +152,52 @@ fn what_is_allocated_behind_the_end_is_appended_to_at_the_limit() {
     }
 }
 
+/// The first write into such space splits what nothing fills: of 24 files each took a block past the limit.
+#[test]
+fn what_is_allocated_behind_the_end_and_written_in_part_grows_no_map_past_the_limit() {
+    let space = Below::Ext4.space();
+    let dir = directory(&space, "box");
+    let paths: Vec<PathBuf> = (0..24).map(|n| dir.join(n.to_string())).collect();
+    for path in &paths {
+        let file = open(path);
+        [0, 2 << 20, 4 << 20].into_iter().for_each(|at| file.write_all_at(&[1; BLOCK as usize], at).unwrap());
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
+        file.sync_all().unwrap();
+    }
+    let most = limit_to_use(&space, &dir, 0);
+    for path in &paths {
+        let file = open(path);
+        let outcome = file.write_all_at(&[2; BLOCK as usize], 8 << 20);
+        assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+        file.sync_all().unwrap();
+    }
+    assert_within(&space, most, "appended");
+    space.down_and_check();
+}
+
+/// Extents begin anywhere in a page there: what a write touches of them was taken for less than nothing, which ended the mount.
+#[test]
+fn a_range_of_a_disk_with_small_blocks_is_zeroed_at_the_limit() {
+    let mut ground = Ground::new();
+    let pool = ground.image("disk", 320, "mkfs.xfs", &["-q", "-b", "size=1024"], "loop");
+    let space = over(ground, &pool);
+    let dir = directory(&space, "box");
+    let file = open(&dir.join("file"));
+    fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    file.sync_all().unwrap();
+    (0..8).for_each(|n| file.write_all_at(&[1; 1024], n * 65536).unwrap());
+    file.sync_all().unwrap();
+    let most = limit_to_use(&space, &dir, 0);
+    for n in 0..4 {
+        let outcome = fallocate(&file, FallocateFlags::ZERO_RANGE, n * 65536, 500).map_err(std::io::Error::from);
+        assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+    }
+    file.sync_all().unwrap();
+    assert_within(&space, most, "zeroed");
+    drop(file);
+    space.down_and_check();
+}
+
 /// A range that becomes unwritten splits an extent as well.
 #[test]
 fn zeroed_ranges_grow_no_map_past_the_limit() {

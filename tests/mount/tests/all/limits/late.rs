@@ -5,12 +5,13 @@ use super::lend::{GIB, held, lending, lent};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 use ullage_mount_tests::crash::cache::CachingDisk;
 use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::map::Map;
 use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
@@ -146,5 +147,33 @@ fn what_is_held_for_a_file_outlives_its_directory_in_memory() {
     }
     assert_eq!(path.metadata().unwrap().len(), 20 * MIB);
     eventually("nothing is held", Duration::from_secs(10), || held(&space) == 0);
+    space.down_and_check();
+}
+
+/// It was written to the disk as a whole every two seconds as long as it was mapped, also where nothing is limited.
+#[test]
+fn a_closed_file_that_is_mapped_is_not_written_out_again_and_again() {
+    const SIZE: usize = 16 << 20;
+    let space = Below::Ext4.space();
+    let path = space.path("file");
+    let file = both(&path);
+    fallocate(&file, FallocateFlags::empty(), 0, 80 * MIB).unwrap();
+    file.sync_all().unwrap();
+    let mut map = Map::new(&file, SIZE).unwrap();
+    drop(file);
+    let device = space.pool().metadata().unwrap().dev();
+    let counters = format!("/sys/dev/block/{}:{}/stat", rustix::fs::major(device), rustix::fs::minor(device));
+    let written = || {
+        let text = fs::read_to_string(&counters).unwrap();
+        text.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap() * 512
+    };
+    let before = written();
+    for round in 0..24 {
+        (0..SIZE).step_by(4096).for_each(|at| map.store(at, round));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let more = written() - before;
+    assert!(more < 3 * SIZE as u64, "{more} bytes were written");
+    drop(map);
     space.down_and_check();
 }
