@@ -60,10 +60,15 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     let (mut report, records) = look(&store, &settings, facts, progress)?;
     store.close()?;
     report.findings.extend_from_slice(&seen.unclear);
+    let older = crate::turns::older(state, &settings)?;
+    report.findings.extend(older.clone());
     if !repair || report.findings.is_empty() {
         return Ok(report);
     }
     seen.refuse_unclear()?;
+    if let Some(why) = older {
+        return Err(Error::Refused(why));
+    }
     refuse_empty(&settings, facts, records.as_ref(), without)?;
     let saved = crate::saved::save(state)?;
     let store = open(state)?;

@@ -240,6 +240,11 @@ impl State {
         self.dir.join("trees-in-step")
     }
 
+    /// How often the space was started, and ended in order (`turns.rs`).
+    pub(crate) fn turns_path(&self) -> PathBuf {
+        self.dir.join("turns")
+    }
+
     /// The control socket.
     pub fn socket_path(&self) -> PathBuf {
         self.dir.join("control.sock")

@@ -33,6 +33,7 @@ mod report;
 mod rlimits;
 mod saved;
 mod serve;
+mod turns;
 mod ways;
 
 pub use background::{PROGRESS, start_in_background};

@@ -3,7 +3,9 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
-use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_places};
+use crate::{
+    Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_places, turns,
+};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,6 +56,7 @@ impl OpenSpace {
                 }
             })?;
         }
+        turns::refuse_older(state, &settings)?;
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
         ballast.release()?;
@@ -73,6 +76,7 @@ impl OpenSpace {
         }
         state.store(&settings)?;
         first_use::end(state);
+        turns::count(state, &settings)?;
         leave_room(&ballast, &mut members)?;
         store.set_room(Arc::new(ballast));
         let size = options.size;

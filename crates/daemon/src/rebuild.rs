@@ -84,6 +84,7 @@ pub fn rebuild(
     fs::rename(&dir, state.catalog_path()).map_err(io_error("rename", &dir))?;
     let open = fs::Permissions::from_mode(0o711);
     fs::set_permissions(state.dir(), open).map_err(io_error("open up", state.dir()))?;
+    crate::turns::take_over(state, &settings)?;
     // Last: with it the space is there.
     state.store(&settings)?;
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());

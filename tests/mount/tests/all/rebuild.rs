@@ -279,3 +279,58 @@ fn damaged_snapshots_are_passed_over_and_without_any_all_files_are_kept() {
     assert_eq!(owners, (2000..2008).collect::<Vec<_>>());
     space.down_and_check();
 }
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    program("cp", ["-a".as_ref(), from.as_os_str(), to.as_os_str()]).ok();
+}
+
+/// A state that was put back from a copy of before took what was made since for nobody's and dropped it, and gave numbers out a second
+/// time; so did the one that a rebuilt one had taken the place of.
+#[test]
+fn a_state_that_is_older_than_its_pools_is_refused_and_drops_nothing() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    let (kept, newer) = (space.ground.join("kept"), space.ground.join("newer"));
+    // Of a space that is up, as a backup takes it.
+    space.sync();
+    copy(&space.state, &kept);
+    fill(&space, 4, 8);
+    space.down();
+    let back = |space: &Space, state: &Path| {
+        copy(&space.state, &newer);
+        copy(state, &space.state);
+        space.try_up().refused("older than the pool 'a'");
+        assert!(space.try_check(&[]).out.contains("older than the pool"), "a check says that it is clean");
+        assert_ne!(space.try_check(&["--repair"]).code, Some(0));
+        copy(&newer, &space.state);
+        space.up();
+        assert_eq!(fs::read_dir(space.path("dir")).unwrap().count(), 12);
+        assert_eq!(fs::read(space.path("dir/file-11")).unwrap(), b"content 11");
+    };
+    back(&space, &kept);
+    space.down();
+    // Of a space that is down.
+    copy(&space.state, &kept);
+    space.up();
+    space.kill();
+    back(&space, &kept);
+    space.kill();
+    // Killed, and what a rebuilt one takes the place of.
+    let (old, all) = (space.state.clone(), space.pools.clone());
+    run(&mut space, "state-new", &all, &[]).ok();
+    space.up();
+    space.down();
+    let rebuilt = std::mem::replace(&mut space.state, old);
+    space.try_up().refused("older than the pool");
+    space.state = rebuilt;
+    space.up();
+    space.down_and_check();
+    // Who means it goes on with the old one.
+    copy(&kept, &space.state);
+    for pool in pools(&space) {
+        fs::remove_file(pool.join(".ullage-turns")).unwrap();
+    }
+    space.up();
+    space.down_and_check();
+}
