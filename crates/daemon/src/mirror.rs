@@ -7,12 +7,14 @@
 //! the tails together have outgrown the last one, so that all writing stays within a small multiple of what changes.
 
 mod annotate;
+mod copies;
 mod files;
 mod inbox;
 
 pub(crate) use files::{Generation, generations, read_settings};
 
 use crate::{OpenSpace, Result, SpaceSettings};
+use copies::Rest;
 use files::Writer;
 use inbox::{Inbox, Turn};
 use parking_lot::Mutex;
@@ -156,8 +158,10 @@ impl Worker {
                 let generation = self.writer.begin()?;
                 self.writer.write_settings(&self.settings)?;
                 let mut upto = Seq(0);
-                let store = self.store.clone();
-                let bytes = self.writer.write_slowly(&generation.snapshot(), !*last && !*gap, &mut |out| {
+                let (store, inbox) = (self.store.clone(), self.inbox.clone());
+                let rest = |pause| inbox.rest(pause);
+                let rest: Option<&Rest<'_>> = if *last || *gap { None } else { Some(&rest) };
+                let bytes = self.writer.write_slowly(&generation.snapshot(), rest, &mut |out| {
                     upto = store.snapshot_to(out)?;
                     Ok(())
                 })?;
@@ -170,59 +174,4 @@ impl Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ullage_kv::{Batch, EngineKind, Kv, Options};
-
-    fn commit(store: &Store, count: usize, value_bytes: usize) {
-        for n in 0..count {
-            let mut batch = Batch::new();
-            let key = [&b"i"[..], &(n as u64).to_be_bytes()].concat();
-            batch.put(key, vec![1; value_bytes]);
-            store.commit(batch).expect("committed");
-        }
-        store.checkpoint().expect("applied");
-    }
-
-    /// While a pool hung, everything that changed was kept in memory for it, until the machine had none left.
-    #[test]
-    fn what_waits_for_a_pool_that_hangs_is_bounded_and_a_snapshot_makes_up_for_the_gap() {
-        let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
-        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
-        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
-        let store = Arc::new(Store::open(state.path(), EngineKind::Memory, Options::default()).expect("a store"));
-        let inbox = Arc::new(Inbox::default());
-        let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
-        store.follow(follower);
-        let (writer, space) = (Writer::new(&settings), Weak::new());
-        let files = settings.pools[0].files();
-        let mut worker = Worker {
-            inbox: inbox.clone(),
-            store: store.clone(),
-            space,
-            settings,
-            writer,
-            generation: None,
-            failed: false,
-        };
-        let mut turn = || {
-            let turn = inbox.take(Instant::now());
-            worker.turn(turn);
-            generations(&files).1[0].clone()
-        };
-        commit(&store, 10, 100);
-        let first = turn();
-        commit(&store, 10, 100);
-        assert_eq!(turn(), first, "a tail was enough");
-        let mut most = 0;
-        for _ in 0..12 {
-            commit(&store, 200, 64 << 10);
-            most = most.max(inbox.bytes());
-        }
-        assert!((64 << 20..136 << 20).contains(&most), "{most} bytes waited");
-        let after = turn();
-        assert_ne!(after, first, "a new snapshot was due");
-        commit(&store, 10, 100);
-        assert_eq!(turn(), after, "a tail is enough again");
-    }
-}
+mod tests;

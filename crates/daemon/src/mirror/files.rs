@@ -1,18 +1,17 @@
 //! The files of a mirror: their names, how they are written, and how they are found again.
 
+use super::copies::{Copies, Rest};
 use crate::error::io_error;
 use crate::{Kind, Result, SpaceSettings};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 /// The mirror's directory in a pool.
 const DIRECTORY: &str = ".ullage-mirror";
 /// The settings in it.
 const SETTINGS: &str = "space.toml";
-/// Bytes written before a snapshot rests.
-const PIECE: u64 = 256 << 10;
 
 /// A snapshot and its tails, by when they were begun. A later one is always of a later time, whatever the clock does: rebuild
 /// takes the last.
@@ -108,13 +107,13 @@ impl Writer {
     /// Writes a file durably and in one step into every pool; gives its length. Where one pool has no room the others
     /// still get theirs; it fails when none does.
     pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
-        self.write_slowly(name, false, fill)
+        self.write_slowly(name, None, fill)
     }
 
-    /// As [`Writer::write`]; `slowly` takes a quarter of a processor at most.
-    pub(super) fn write_slowly(&self, name: &str, slowly: bool, fill: &mut Fill<'_>) -> Result<u64> {
+    /// As [`Writer::write`]; with rests it takes a quarter of a processor at most.
+    pub(super) fn write_slowly(&self, name: &str, rest: Option<&Rest<'_>>, fill: &mut Fill<'_>) -> Result<u64> {
         let new = format!("{name}.new");
-        let mut out = Copies { files: Vec::new(), failed: None, bytes: 0, slowly, resting: (0, Instant::now()) };
+        let mut out = Copies::new(rest);
         for dir in &self.dirs {
             let path = dir.join(&new);
             match fs::create_dir_all(dir).and_then(|()| private(dir)).and_then(|()| File::create(&path)) {
@@ -180,52 +179,6 @@ impl Writer {
 fn private(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
-}
-
-/// One stream into several files. A file that fails is given up; the stream goes on as long as there is one.
-struct Copies {
-    files: Vec<(PathBuf, File)>,
-    failed: Option<(PathBuf, io::Error)>,
-    bytes: u64,
-    slowly: bool,
-    resting: (u64, Instant),
-}
-
-impl Copies {
-    fn fail(&mut self, path: &Path, error: io::Error) {
-        let _ = fs::remove_file(path);
-        self.failed.get_or_insert_with(|| (path.to_owned(), error));
-    }
-}
-
-impl Write for Copies {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut failed = Vec::new();
-        self.files.retain_mut(|(path, file)| match file.write_all(bytes) {
-            Ok(()) => true,
-            Err(error) => {
-                failed.push((path.clone(), error));
-                false
-            }
-        });
-        for (path, error) in failed {
-            self.fail(&path, error);
-        }
-        if self.files.is_empty() {
-            let why = self.failed.as_ref().map_or_else(|| "no pool".to_owned(), |(_, error)| error.to_string());
-            return Err(io::Error::other(why));
-        }
-        self.bytes += bytes.len() as u64;
-        if self.slowly && self.bytes - self.resting.0 >= PIECE {
-            std::thread::sleep((self.resting.1.elapsed() * 3).min(Duration::from_secs(1)));
-            self.resting = (self.bytes, Instant::now());
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

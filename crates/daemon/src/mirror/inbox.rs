@@ -2,7 +2,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use ullage_catalog::inode_of_key;
 use ullage_kv::{Durable, Follow};
 use ullage_types::FileId;
@@ -84,6 +84,15 @@ impl Inbox {
         }
         state.bytes = 0;
         std::mem::take(&mut state.turn)
+    }
+
+    /// Waits so long; not when somebody waits for the next turn: the last one, or one that makes up for what was not kept.
+    pub(super) fn rest(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut state = self.state.lock();
+        while !state.turn.last && !state.turn.gap && Instant::now() < until {
+            self.bell.wait_until(&mut state, until);
+        }
     }
 
     /// Bytes that wait.
