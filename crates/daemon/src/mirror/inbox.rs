@@ -10,7 +10,7 @@ use ullage_types::FileId;
 /// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
 const RINGS_AT: usize = 32 << 20;
 /// No more is kept, in bytes: a pool may hang, and the space must not grow meanwhile.
-const KEPT_MAX: usize = 4 * RINGS_AT;
+pub(super) const KEPT_MAX: usize = 4 * RINGS_AT;
 
 /// What a turn of the thread has to do.
 #[derive(Default)]

@@ -1,9 +1,11 @@
 //! Turns of the mirror's thread, without a mount.
 
 use super::*;
+use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use ullage_kv::{Batch, EngineKind, Kv, Options};
+use ullage_types::Bytes;
 
 fn commit(store: &Store, count: usize, value_bytes: usize) {
     for n in 0..count {
@@ -34,7 +36,7 @@ impl Bed {
         let inbox = Arc::new(Inbox::default());
         let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
         store.follow(follower);
-        let (writer, space) = (Writer::new(&settings), Weak::new());
+        let (writer, space) = (Writer::new(&settings, &|_| Bytes(0)), Weak::new());
         let files = settings.pools[0].files();
         let worker = Worker {
             inbox: inbox.clone(),
@@ -79,11 +81,11 @@ fn what_waits_for_a_pool_that_hangs_is_bounded_and_a_snapshot_makes_up_for_the_g
 /// The end of a space waited for all rests of a snapshot that was begun before: 11 s for a million files.
 #[test]
 fn a_snapshot_that_somebody_waits_for_rests_no_more() {
-    let bed = Bed::new();
+    let Bed { inbox, files, worker: Worker { mut writer, .. }, .. } = Bed::new();
     let work = Duration::from_millis(300);
-    let took = |stop: bool| {
+    let mut took = |stop: bool| {
         let begun = Instant::now();
-        let inbox = &bed.inbox;
+        let inbox = &inbox;
         let fill: &mut dyn FnMut(&mut dyn Write) -> _ = &mut |out| {
             for _ in 0..4 {
                 std::thread::sleep(work / 4);
@@ -98,11 +100,69 @@ fn a_snapshot_that_somebody_waits_for_rests_no_more() {
                     inbox.stop();
                 });
             }
-            bed.worker.writer.write_slowly("test", Some(&|pause| inbox.rest(pause)), fill).expect("written");
+            let dirs = [files.clone()];
+            writer.write_snapshot(&dirs, "test", Some(&|pause| inbox.rest(pause)), fill).expect("written");
         });
         begun.elapsed()
     };
     assert!(took(false) > work * 3, "it rests");
     let took = took(true);
     assert!(took < work * 3, "it took {took:?}");
+}
+
+/// On a full pool every turn wrote a whole new snapshot until there was no room, and the copy stayed as old as it was.
+#[test]
+fn a_tail_that_finds_no_room_is_tried_again_with_what_came_since() {
+    let mut bed = Bed::new();
+    commit(&bed.store, 10, 100);
+    let first = bed.turn();
+    let dir = generations(&bed.files).0;
+    let (tail, in_its_way) = (dir.join(first[0].tail(1)), dir.join(format!("{}.new", first[0].tail(1))));
+    fs::create_dir(&in_its_way).expect("made");
+    for count in [30, 10] {
+        commit(&bed.store, count, 100);
+        assert_eq!(bed.turn(), first, "a snapshot was begun");
+        assert!(bed.worker.failed && !tail.exists());
+    }
+    fs::remove_dir(&in_its_way).expect("removed");
+    assert_eq!(bed.turn(), first);
+    let written = Tail::read_from(&mut fs::File::open(&tail).expect("there")).expect("whole");
+    assert_eq!(written.iter().count(), 30, "what found no room is missing");
+    assert!(!bed.worker.failed);
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    assert!(dir.join(first[0].tail(2)).exists());
+    // No more is kept than there may wait.
+    fs::create_dir(dir.join(format!("{}.new", first[0].tail(3)))).expect("made");
+    for _ in 0..12 {
+        commit(&bed.store, 200, 64 << 10);
+        if bed.turn() != first {
+            return;
+        }
+    }
+    panic!("no snapshot made up for what was too much");
+}
+
+#[test]
+fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
+    let mut bed = Bed::new();
+    commit(&bed.store, 10, 100);
+    let first = bed.turn();
+    let settings = bed.worker.settings.clone();
+    let dir = generations(&bed.files).0;
+    let left_by_a_crash = dir.join("0.snapshot.new");
+    fs::write(&left_by_a_crash, "").expect("written");
+    // All that is free is the reserve. Tails go on where a snapshot is due.
+    bed.worker.writer = Writer::new(&settings, &|_| Bytes(u64::MAX));
+    bed.worker.generation.as_mut().expect("begun").tails = TAILS_MAX;
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    assert!(bed.worker.failed && !left_by_a_crash.exists());
+    assert!(dir.join(first[0].tail(TAILS_MAX + 1)).exists());
+    bed.worker.generation = None;
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    bed.worker.writer = Writer::new(&settings, &|_| Bytes(0));
+    assert_ne!(bed.turn(), first, "nothing is begun where there is room again");
+    assert!(!bed.worker.failed);
 }
