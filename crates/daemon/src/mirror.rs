@@ -7,20 +7,24 @@
 //! the tails together have outgrown the last one, so that all writing stays within a small multiple of what changes.
 
 mod annotate;
+mod copies;
 mod files;
 mod inbox;
+mod writer;
 
 pub(crate) use files::{Generation, generations, read_settings};
 
 use crate::{OpenSpace, Result, SpaceSettings};
-use files::Writer;
-use inbox::{Inbox, Turn};
+use copies::Rest;
+use inbox::{Inbox, KEPT_MAX, Turn};
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
-use ullage_kv::{Follow, Seq, Store, Tail};
+use ullage_kv::{Durable, Follow, Seq, Store, Tail};
+use ullage_types::PoolId;
+use writer::Writer;
 
 /// Tails smaller than this together never cause a new snapshot, in bytes.
 const TAILS_MIN: u64 = 1 << 20;
@@ -37,7 +41,11 @@ impl Mirror {
     /// Starts mirroring every so many seconds; none when the settings say 0, or there is no pool to write to.
     pub(crate) fn start(open: &OpenSpace) -> Result<Option<Self>> {
         let seconds = open.settings.mirror_seconds;
-        let writer = Writer::new(&open.settings);
+        let members = open.space.pools().members();
+        let writer = Writer::new(&open.settings, &|pool| {
+            let member = members.iter().find(|member| member.id == PoolId(pool.id));
+            member.map_or(pool.reserve_bytes, |member| member.reserve)
+        });
         if seconds == 0 || writer.is_empty() {
             return Ok(None);
         }
@@ -86,6 +94,14 @@ struct Current {
     snapshot_bytes: u64,
     tails: u64,
     tail_bytes: u64,
+    /// What no pool had room for yet: the next tail holds it too.
+    unwritten: Vec<Durable>,
+}
+
+impl Current {
+    fn is_outgrown(&self) -> bool {
+        self.tails >= TAILS_MAX || self.tail_bytes > self.snapshot_bytes.max(TAILS_MIN)
+    }
 }
 
 struct Worker {
@@ -120,109 +136,70 @@ impl Worker {
         if turn.gap {
             self.generation = None;
         }
-        match self.mirror(&turn) {
+        match self.mirror(turn) {
             Ok(()) => self.failed = false,
             Err(error) => {
-                // What was waiting is in no tail: only a new snapshot makes up for it.
-                self.generation = None;
                 if !std::mem::replace(&mut self.failed, true) {
-                    tracing::warn!("the catalog is not mirrored into the pools: {error}; trying again");
+                    tracing::warn!("the catalog is not mirrored into the pools as it should be: {error}; trying again");
                 }
             }
         }
     }
 
-    /// Writes what is new: as a tail, or with everything else as a snapshot.
-    fn mirror(&mut self, turn: &Turn) -> Result<()> {
-        let Turn { waiting, gap, last, .. } = turn;
-        let outgrown = |current: &Current| {
-            current.tails >= TAILS_MAX || current.tail_bytes > current.snapshot_bytes.max(TAILS_MIN)
-        };
-        match self.generation.take().filter(|current| !outgrown(current)) {
-            Some(mut current) => {
-                let mut tail = Tail::default();
-                waiting.iter().filter(|changes| changes.last() > current.upto).for_each(|new| tail.absorb(new));
-                if !tail.is_empty() {
-                    let number = current.tails + 1;
-                    let bytes = self.writer.write(&current.generation.tail(number), &mut |out| tail.write_to(out))?;
-                    current.tails = number;
-                    current.tail_bytes += bytes;
-                }
-                self.generation = Some(current);
+    /// Writes what is new: with everything else as a snapshot where one is due, else as a tail.
+    fn mirror(&mut self, turn: Turn) -> Result<()> {
+        let due = self.generation.as_ref().is_none_or(Current::is_outgrown);
+        // At the end nothing new is begun when nothing changed since the start.
+        let idle = turn.last && turn.waiting.is_empty() && !turn.gap && !self.failed;
+        let begun = if due && !idle { self.begin(&turn) } else { Ok(()) };
+        begun.and(self.write_tail(turn.waiting))
+    }
+
+    /// Begins a new generation.
+    fn begin(&mut self, turn: &Turn) -> Result<()> {
+        let dirs = self.writer.with_room()?;
+        let generation = self.writer.begin()?;
+        self.writer.write_settings(&self.settings)?;
+        let mut upto = Seq(0);
+        let rest = |pause| self.inbox.rest(pause);
+        let rest: Option<&Rest<'_>> = if turn.last || turn.gap { None } else { Some(&rest) };
+        let snapshot_bytes = self.writer.write_snapshot(&dirs, &generation.snapshot(), rest, &mut |out| {
+            upto = self.store.snapshot_to(out)?;
+            Ok(())
+        })?;
+        self.writer.keep_newest(&generation);
+        self.generation =
+            Some(Current { generation, upto, snapshot_bytes, tails: 0, tail_bytes: 0, unwritten: Vec::new() });
+        Ok(())
+    }
+
+    /// Adds a tail to the generation, if there is one and anything is not in it.
+    fn write_tail(&mut self, waiting: Vec<Durable>) -> Result<()> {
+        let Some(current) = &mut self.generation else { return Ok(()) };
+        current.unwritten.extend(waiting.into_iter().filter(|changes| changes.last() > current.upto));
+        let mut tail = Tail::default();
+        current.unwritten.iter().for_each(|new| tail.absorb(new));
+        if tail.is_empty() {
+            return Ok(());
+        }
+        let number = current.tails + 1;
+        match self.writer.write(&current.generation.tail(number), &mut |out| tail.write_to(out)) {
+            Ok(bytes) => {
+                current.unwritten.clear();
+                current.tails = number;
+                current.tail_bytes += bytes;
+                Ok(())
             }
-            // At the end nothing new is begun when nothing changed since the start.
-            None if *last && waiting.is_empty() && !gap && !self.failed => {}
-            None => {
-                let generation = self.writer.begin()?;
-                self.writer.write_settings(&self.settings)?;
-                let mut upto = Seq(0);
-                let store = self.store.clone();
-                let bytes = self.writer.write_slowly(&generation.snapshot(), !*last && !*gap, &mut |out| {
-                    upto = store.snapshot_to(out)?;
-                    Ok(())
-                })?;
-                self.writer.keep_newest(&generation);
-                self.generation = Some(Current { generation, upto, snapshot_bytes: bytes, tails: 0, tail_bytes: 0 });
+            Err(error) => {
+                // What is not kept is in no tail: only a new snapshot makes up for it.
+                if current.unwritten.iter().map(Durable::bytes).sum::<usize>() > KEPT_MAX {
+                    self.generation = None;
+                }
+                Err(error)
             }
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ullage_kv::{Batch, EngineKind, Kv, Options};
-
-    fn commit(store: &Store, count: usize, value_bytes: usize) {
-        for n in 0..count {
-            let mut batch = Batch::new();
-            let key = [&b"i"[..], &(n as u64).to_be_bytes()].concat();
-            batch.put(key, vec![1; value_bytes]);
-            store.commit(batch).expect("committed");
-        }
-        store.checkpoint().expect("applied");
-    }
-
-    /// While a pool hung, everything that changed was kept in memory for it, until the machine had none left.
-    #[test]
-    fn what_waits_for_a_pool_that_hangs_is_bounded_and_a_snapshot_makes_up_for_the_gap() {
-        let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
-        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
-        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
-        let store = Arc::new(Store::open(state.path(), EngineKind::Memory, Options::default()).expect("a store"));
-        let inbox = Arc::new(Inbox::default());
-        let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
-        store.follow(follower);
-        let (writer, space) = (Writer::new(&settings), Weak::new());
-        let files = settings.pools[0].files();
-        let mut worker = Worker {
-            inbox: inbox.clone(),
-            store: store.clone(),
-            space,
-            settings,
-            writer,
-            generation: None,
-            failed: false,
-        };
-        let mut turn = || {
-            let turn = inbox.take(Instant::now());
-            worker.turn(turn);
-            generations(&files).1[0].clone()
-        };
-        commit(&store, 10, 100);
-        let first = turn();
-        commit(&store, 10, 100);
-        assert_eq!(turn(), first, "a tail was enough");
-        let mut most = 0;
-        for _ in 0..12 {
-            commit(&store, 200, 64 << 10);
-            most = most.max(inbox.bytes());
-        }
-        assert!((64 << 20..136 << 20).contains(&most), "{most} bytes waited");
-        let after = turn();
-        assert_ne!(after, first, "a new snapshot was due");
-        commit(&store, 10, 100);
-        assert_eq!(turn(), after, "a tail is enough again");
-    }
-}
+mod tests;

@@ -1,18 +1,15 @@
-//! The files of a mirror: their names, how they are written, and how they are found again.
+//! The files of a mirror: their names, and how they are found again.
 
 use crate::error::io_error;
-use crate::{Kind, Result, SpaceSettings};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use crate::{Result, SpaceSettings};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 /// The mirror's directory in a pool.
-const DIRECTORY: &str = ".ullage-mirror";
+pub(super) const DIRECTORY: &str = ".ullage-mirror";
 /// The settings in it.
-const SETTINGS: &str = "space.toml";
-/// Bytes written before a snapshot rests.
-const PIECE: u64 = 256 << 10;
+pub(super) const SETTINGS: &str = "space.toml";
 
 /// A snapshot and its tails, by when they were begun. A later one is always of a later time, whatever the clock does: rebuild
 /// takes the last.
@@ -75,157 +72,6 @@ pub(crate) fn generations(pool: &Path) -> (PathBuf, Vec<Generation>) {
 /// The space's settings as the mirror in a pool has them, where it can be read.
 pub(crate) fn read_settings(pool: &Path) -> Option<SpaceSettings> {
     toml::from_str(&fs::read_to_string(pool.join(DIRECTORY).join(SETTINGS)).ok()?).ok()
-}
-
-/// Writes the same file into every pool.
-pub(super) struct Writer {
-    dirs: Vec<PathBuf>,
-}
-
-type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::Error> + 'a;
-
-impl Writer {
-    pub(super) fn new(settings: &SpaceSettings) -> Self {
-        let dirs = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(|pool| pool.files().join(DIRECTORY));
-        Self { dirs: dirs.collect() }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.dirs.is_empty()
-    }
-
-    /// The settings as they are now.
-    pub(super) fn write_settings(&self, settings: &SpaceSettings) -> Result<()> {
-        let text = toml::to_string(settings).map_err(|error| crate::Error::Refused(error.to_string()))?;
-        let fill: &mut Fill<'_> = &mut |out| {
-            let failed =
-                |source| ullage_kv::Error::Io { doing: "mirror the settings of", path: PathBuf::new(), source };
-            out.write_all(text.as_bytes()).map_err(failed)
-        };
-        self.write(SETTINGS, fill).map(drop)
-    }
-
-    /// Writes a file durably and in one step into every pool; gives its length. Where one pool has no room the others
-    /// still get theirs; it fails when none does.
-    pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
-        self.write_slowly(name, false, fill)
-    }
-
-    /// As [`Writer::write`]; `slowly` takes a quarter of a processor at most.
-    pub(super) fn write_slowly(&self, name: &str, slowly: bool, fill: &mut Fill<'_>) -> Result<u64> {
-        let new = format!("{name}.new");
-        let mut out = Copies { files: Vec::new(), failed: None, bytes: 0, slowly, resting: (0, Instant::now()) };
-        for dir in &self.dirs {
-            let path = dir.join(&new);
-            match fs::create_dir_all(dir).and_then(|()| private(dir)).and_then(|()| File::create(&path)) {
-                Ok(file) => out.files.push((path, file)),
-                Err(error) => out.fail(&path, error),
-            }
-        }
-        let filled = fill(&mut out);
-        let Copies { files, mut failed, bytes, .. } = out;
-        let mut written = 0;
-        for (path, file) in files {
-            let target = path.with_file_name(name);
-            let finish = || -> io::Result<()> {
-                file.sync_all()?;
-                fs::rename(&path, &target)?;
-                File::open(target.parent().unwrap_or(&target))?.sync_all()
-            };
-            match (&filled, filled.is_ok().then(finish)) {
-                (Ok(()), Some(Ok(()))) => written += 1,
-                (_, outcome) => {
-                    let _ = fs::remove_file(&path);
-                    if let Some(Err(error)) = outcome {
-                        failed.get_or_insert((path, error));
-                    }
-                }
-            }
-        }
-        filled?;
-        match (written, failed) {
-            (0, Some((path, error))) => Err(io_error("write", path)(error)),
-            (_, Some((path, error))) => {
-                tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", path.display());
-                Ok(bytes)
-            }
-            _ => Ok(bytes),
-        }
-    }
-
-    /// A new generation, after all that any pool has.
-    pub(super) fn begin(&self) -> Result<Generation> {
-        let pools = self.dirs.iter().filter_map(|dir| dir.parent());
-        Generation::after(pools.filter_map(|pool| generations(pool).1.into_iter().next()).max().as_ref())
-    }
-
-    /// Removes all but this generation and the newest one before it.
-    pub(super) fn keep_newest(&self, newest: &Generation) {
-        for dir in &self.dirs {
-            let Some(pool) = dir.parent() else { continue };
-            let before = generations(pool).1.into_iter().find(|generation| generation != newest);
-            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let of = Generation::parse(&name);
-                let kept = of.is_none() || of.as_ref() == Some(newest) || of == before;
-                if !kept || entry.path().extension().is_some_and(|ending| ending == "new") {
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
-        }
-    }
-}
-
-/// It holds every name of the space: for nobody but its owner.
-fn private(dir: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
-}
-
-/// One stream into several files. A file that fails is given up; the stream goes on as long as there is one.
-struct Copies {
-    files: Vec<(PathBuf, File)>,
-    failed: Option<(PathBuf, io::Error)>,
-    bytes: u64,
-    slowly: bool,
-    resting: (u64, Instant),
-}
-
-impl Copies {
-    fn fail(&mut self, path: &Path, error: io::Error) {
-        let _ = fs::remove_file(path);
-        self.failed.get_or_insert_with(|| (path.to_owned(), error));
-    }
-}
-
-impl Write for Copies {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut failed = Vec::new();
-        self.files.retain_mut(|(path, file)| match file.write_all(bytes) {
-            Ok(()) => true,
-            Err(error) => {
-                failed.push((path.clone(), error));
-                false
-            }
-        });
-        for (path, error) in failed {
-            self.fail(&path, error);
-        }
-        if self.files.is_empty() {
-            let why = self.failed.as_ref().map_or_else(|| "no pool".to_owned(), |(_, error)| error.to_string());
-            return Err(io::Error::other(why));
-        }
-        self.bytes += bytes.len() as u64;
-        if self.slowly && self.bytes - self.resting.0 >= PIECE {
-            std::thread::sleep((self.resting.1.elapsed() * 3).min(Duration::from_secs(1)));
-            self.resting = (self.bytes, Instant::now());
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

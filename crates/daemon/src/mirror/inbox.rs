@@ -2,7 +2,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use ullage_catalog::inode_of_key;
 use ullage_kv::{Durable, Follow};
 use ullage_types::FileId;
@@ -10,7 +10,7 @@ use ullage_types::FileId;
 /// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
 const RINGS_AT: usize = 32 << 20;
 /// No more is kept, in bytes: a pool may hang, and the space must not grow meanwhile.
-const KEPT_MAX: usize = 4 * RINGS_AT;
+pub(super) const KEPT_MAX: usize = 4 * RINGS_AT;
 
 /// What a turn of the thread has to do.
 #[derive(Default)]
@@ -84,6 +84,15 @@ impl Inbox {
         }
         state.bytes = 0;
         std::mem::take(&mut state.turn)
+    }
+
+    /// Waits so long; not when somebody waits for the next turn: the last one, or one that makes up for what was not kept.
+    pub(super) fn rest(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        let mut state = self.state.lock();
+        while !state.turn.last && !state.turn.gap && Instant::now() < until {
+            self.bell.wait_until(&mut state, until);
+        }
     }
 
     /// Bytes that wait.

@@ -1,0 +1,168 @@
+//! Turns of the mirror's thread, without a mount.
+
+use super::*;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use ullage_kv::{Batch, EngineKind, Kv, Options};
+use ullage_types::Bytes;
+
+fn commit(store: &Store, count: usize, value_bytes: usize) {
+    for n in 0..count {
+        let mut batch = Batch::new();
+        let key = [&b"i"[..], &(n as u64).to_be_bytes()].concat();
+        batch.put(key, vec![1; value_bytes]);
+        store.commit(batch).expect("committed");
+    }
+    store.checkpoint().expect("applied");
+}
+
+/// A worker with one pool, its store, and what must live as long.
+struct Bed {
+    inbox: Arc<Inbox>,
+    store: Arc<Store>,
+    worker: Worker,
+    files: PathBuf,
+    _dirs: [tempfile::TempDir; 2],
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().expect("made"));
+        let [pool, state] = &dirs;
+        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
+        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
+        let store = Arc::new(Store::open(state.path(), EngineKind::Memory, Options::default()).expect("a store"));
+        let inbox = Arc::new(Inbox::default());
+        let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
+        store.follow(follower);
+        let (writer, space) = (Writer::new(&settings, &|_| Bytes(0)), Weak::new());
+        let files = settings.pools[0].files();
+        let worker = Worker {
+            inbox: inbox.clone(),
+            store: store.clone(),
+            space,
+            settings,
+            writer,
+            generation: None,
+            failed: false,
+        };
+        Self { inbox, store, worker, files, _dirs: dirs }
+    }
+
+    /// Takes what waits, and gives the generations that there are then.
+    fn turn(&mut self) -> Vec<Generation> {
+        let turn = self.inbox.take(Instant::now());
+        self.worker.turn(turn);
+        generations(&self.files).1
+    }
+}
+
+/// While a pool hung, everything that changed was kept in memory for it, until the machine had none left.
+#[test]
+fn what_waits_for_a_pool_that_hangs_is_bounded_and_a_snapshot_makes_up_for_the_gap() {
+    let mut bed = Bed::new();
+    commit(&bed.store, 10, 100);
+    let first = bed.turn()[0].clone();
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn()[0], first, "a tail was enough");
+    let mut most = 0;
+    for _ in 0..12 {
+        commit(&bed.store, 200, 64 << 10);
+        most = most.max(bed.inbox.bytes());
+    }
+    assert!((64 << 20..136 << 20).contains(&most), "{most} bytes waited");
+    let after = bed.turn()[0].clone();
+    assert_ne!(after, first, "a new snapshot was due");
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn()[0], after, "a tail is enough again");
+}
+
+/// The end of a space waited for all rests of a snapshot that was begun before: 11 s for a million files.
+#[test]
+fn a_snapshot_that_somebody_waits_for_rests_no_more() {
+    let Bed { inbox, files, worker: Worker { mut writer, .. }, .. } = Bed::new();
+    let work = Duration::from_millis(300);
+    let mut took = |stop: bool| {
+        let begun = Instant::now();
+        let inbox = &inbox;
+        let fill: &mut dyn FnMut(&mut dyn Write) -> _ = &mut |out| {
+            for _ in 0..4 {
+                std::thread::sleep(work / 4);
+                out.write_all(&vec![0; 256 << 10]).expect("written");
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            if stop {
+                scope.spawn(|| {
+                    std::thread::sleep(work / 2);
+                    inbox.stop();
+                });
+            }
+            let dirs = [files.clone()];
+            writer.write_snapshot(&dirs, "test", Some(&|pause| inbox.rest(pause)), fill).expect("written");
+        });
+        begun.elapsed()
+    };
+    assert!(took(false) > work * 3, "it rests");
+    let took = took(true);
+    assert!(took < work * 3, "it took {took:?}");
+}
+
+/// On a full pool every turn wrote a whole new snapshot until there was no room, and the copy stayed as old as it was.
+#[test]
+fn a_tail_that_finds_no_room_is_tried_again_with_what_came_since() {
+    let mut bed = Bed::new();
+    commit(&bed.store, 10, 100);
+    let first = bed.turn();
+    let dir = generations(&bed.files).0;
+    let (tail, in_its_way) = (dir.join(first[0].tail(1)), dir.join(format!("{}.new", first[0].tail(1))));
+    fs::create_dir(&in_its_way).expect("made");
+    for count in [30, 10] {
+        commit(&bed.store, count, 100);
+        assert_eq!(bed.turn(), first, "a snapshot was begun");
+        assert!(bed.worker.failed && !tail.exists());
+    }
+    fs::remove_dir(&in_its_way).expect("removed");
+    assert_eq!(bed.turn(), first);
+    let written = Tail::read_from(&mut fs::File::open(&tail).expect("there")).expect("whole");
+    assert_eq!(written.iter().count(), 30, "what found no room is missing");
+    assert!(!bed.worker.failed);
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    assert!(dir.join(first[0].tail(2)).exists());
+    // No more is kept than there may wait.
+    fs::create_dir(dir.join(format!("{}.new", first[0].tail(3)))).expect("made");
+    for _ in 0..12 {
+        commit(&bed.store, 200, 64 << 10);
+        if bed.turn() != first {
+            return;
+        }
+    }
+    panic!("no snapshot made up for what was too much");
+}
+
+#[test]
+fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
+    let mut bed = Bed::new();
+    commit(&bed.store, 10, 100);
+    let first = bed.turn();
+    let settings = bed.worker.settings.clone();
+    let dir = generations(&bed.files).0;
+    let left_by_a_crash = dir.join("0.snapshot.new");
+    fs::write(&left_by_a_crash, "").expect("written");
+    // All that is free is the reserve. Tails go on where a snapshot is due.
+    bed.worker.writer = Writer::new(&settings, &|_| Bytes(u64::MAX));
+    bed.worker.generation.as_mut().expect("begun").tails = TAILS_MAX;
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    assert!(bed.worker.failed && !left_by_a_crash.exists());
+    assert!(dir.join(first[0].tail(TAILS_MAX + 1)).exists());
+    bed.worker.generation = None;
+    commit(&bed.store, 10, 100);
+    assert_eq!(bed.turn(), first);
+    bed.worker.writer = Writer::new(&settings, &|_| Bytes(0));
+    assert_ne!(bed.turn(), first, "nothing is begun where there is room again");
+    assert!(!bed.worker.failed);
+}

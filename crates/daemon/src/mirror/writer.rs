@@ -1,0 +1,222 @@
+//! How the files of a mirror are written: all of a file in every pool with room, or nothing.
+
+use super::copies::{Copies, Rest};
+use super::files::{DIRECTORY, Generation, SETTINGS, generations};
+use crate::error::io_error;
+use crate::{Kind, PoolSettings, Result, SpaceSettings};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use ullage_types::Bytes;
+
+/// Writes the same file into every pool.
+pub(super) struct Writer {
+    places: Vec<Place>,
+    /// What the last snapshot showed that the next one needs, in bytes.
+    needs: u64,
+}
+
+/// The mirror's directory in a pool.
+struct Place {
+    dir: PathBuf,
+    /// Bytes that the pool is to leave free.
+    reserve: u64,
+}
+
+impl Place {
+    fn pool(&self) -> &Path {
+        self.dir.parent().unwrap_or(&self.dir)
+    }
+
+    /// Removes the files whose names are such.
+    fn remove(&self, such: impl Fn(&str) -> bool) {
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if such(&entry.file_name().to_string_lossy()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Bytes free beside the reserve. Where that cannot be asked, whoever writes there is told why.
+    fn free(&self) -> u64 {
+        let free = |stat: rustix::fs::StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize);
+        rustix::fs::statvfs(self.pool()).map_or(u64::MAX, free).saturating_sub(self.reserve)
+    }
+}
+
+type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::Error> + 'a;
+
+impl Writer {
+    /// Into these pools, each with what it is to leave free.
+    pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Self {
+        let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir);
+        let places = pools.map(|pool| Place { dir: pool.files().join(DIRECTORY), reserve: reserve(pool).0 });
+        Self { places: places.collect(), needs: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The settings as they are now.
+    pub(super) fn write_settings(&self, settings: &SpaceSettings) -> Result<()> {
+        let text = toml::to_string(settings).map_err(|error| crate::Error::Refused(error.to_string()))?;
+        let fill: &mut Fill<'_> = &mut |out| {
+            let failed =
+                |source| ullage_kv::Error::Io { doing: "mirror the settings of", path: PathBuf::new(), source };
+            out.write_all(text.as_bytes()).map_err(failed)
+        };
+        self.write(SETTINGS, fill).map(drop)
+    }
+
+    /// Writes a file durably and in one step into every pool; gives its length. Where one pool has no room the others
+    /// still get theirs; it fails when none does.
+    pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
+        let mut out = Copies::new(None);
+        write_into(self.places.iter().map(|place| &*place.dir), name, &mut out, fill)?;
+        Ok(out.bytes)
+    }
+
+    /// As [`Writer::write`], into these directories; with rests it takes a quarter of a processor at most.
+    pub(super) fn write_snapshot(
+        &mut self,
+        dirs: &[PathBuf],
+        name: &str,
+        rest: Option<&Rest<'_>>,
+        fill: &mut Fill<'_>,
+    ) -> Result<u64> {
+        let mut out = Copies::new(rest);
+        let written = write_into(dirs.iter().map(|dir| &**dir), name, &mut out, fill);
+        // How much longer than what there was room for, nobody knows.
+        self.needs = if written.is_ok() { out.bytes } else { out.bytes.saturating_mul(2) };
+        written.map(|()| out.bytes)
+    }
+
+    /// The directories of the pools with room for a snapshot beside their reserve. Without it one would take the last room
+    /// for nothing, and again at every turn.
+    pub(super) fn with_room(&self) -> Result<Vec<PathBuf>> {
+        self.remove_unfinished();
+        let bytes = self.needs.max(self.newest().map_or(0, |(_, bytes)| bytes));
+        let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.free() > bytes);
+        let pools: Vec<String> = without.iter().map(|place| place.pool().display().to_string()).collect();
+        let pools = pools.join(", ");
+        if with.is_empty() {
+            return Err(crate::Error::Refused(format!(
+                "for a new snapshot {} have to be free beside the reserve of a pool: make room in any of {pools}",
+                Bytes(bytes)
+            )));
+        }
+        if !without.is_empty() {
+            tracing::warn!("these pools have no room for a copy of the catalog that is up to date: {pools}");
+        }
+        Ok(with.into_iter().map(|place| place.dir.clone()).collect())
+    }
+
+    /// A new generation, after all that any pool has.
+    pub(super) fn begin(&self) -> Result<Generation> {
+        Generation::after(self.newest().map(|(newest, _)| newest).as_ref())
+    }
+
+    /// The newest generation in any pool, and the length of its snapshot.
+    fn newest(&self) -> Option<(Generation, u64)> {
+        let newest = |place: &Place| {
+            let newest = generations(place.pool()).1.into_iter().next()?;
+            let bytes = fs::metadata(place.dir.join(newest.snapshot())).map_or(0, |meta| meta.len());
+            Some((newest, bytes))
+        };
+        self.places.iter().filter_map(newest).max()
+    }
+
+    /// Removes all but this generation and the newest one before it.
+    pub(super) fn keep_newest(&self, newest: &Generation) {
+        for place in &self.places {
+            let before = generations(place.pool()).1.into_iter().find(|generation| generation != newest);
+            place.remove(|name| {
+                let of = Generation::parse(name);
+                !(of.is_none() || of.as_ref() == Some(newest) || of == before)
+            });
+        }
+    }
+
+    /// Removes what a crash left: it may be what takes the room.
+    fn remove_unfinished(&self) {
+        self.places.iter().for_each(|place| place.remove(|name| name.rsplit('.').next() == Some("new")));
+    }
+}
+
+/// Writes a file durably and in one step into each of these directories, or fails.
+fn write_into<'a>(
+    dirs: impl Iterator<Item = &'a Path>,
+    name: &str,
+    out: &mut Copies<'_>,
+    fill: &mut Fill<'_>,
+) -> Result<()> {
+    let new = format!("{name}.new");
+    for dir in dirs {
+        let path = dir.join(&new);
+        match fs::create_dir_all(dir).and_then(|()| private(dir)).and_then(|()| File::create(&path)) {
+            Ok(file) => out.files.push((path, file)),
+            Err(error) => out.fail(&path, error),
+        }
+    }
+    let filled = fill(out);
+    let mut written = 0;
+    for (path, file) in std::mem::take(&mut out.files) {
+        let target = path.with_file_name(name);
+        let mut left = &path;
+        let mut finish = || -> io::Result<()> {
+            file.sync_all()?;
+            fs::rename(&path, &target)?;
+            left = &target;
+            File::open(target.parent().unwrap_or(&target))?.sync_all()
+        };
+        match (&filled, filled.is_ok().then(&mut finish)) {
+            (Ok(()), Some(Ok(()))) => written += 1,
+            // Under its name too: a tail that comes to have it later may hold more.
+            (_, Some(Err(error))) => out.fail(left, error),
+            _ => drop(fs::remove_file(&path)),
+        }
+    }
+    filled?;
+    match (written, out.failed.take()) {
+        (0, Some((path, error))) => Err(io_error("write", path)(error)),
+        (_, Some((path, error))) => {
+            tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", path.display());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// It holds every name of the space: for nobody but its owner.
+fn private(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next snapshot would run into the same end of the same room.
+    #[test]
+    fn after_a_snapshot_that_found_no_room_more_has_to_be_free() {
+        let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
+        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
+        let mut writer = Writer::new(&settings, &|_| Bytes(0));
+        let dirs = writer.with_room().expect("there is room");
+        let mut write = |full: bool| {
+            let fill: &mut Fill<'_> = &mut |out| {
+                let failed = |source| ullage_kv::Error::Io { doing: "write", path: PathBuf::new(), source };
+                let end = if full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) };
+                out.write_all(&[0; 1000]).and(end).map_err(failed)
+            };
+            let written = writer.write_snapshot(&dirs, "test", None, fill);
+            (written.is_ok(), writer.needs)
+        };
+        assert_eq!(write(true), (false, 2000));
+        assert_eq!(write(false), (true, 1000));
+        assert_eq!(fs::read_dir(&dirs[0]).expect("there").count(), 1, "what was not finished is still there");
+    }
+}
