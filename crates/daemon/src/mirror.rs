@@ -208,7 +208,7 @@ mod tests {
         let mut turn = || {
             let turn = inbox.take(Instant::now());
             worker.turn(turn);
-            generations(&files).1[0].clone()
+            generations(&files).expect("read").1[0].clone()
         };
         commit(&store, 10, 100);
         let first = turn();

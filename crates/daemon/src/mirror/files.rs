@@ -62,14 +62,18 @@ impl Generation {
 }
 
 /// The generations in a pool that have a snapshot, newest first, with the mirror's directory.
-pub(crate) fn generations(pool: &Path) -> (PathBuf, Vec<Generation>) {
+pub(crate) fn generations(pool: &Path) -> Result<(PathBuf, Vec<Generation>)> {
     let dir = pool.join(DIRECTORY);
-    let names =
-        fs::read_dir(&dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(io_error("read", &dir))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(io_error("read", &dir)(error)),
+    };
+    let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
     let mut found: Vec<Generation> =
         names.filter(|name| name.ends_with(".snapshot")).filter_map(|name| Generation::parse(&name)).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
-    (dir, found)
+    Ok((dir, found))
 }
 
 /// The space's settings as the mirror in a pool has them, where it can be read.
@@ -156,14 +160,14 @@ impl Writer {
     /// A new generation, after all that any pool has.
     pub(super) fn begin(&self) -> Result<Generation> {
         let pools = self.dirs.iter().filter_map(|dir| dir.parent());
-        Generation::after(pools.filter_map(|pool| generations(pool).1.into_iter().next()).max().as_ref())
+        Generation::after(pools.filter_map(|pool| generations(pool).ok()?.1.into_iter().next()).max().as_ref())
     }
 
     /// Removes all but this generation and the newest one before it.
     pub(super) fn keep_newest(&self, newest: &Generation) {
         for dir in &self.dirs {
-            let Some(pool) = dir.parent() else { continue };
-            let before = generations(pool).1.into_iter().find(|generation| generation != newest);
+            let Some(Ok((_, found))) = dir.parent().map(generations) else { continue };
+            let before = found.into_iter().find(|generation| generation != newest);
             for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let of = Generation::parse(&name);

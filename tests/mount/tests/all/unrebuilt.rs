@@ -1,0 +1,75 @@
+//! `ullage rebuild` where it cannot be done, or only in part; and what is for it alone.
+
+use crate::rebuild::{expect, fill, generations, pools, rebuild, run, two};
+use std::fs;
+use ullage_mount_tests::run::program;
+
+/// A disk without room for the new catalog was taken for damage of every copy: what came of it had no names, and was a success.
+#[test]
+fn a_rebuild_on_a_full_disk_fails_and_leaves_nothing_and_with_room_succeeds() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    // Content that does not shrink.
+    let mut seed = 1_u32;
+    let mut noise = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 24) as u8
+    };
+    for n in 0..400 {
+        let name = space.path(format!("dir/other-{n}"));
+        fs::write(&name, "").unwrap();
+        let value: Vec<u8> = (0..3000).map(|_| noise()).collect();
+        rustix::fs::setxattr(&name, "user.noise", &value, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    space.down();
+    fs::remove_dir_all(&space.state).unwrap();
+    // The log has its length from the beginning.
+    let logs = 64 << 10;
+    let disk = space.ground.tmpfs("small", logs);
+    let all = space.pools.clone();
+    let mut refused = 0;
+    for room in (1..).map(|step| step * 256) {
+        let size = format!("remount,size={}k", logs + room);
+        program("mount", ["-o".as_ref(), size.as_ref(), disk.as_os_str()]).ok();
+        let outcome = run(&mut space, "small/state", &all, &[]);
+        if outcome.code == Some(0) {
+            assert!(outcome.json()["snapshot_age_seconds"].is_u64());
+            break;
+        }
+        assert!(outcome.code == Some(1) && outcome.out.is_empty(), "{}", outcome.out);
+        // What the store says of it comes before.
+        let last = outcome.err.lines().last().unwrap();
+        assert!(last.starts_with("ullage: ") && last.contains("No space left"), "{last}");
+        assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "something is left");
+        refused += 1;
+    }
+    assert!(refused > 2, "there was room for half of it at once");
+    space.check();
+    space.up();
+    (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
+
+/// It was passed over as damaged.
+#[test]
+fn a_copy_that_a_later_version_wrote_ends_the_rebuild() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down();
+    let newest: Vec<_> = pools(&space).iter().map(|pool| generations(pool, ".snapshot").pop().unwrap()).collect();
+    let set_version = |version: u8| {
+        for path in &newest {
+            let mut bytes = fs::read(path).unwrap();
+            bytes[7] = version;
+            fs::write(path, bytes).unwrap();
+        }
+    };
+    set_version(9);
+    let all = space.pools.clone();
+    run(&mut space, "state-new", &all, &[]).refused("use a newer ullage");
+    assert!(!space.ground.join("state-new").exists());
+    set_version(1);
+    rebuild(&mut space, &[]);
+    (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
