@@ -73,3 +73,30 @@ fn a_copy_that_a_later_version_wrote_ends_the_rebuild() {
     (0..4).for_each(|n| expect(&space, n));
     space.down_and_check();
 }
+
+/// An empty space was made over the full pools.
+#[test]
+fn a_space_whose_catalog_is_gone_is_not_begun_anew() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down();
+    let (catalog, away) = (space.state.join("catalog"), space.state.join("away"));
+    fs::rename(&catalog, &away).unwrap();
+    for empty in [false, true] {
+        if empty {
+            fs::create_dir(&catalog).unwrap();
+        }
+        space.try_up().refused("the catalog of this space is gone");
+        space.try_check(&[]).refused("the catalog of this space is gone");
+        space.try_check(&["--repair"]).refused("the catalog of this space is gone");
+        assert!(!catalog.join("format").exists());
+    }
+    fs::remove_dir(&catalog).unwrap();
+    fs::rename(&away, &catalog).unwrap();
+    space.up();
+    (0..4).for_each(|n| expect(&space, n));
+    space.down();
+    rebuild(&mut space, &[]);
+    (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
