@@ -171,8 +171,9 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
     if let Some(known) = known {
         settings.mirror_seconds = known.mirror_seconds;
         let here = |uuid: &Option<String>| given.iter().any(|(_, own)| Some(own) == uuid.as_ref());
-        for missing in known.pools.iter().filter(|pool| pool.kind == Kind::Dir && !here(&pool.uuid)) {
-            if !without.contains(&missing.name) {
+        for missing in known.pools.iter().filter(|pool| !here(&pool.uuid)) {
+            // What is in a `null` pool nothing brings back.
+            if missing.kind == Kind::Dir && !without.contains(&missing.name) {
                 return Err(Error::Refused(format!(
                     "the space has a pool '{0}' too, last at {1}: name it with --pool {0}=PATH, or give up the files in it \
                      with --without {0}",

@@ -100,3 +100,29 @@ fn a_space_whose_catalog_is_gone_is_not_begun_anew() {
     (0..4).for_each(|n| expect(&space, n));
     space.down_and_check();
 }
+
+/// They stayed with nothing behind them, and no repair could end.
+#[test]
+fn files_in_a_null_pool_are_dropped() {
+    let mut space = two();
+    space.down();
+    fs::remove_dir_all(&space.state).unwrap();
+    for pool in pools(&space) {
+        fs::remove_dir_all(&pool).unwrap();
+        fs::create_dir(&pool).unwrap();
+    }
+    space.pools[1] = "nothing=/dev/null,kind=null".into();
+    space.flags = ["--spread", "round-robin"].iter().map(Into::into).collect();
+    space.up();
+    space.flags.clear();
+    fill(&space, 0, 6);
+    space.down_and_check();
+    space.pools.pop();
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["dropped"], &report["files"]), (&3.into(), &5.into()), "{report}");
+    for n in 0..6 {
+        let name = space.path(format!("dir/file-{n}"));
+        assert!(!name.exists() || fs::read_to_string(&name).unwrap() == format!("content {n}"));
+    }
+    space.down_and_check();
+}
