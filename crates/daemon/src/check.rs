@@ -52,6 +52,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     let space = Uuid::parse(&settings.uuid).ok_or_else(|| {
         Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
     })?;
+    state.refuse_without_catalog()?;
     // For as long as this takes, nobody else opens the pools.
     crate::ballast::Ballast::of(state)?.release()?;
     let store = open(state)?;

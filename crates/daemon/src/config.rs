@@ -273,6 +273,20 @@ impl State {
         Ok(Some(settings))
     }
 
+    /// Refuses a space that was made and whose catalog is not there: an empty one in its place would begin the numbers anew, over
+    /// pools that are full. The settings are written when there is a catalog.
+    pub(crate) fn refuse_without_catalog(&self) -> Result<()> {
+        let (settings, catalog) = (self.settings_path(), self.catalog_path());
+        if !settings.exists() || ullage_kv::Store::is_in(&catalog)? {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "the catalog of this space is gone: there is none in {}; put it back, or make a new one from the pools with `ullage \
+             rebuild` in another state directory",
+            catalog.display()
+        )))
+    }
+
     /// Writes the settings in one step.
     pub fn store(&self, settings: &SpaceSettings) -> Result<()> {
         let text = toml::to_string_pretty(settings).map_err(|error| Error::Refused(error.to_string()))?;

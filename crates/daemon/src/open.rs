@@ -43,6 +43,7 @@ impl OpenSpace {
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
         refuse_places(&settings, state)?;
+        state.refuse_without_catalog()?;
         first_use::take_up(state, &mut settings)?;
         let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
             Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))

@@ -4,20 +4,23 @@
 //! comes to `lost+found` with its owner, one removed since is dropped, and every length is measured. With no snapshot
 //! left all files come to `lost+found`.
 
+mod restore;
+
 use crate::error::io_error;
-use crate::facts::{Progress, survey};
+use crate::facts::{Progress, Seen, survey};
 use crate::mirror::{Generation, generations, read_settings};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use serde::Serialize;
-use std::fs::{self, File};
-use std::io::BufReader;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use ullage_catalog::RepairMode;
-use ullage_kv::{EngineKind, Options, Store, Tail};
 use ullage_pool::{Survey, Uuid};
 use ullage_types::PoolId;
+
+/// The new catalog until it is whole.
+const DRAFT: &str = "catalog.rebuilding";
 
 /// What a rebuild did.
 #[derive(Clone, Debug, Serialize)]
@@ -62,31 +65,53 @@ pub fn rebuild(
     }
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
     refuse_places(&settings, state)?;
-    let dir = state.dir().join("catalog.rebuilding");
-    let files: Vec<PathBuf> =
-        settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
-    let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut seen = survey(&settings.pools, uuid, progress)?;
     seen.refuse_unclear()?;
+    seen.facts.mode = RepairMode::Rebuild;
+    seen.facts.gone = gone;
+    let is_new = !state.dir().exists();
+    let mut in_place = false;
+    let report = build(state, &settings, &seen, &mut in_place, progress);
+    if report.is_err() {
+        let _ = fs::remove_dir_all(state.dir().join(DRAFT));
+        if in_place {
+            let _ = fs::remove_dir_all(state.catalog_path());
+        }
+        if is_new {
+            let _ = fs::remove_dir_all(state.dir());
+        }
+    }
+    report
+}
+
+/// While what was `seen` is kept nobody else rebuilds from these pools, and what is in the way is this rebuild's own.
+fn build(
+    state: &State,
+    settings: &SpaceSettings,
+    seen: &Seen,
+    in_place: &mut bool,
+    progress: &mut Progress<'_>,
+) -> Result<RebuildReport> {
+    let dir = state.dir().join(DRAFT);
+    let files: Vec<PathBuf> =
+        settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
     let mut damaged = Vec::new();
-    let (store, generation, tails) = restore(&dir, &paths, &mut damaged, progress)?;
-    let facts = &mut seen.facts;
-    facts.mode = RepairMode::Rebuild;
-    facts.gone = gone;
+    let (store, generation, tails) = restore::restore(&dir, &files, &mut damaged, progress)?;
     progress("records", 0);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;
+    let repaired = ullage_catalog::repair(&store, &seen.facts, owner, ullage_fs::now())?;
     let report = ullage_catalog::verify(&store)?;
     store.close()?;
     if let Some(finding) = report.findings.first() {
         return Err(Error::Refused(format!("the rebuilt catalog would not be clean: {}", finding.0)));
     }
     fs::rename(&dir, state.catalog_path()).map_err(io_error("rename", &dir))?;
+    *in_place = true;
     let open = fs::Permissions::from_mode(0o711);
     fs::set_permissions(state.dir(), open).map_err(io_error("open up", state.dir()))?;
-    crate::turns::take_over(state, &settings)?;
+    crate::turns::take_over(state, settings)?;
     // Last: with it the space is there.
-    state.store(&settings)?;
+    state.store(settings)?;
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     Ok(RebuildReport {
         state: state.dir().to_owned(),
@@ -132,7 +157,7 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
         let Some(settings) = read_settings(&pool.files()).filter(|settings| settings.uuid == space.to_string()) else {
             continue;
         };
-        let begun = generations(&pool.files()).1.into_iter().next();
+        let begun = generations(&pool.files())?.1.into_iter().next();
         if newest.as_ref().is_none_or(|(other, _)| *other < begun) {
             newest = Some((begun, settings));
         }
@@ -156,8 +181,9 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
     if let Some(known) = known {
         settings.mirror_seconds = known.mirror_seconds;
         let here = |uuid: &Option<String>| given.iter().any(|(_, own)| Some(own) == uuid.as_ref());
-        for missing in known.pools.iter().filter(|pool| pool.kind == Kind::Dir && !here(&pool.uuid)) {
-            if !without.contains(&missing.name) {
+        for missing in known.pools.iter().filter(|pool| !here(&pool.uuid)) {
+            // What is in a `null` pool nothing brings back.
+            if missing.kind == Kind::Dir && !without.contains(&missing.name) {
                 return Err(Error::Refused(format!(
                     "the space has a pool '{0}' too, last at {1}: name it with --pool {0}=PATH, or give up the files in it \
                      with --without {0}",
@@ -174,59 +200,4 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
         return Err(Error::Refused("one of the pools was named twice, or is no pool that the space knew".into()));
     }
     Ok((settings, gone, space))
-}
-
-/// A store with the newest whole snapshot and what follows it, or an empty one.
-fn restore(
-    dir: &Path,
-    pools: &[&Path],
-    damaged: &mut Vec<String>,
-    progress: &mut Progress<'_>,
-) -> Result<(Store, Option<Generation>, u64)> {
-    let mut all: Vec<Generation> = pools.iter().flat_map(|pool| generations(pool).1).collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
-    all.dedup();
-    for generation in all {
-        for pool in pools {
-            let path = generations(pool).0.join(generation.snapshot());
-            let Ok(file) = File::open(&path) else { continue };
-            progress("snapshot", 0);
-            let store = empty_store(dir)?;
-            match store.restore_from(&mut BufReader::new(file)) {
-                Ok(_) => {
-                    let tails = follow(&store, &generation, pools, damaged)?;
-                    return Ok((store, Some(generation), tails));
-                }
-                Err(error) => damaged.push(format!("{}: {error}", path.display())),
-            }
-        }
-    }
-    Ok((empty_store(dir)?, None, 0))
-}
-
-/// Applies the tails of a generation in order, each from the first pool that has it whole; gives how many.
-fn follow(store: &Store, generation: &Generation, pools: &[&Path], damaged: &mut Vec<String>) -> Result<u64> {
-    for number in 1.. {
-        let whole = pools.iter().find_map(|pool| {
-            let path = generations(pool).0.join(generation.tail(number));
-            let file = File::open(&path).ok()?;
-            Tail::read_from(&mut BufReader::new(file))
-                .map_err(|error| damaged.push(format!("{}: {error}", path.display())))
-                .ok()
-        });
-        match whole {
-            Some(tail) => store.apply_tail(tail)?,
-            None => return Ok(number - 1),
-        }
-    }
-    Ok(0)
-}
-
-fn empty_store(dir: &Path) -> Result<Store> {
-    if dir.exists() {
-        fs::remove_dir_all(dir).map_err(io_error("remove what an earlier rebuild left in", dir))?;
-    }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))?;
-    let options = Options { interval: None, ..Options::default() };
-    Ok(Store::open(dir, EngineKind::Fjall, options)?)
 }

@@ -1,5 +1,6 @@
 //! What can go wrong in a store.
 
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
@@ -36,4 +37,10 @@ pub enum Error {
     /// An earlier write or sync failed: nothing more is accepted, so that nothing is silently lost.
     #[error("the catalog refuses writes since an earlier one failed ({0}); unmount, mend the disk, and mount again")]
     Poisoned(String),
+}
+
+/// Whether this says that what lies on the disk cannot be read any more, rather than that something else is in the way for now.
+pub fn is_damage(error: &io::Error) -> bool {
+    let damage = [Errno::IO, Errno::NODATA, Errno::BADMSG, Errno::UCLEAN];
+    error.raw_os_error().is_some_and(|code| damage.contains(&Errno::from_raw_os_error(code)))
 }

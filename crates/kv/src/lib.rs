@@ -17,7 +17,7 @@ mod store;
 
 pub use batch::{Batch, Change};
 pub use engine::{FjallEngine, FjallOptions, MemoryEngine};
-pub use error::Error;
+pub use error::{Error, is_damage};
 pub use fuzz::fuzz_decode;
 pub use kv::{Ahead, Cut, Engine, Kv, Room, Seq, Visit};
 pub use log::{BLOCK, FileMedium, Medium};

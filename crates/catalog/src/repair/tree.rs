@@ -2,10 +2,13 @@
 
 use super::facts::{Facts, Mode};
 use super::model::Model;
+use crate::directory::Dirent;
 use std::collections::BTreeSet;
 use ullage_types::{FileId, Kind, ROOT};
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// What a mode lets everybody but the owner do.
+const OTHERS: u32 = 0o077;
 
 /// Gives every file a way from the root, and every record the parent and name that it has.
 pub(super) fn mend(model: &mut Model, facts: &Facts) {
@@ -24,12 +27,13 @@ pub(super) fn mend(model: &mut Model, facts: &Facts) {
     }
 }
 
-/// The directory for what has no place, made when there is none.
+/// The directory for what has no place, made when there is none. One that somebody else made, or may look into, is not it: who owns a
+/// directory owns the names in it.
 pub(super) fn lost_and_found(model: &mut Model) -> FileId {
     let mut name = LOST_AND_FOUND.to_vec();
     loop {
         match model.entries.get(&ROOT).and_then(|entries| entries.get(&name)) {
-            Some(dirent) if dirent.kind == Kind::Directory && model.is_directory(dirent.file) => return dirent.file,
+            Some(dirent) if is_private(model, dirent) => return dirent.file,
             Some(_) => name.push(b'+'),
             None => break,
         }
@@ -41,6 +45,11 @@ pub(super) fn lost_and_found(model: &mut Model) -> FileId {
     model.records.insert(id, record);
     model.enter(ROOT, name, id);
     id
+}
+
+fn is_private(model: &Model, dirent: &Dirent) -> bool {
+    let record = model.records.get(&dirent.file).filter(|record| record.kind == Kind::Directory);
+    record.is_some_and(|record| record.uid == model.owner.0 && record.mode & OTHERS == 0)
 }
 
 /// A free name for a file in `lost+found`: its number, as e2fsck writes it.

@@ -370,6 +370,26 @@ fn without_any_record_all_files_come_to_lost_and_found_with_their_owners() {
     }
 }
 
+/// Whoever had made a directory of that name owned what a repair saved.
+#[test]
+fn what_is_saved_goes_to_no_directory_that_others_made_or_may_look_into() {
+    let (map, facts) = sound();
+    let mut facts = facts.clone();
+    let unknown = facts.found.values().next().unwrap().clone();
+    facts.found.insert((FileId(500), Generation(500)), Found { owner: Some((Class::Elastic, 77, 78)), ..unknown });
+    for (uid, mode, own) in [(5, 0o700, false), (0, 0o755, false), (0, 0o701, false), (0, 0o700, true)] {
+        let kv = Arc::new(MemoryKv::new(map.clone()));
+        let catalog = Catalog::open(kv.clone(), 0, 0, at(6)).unwrap();
+        let directory = New { mode, ..new(&catalog, Kind::Directory, uid) };
+        catalog.create(&catalog.root().clone(), b"lost+found", directory, at(6)).unwrap();
+        catalog.sync().unwrap();
+        drop(catalog);
+        let (_, tree) = mend(&kv.dump(), &facts);
+        assert_eq!(tree.contains_key("/lost+found/#500"), own, "{uid} {mode:o}: {tree:?}");
+        assert_eq!(tree.contains_key("/lost+found+/#500"), !own, "{uid} {mode:o}: {tree:?}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Damage {
     Delete(prop::sample::Index),

@@ -13,7 +13,7 @@ Each pool carries a copy of the catalog that is half a minute old at most, and e
 Names come from the newest copy that is whole; files made after it come to lost+found, with their owners; files removed
 after it are dropped. Without any copy all files come to lost+found. The pools are not changed.
 
-Exit code 0: rebuilt. 1: refused, or something was lost.
+Exit code 0: rebuilt. 1: refused, or something was lost: a copy was not whole, or there was none.
 
 Examples:
   ullage rebuild /srv/space --state /srv/space.new --pool main=/data/pool
@@ -66,6 +66,8 @@ impl Rebuild {
             report.lost.iter().for_each(|text| say!("lost: {text}"));
             say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
         }
-        Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        let nameless = report.snapshot_age_seconds.is_none() && report.adopted > 0;
+        let whole = report.lost.is_empty() && report.damaged.is_empty() && !nameless;
+        Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 }

@@ -3,6 +3,7 @@
 use crate::error::io_error;
 use crate::{Result, SpaceSettings};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -59,14 +60,18 @@ impl Generation {
 }
 
 /// The generations in a pool that have a snapshot, newest first, with the mirror's directory.
-pub(crate) fn generations(pool: &Path) -> (PathBuf, Vec<Generation>) {
+pub(crate) fn generations(pool: &Path) -> Result<(PathBuf, Vec<Generation>)> {
     let dir = pool.join(DIRECTORY);
-    let names =
-        fs::read_dir(&dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(io_error("read", &dir))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(io_error("read", &dir)(error)),
+    };
+    let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
     let mut found: Vec<Generation> =
         names.filter(|name| name.ends_with(".snapshot")).filter_map(|name| Generation::parse(&name)).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
-    (dir, found)
+    Ok((dir, found))
 }
 
 /// The space's settings as the mirror in a pool has them, where it can be read.

@@ -54,7 +54,7 @@ impl Bed {
     fn turn(&mut self) -> Vec<Generation> {
         let turn = self.inbox.take(Instant::now());
         self.worker.turn(turn);
-        generations(&self.files).1
+        generations(&self.files).expect("read").1
     }
 }
 
@@ -116,7 +116,7 @@ fn a_tail_that_finds_no_room_is_tried_again_with_what_came_since() {
     let mut bed = Bed::new();
     commit(&bed.store, 10, 100);
     let first = bed.turn();
-    let dir = generations(&bed.files).0;
+    let dir = generations(&bed.files).expect("read").0;
     let (tail, in_its_way) = (dir.join(first[0].tail(1)), dir.join(format!("{}.new", first[0].tail(1))));
     fs::create_dir(&in_its_way).expect("made");
     for count in [30, 10] {
@@ -149,7 +149,7 @@ fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
     commit(&bed.store, 10, 100);
     let first = bed.turn();
     let settings = bed.worker.settings.clone();
-    let dir = generations(&bed.files).0;
+    let dir = generations(&bed.files).expect("read").0;
     let left_by_a_crash = dir.join("0.snapshot.new");
     fs::write(&left_by_a_crash, "").expect("written");
     // All that is free is the reserve. Tails go on where a snapshot is due.

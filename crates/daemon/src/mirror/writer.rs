@@ -120,7 +120,7 @@ impl Writer {
     /// The newest generation in any pool, and the length of its snapshot.
     fn newest(&self) -> Option<(Generation, u64)> {
         let newest = |place: &Place| {
-            let newest = generations(place.pool()).1.into_iter().next()?;
+            let newest = generations(place.pool()).ok()?.1.into_iter().next()?;
             let bytes = fs::metadata(place.dir.join(newest.snapshot())).map_or(0, |meta| meta.len());
             Some((newest, bytes))
         };
@@ -130,7 +130,8 @@ impl Writer {
     /// Removes all but this generation and the newest one before it.
     pub(super) fn keep_newest(&self, newest: &Generation) {
         for place in &self.places {
-            let before = generations(place.pool()).1.into_iter().find(|generation| generation != newest);
+            let Ok((_, found)) = generations(place.pool()) else { continue };
+            let before = found.into_iter().find(|generation| generation != newest);
             place.remove(|name| {
                 let of = Generation::parse(name);
                 !(of.is_none() || of.as_ref() == Some(newest) || of == before)

@@ -46,6 +46,11 @@ impl Store {
         }
     }
 
+    /// Whether a store was made in the directory `dir`: one whose making was broken off is none.
+    pub fn is_in(dir: &Path) -> Result<bool, Error> {
+        Ok(Format::read(dir)?.is_some())
+    }
+
     /// Opens a store on any engine and any two log media, both all zeros at first. `identity` must be the
     /// same at every opening.
     pub fn open_on(

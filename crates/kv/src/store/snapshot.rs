@@ -7,7 +7,7 @@
 use super::Store;
 use crate::kv::Visit;
 use crate::merge::Merge;
-use crate::{Batch, Error, Kv, Seq};
+use crate::{Batch, Error, Kv, Seq, is_damage};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -81,6 +81,7 @@ pub(super) fn read_failed(source: io::Error) -> Error {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::Other => {
             Error::Corrupt(format!("the snapshot is not whole: {source}"))
         }
+        _ if is_damage(&source) => Error::Corrupt(format!("the snapshot cannot be read: {source}")),
         _ => Error::Io { doing: "read a snapshot of", path: PathBuf::new(), source },
     }
 }

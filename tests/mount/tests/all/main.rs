@@ -26,4 +26,5 @@ mod semantics;
 mod stale;
 mod supervised;
 mod terminal;
+mod unrebuilt;
 mod vm;
