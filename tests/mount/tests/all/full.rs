@@ -9,7 +9,7 @@ use ullage_mount_tests::run::eventually;
 use ullage_mount_tests::space::Space;
 
 /// Fills a file until nothing fits any more.
-fn fill(file: &mut File) {
+pub fn fill(file: &mut File) {
     for size in [1 << 20, 4096] {
         while file.write_all(&vec![7; size]).is_ok() {}
     }

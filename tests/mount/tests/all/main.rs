@@ -11,6 +11,7 @@ mod errors;
 mod fixtures;
 mod fstab;
 mod full;
+mod full_pool;
 mod hazards;
 mod input;
 mod limits;
