@@ -160,7 +160,9 @@ fn what_is_allocated_behind_the_end_and_written_in_part_grows_no_map_past_the_li
     let paths: Vec<PathBuf> = (0..24).map(|n| dir.join(n.to_string())).collect();
     for path in &paths {
         let file = open(path);
-        [0, 2 << 20, 4 << 20].into_iter().for_each(|at| file.write_all_at(&[1; BLOCK as usize], at).unwrap());
+        for at in [0, 2 << 20, 4 << 20] {
+            file.write_all_at(&[1; BLOCK as usize], at).unwrap();
+        }
         fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
         file.sync_all().unwrap();
     }

@@ -167,13 +167,16 @@ fn a_closed_file_that_is_mapped_is_not_written_out_again_and_again() {
         let text = fs::read_to_string(&counters).unwrap();
         text.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap() * 512
     };
-    let before = written();
-    for round in 0..24 {
-        (0..SIZE).step_by(4096).for_each(|at| map.store(at, round));
-        std::thread::sleep(Duration::from_millis(300));
-    }
-    let more = written() - before;
-    assert!(more < 3 * SIZE as u64, "{more} bytes were written");
+    // Whoever calls sync(2) meanwhile has all written, too: one time without is enough.
+    let quiet = (0..8).any(|round| {
+        let before = written();
+        for n in 0..9 {
+            (0..SIZE).step_by(4096).for_each(|at| map.store(at, round * 9 + n));
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        written() - before < SIZE as u64 / 4
+    });
+    assert!(quiet, "it is written every time");
     drop(map);
     space.down_and_check();
 }
