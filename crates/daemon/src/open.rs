@@ -77,7 +77,6 @@ impl OpenSpace {
         }
         state.store(&settings)?;
         first_use::end(state);
-        turns::count(state, &settings)?;
         leave_room(&ballast, &mut members)?;
         store.set_room(Arc::new(ballast));
         let size = options.size;
@@ -93,6 +92,8 @@ impl OpenSpace {
         if import_pools(&space, &mut settings, progress)? {
             state.store(&settings)?;
         }
+        // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
+        turns::count(state, &settings)?;
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
