@@ -248,7 +248,7 @@ pub struct LimitReport {
 /// What is free and what is used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DfReport {
-    /// All that the pools' file systems have.
+    /// All that the pools' file systems have, each counted once.
     pub total: Bytes,
     /// What can still be written: free in the pools, without their reserves, and within the size of the space.
     pub free: Bytes,
@@ -258,7 +258,7 @@ pub struct DfReport {
     pub held: Bytes,
     /// Used by files that the system may remove.
     pub reclaimable: Bytes,
-    /// Kept free in the pools.
+    /// Kept free in the pools' file systems: of those that several pools share, the least reserve.
     pub reserve: Bytes,
     /// The size of the space, where it is limited.
     pub size: Option<Bytes>,
