@@ -87,6 +87,9 @@ pub struct StatusReport {
     /// Where it is mounted.
     #[serde(serialize_with = "show")]
     pub mountpoint: PathBuf,
+    /// It was taken away from there, and ends with its last user.
+    #[serde(default)]
+    pub detached: bool,
     /// Its state directory.
     #[serde(serialize_with = "show")]
     pub state: PathBuf,
