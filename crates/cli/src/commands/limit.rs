@@ -92,6 +92,7 @@ impl Limit {
             Some(Most(Some(most))) => LimitChange::Most(most),
         };
         let request = Request::SetLimit { subject, bytes: change(self.size), inodes: change(self.inodes) };
+        client.patience(None);
         let Answer::LimitSet { unbound } = client.ask(&request)? else { bail!("the daemon answered another question") };
         if self.json {
             output::json(&serde_json::json!({ "unbound": unbound }))?;
