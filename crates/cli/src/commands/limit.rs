@@ -115,7 +115,7 @@ fn print(limits: &[LimitReport]) {
     for limit in limits {
         let on = match (&limit.subject, &limit.path) {
             (LimitSubject::User(uid), _) => format!("user {}", names.show(*uid)),
-            (LimitSubject::Directory(_), Some(path)) => path.display().to_string(),
+            (LimitSubject::Directory(_), Some(path)) => output::shown(path),
             (LimitSubject::Directory(ino), None) => format!("directory {ino}"),
         };
         table.add_row([
