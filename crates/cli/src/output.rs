@@ -3,7 +3,9 @@
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
 /// Prints a line, as `println!` does, by way of [`text`].
@@ -63,11 +65,24 @@ pub fn table(headings: &[&str], numbers: &[usize]) -> Table {
     table
 }
 
+/// A name, a path, or a text with such in it, as a terminal may have it: users choose names, and those who print them are to be
+/// neither led by escape sequences nor shown lines that nobody wrote.
+pub fn shown(text: impl AsRef<OsStr>) -> String {
+    let mut shown = String::new();
+    for chunk in text.as_ref().as_bytes().utf8_chunks() {
+        for char in chunk.valid().chars() {
+            if char.is_control() { shown.extend(char.escape_default()) } else { shown.push(char) }
+        }
+        shown.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    shown
+}
+
 /// Two columns: what, and its value.
 pub fn facts(rows: &[(&str, String)]) {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, value) in rows {
-        say!("{name:width$}  {value}");
+        say!("{name:width$}  {}", shown(value));
     }
 }
 
@@ -97,4 +112,16 @@ pub fn spinner() -> indicatif::ProgressBar {
 pub fn spin(spinner: &indicatif::ProgressBar, what: &'static str, count: u64) {
     spinner.set_message(what);
     spinner.set_position(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_without_control_characters_and_invalid_bytes() {
+        assert_eq!(shown("Grüße, 'a b'\\"), "Grüße, 'a b'\\");
+        assert_eq!(shown("a\nb\t\u{1b}[2J\u{7f}\u{9b}"), "a\\nb\\t\\u{1b}[2J\\u{7f}\\u{9b}");
+        assert_eq!(shown(OsStr::from_bytes(b"a\xff\xc3b")), "a\\xff\\xc3b");
+    }
 }

@@ -37,9 +37,9 @@ impl Client {
         u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
     }
 
-    /// How long an answer may take.
-    pub(crate) fn patience(&self, patience: std::time::Duration) {
-        let _ = self.reader.get_ref().set_read_timeout(Some(patience));
+    /// How long an answer may take; at first, and with none, as long as it takes.
+    pub fn patience(&self, patience: Option<std::time::Duration>) {
+        let _ = self.reader.get_ref().set_read_timeout(patience);
     }
 
     /// Asks, and gives back the answer; a refusal is an error.
@@ -51,8 +51,10 @@ impl Client {
         // Who is turned away unheard is still told why.
         let _ = self.reader.get_mut().write_all(text.as_bytes());
         let mut line = String::new();
-        if self.reader.read_line(&mut line).map_err(|_| broken())? == 0 {
-            return Err(broken());
+        match self.reader.read_line(&mut line) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Err(self.silent()),
+            Err(_) | Ok(0) => return Err(broken()),
+            Ok(_) => {}
         }
         match serde_json::from_str(&line)
             .map_err(|error| Error::Refused(format!("the daemon's answer cannot be read: {error}")))?
@@ -60,6 +62,14 @@ impl Client {
             Answer::Refused { why } => Err(Error::Refused(why)),
             answer => Ok(answer),
         }
+    }
+
+    fn silent(&self) -> Error {
+        let pid = self.process().unwrap_or_default();
+        Error::Refused(format!(
+            "the daemon, process {pid}, does not answer: `kill -CONT {pid}` wakes it if it was stopped; else it may wait for a disk, \
+             and ullage.log in its state directory may say why"
+        ))
     }
 }
 

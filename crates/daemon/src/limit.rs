@@ -87,11 +87,11 @@ fn path_of(catalog: &Catalog, mountpoint: &Path, directory: FileId) -> PathBuf {
 
 pub(crate) fn df(space: &Space) -> Answer {
     let (mut total, mut free, mut reserve) = (0u64, 0u64, 0u64);
-    for member in space.pools().members() {
+    for (member, kept) in space.pools().disks() {
         let usage = member.pool.usage().unwrap_or_default();
         total = total.saturating_add(usage.total.0);
-        free = free.saturating_add(usage.free.saturating_sub(member.reserve).0);
-        reserve = reserve.saturating_add(member.reserve.0);
+        free = free.saturating_add(usage.free.saturating_sub(kept).0);
+        reserve = reserve.saturating_add(kept.0);
     }
     space.measure_closed();
     let root = space.catalog().root().totals();

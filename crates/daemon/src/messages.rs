@@ -87,6 +87,9 @@ pub struct StatusReport {
     /// Where it is mounted.
     #[serde(serialize_with = "show")]
     pub mountpoint: PathBuf,
+    /// It was taken away from there, and ends with its last user.
+    #[serde(default)]
+    pub detached: bool,
     /// Its state directory.
     #[serde(serialize_with = "show")]
     pub state: PathBuf,
@@ -248,7 +251,7 @@ pub struct LimitReport {
 /// What is free and what is used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DfReport {
-    /// All that the pools' file systems have.
+    /// All that the pools' file systems have, each counted once.
     pub total: Bytes,
     /// What can still be written: free in the pools, without their reserves, and within the size of the space.
     pub free: Bytes,
@@ -258,7 +261,7 @@ pub struct DfReport {
     pub held: Bytes,
     /// Used by files that the system may remove.
     pub reclaimable: Bytes,
-    /// Kept free in the pools.
+    /// Kept free in the pools' file systems: of those that several pools share, the least reserve.
     pub reserve: Bytes,
     /// The size of the space, where it is limited.
     pub size: Option<Bytes>,

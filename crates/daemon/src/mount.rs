@@ -136,6 +136,14 @@ impl Mount {
         })
     }
 
+    /// Whether it was taken away, and goes on for its last users.
+    pub(crate) fn is_away(&self) -> bool {
+        match &self.server {
+            Server::Own(mounted) => mounted.is_away(),
+            Server::Fuser(mounted) => mounted.is_away(),
+        }
+    }
+
     /// The transport's name.
     pub(crate) fn transport(&self) -> String {
         match &self.server {

@@ -40,7 +40,7 @@ fn refuse_served(state: &State) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     while let Some(mut client) = Client::connect(state)? {
         let process = client.process();
-        client.patience(PATIENCE);
+        client.patience(Some(PATIENCE));
         if let Ok(Answer::Status(status)) = client.ask(&Request::Status)
             && mounts::is_space(&status.mountpoint, process)?
         {

@@ -151,6 +151,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         pid: std::process::id(),
         uuid: open.settings.uuid.clone(),
         mountpoint: mountpoint.to_owned(),
+        detached: mount.is_away(),
         state: state.dir().to_owned(),
         uptime_seconds: started.elapsed().as_secs(),
         transport: mount.transport(),

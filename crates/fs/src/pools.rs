@@ -25,6 +25,13 @@ pub struct PoolMember {
     pub tree: Option<Arc<Tree>>,
 }
 
+impl PoolMember {
+    /// Whether what is free to one is free to the other.
+    pub fn shares_disk(&self, other: &Self) -> bool {
+        self.id == other.id || self.pool.device().is_some() && self.pool.device() == other.pool.device()
+    }
+}
+
 /// What is to be known of the file system below a pool.
 #[derive(Clone, Copy)]
 struct Below {
@@ -73,6 +80,15 @@ impl Pools {
     /// All of them.
     pub fn members(&self) -> &[PoolMember] {
         &self.members
+    }
+
+    /// The file systems below, each once: its first pool, and what it always has free, which is the least reserve of its pools.
+    pub fn disks(&self) -> impl Iterator<Item = (&PoolMember, Bytes)> {
+        self.members.iter().filter_map(|member| {
+            let beside = self.members.iter().filter(|other| member.shares_disk(other));
+            let first = beside.clone().next().is_some_and(|first| first.id == member.id);
+            first.then(|| (member, beside.map(|other| other.reserve).min().unwrap_or_default()))
+        })
     }
 
     /// The pool with this number. EIO when the configuration no longer has it.

@@ -85,6 +85,11 @@ impl FuserMount {
     pub fn take_away(&self, lazy: bool) -> io::Result<()> {
         point::unmount(&self.mountpoint, self.device, lazy)
     }
+
+    /// Whether it was taken away, and goes on for its last users.
+    pub fn is_away(&self) -> bool {
+        point::is_away(self.device)
+    }
 }
 
 fn config(options: &FuserOptions) -> Config {

@@ -238,6 +238,11 @@ impl Mounted {
         point::unmount(self.connection.mountpoint(), Kernel::device(&*self.connection), lazy)
     }
 
+    /// Whether it was taken away, and goes on for its last users.
+    pub fn is_away(&self) -> bool {
+        point::is_away(Kernel::device(&*self.connection))
+    }
+
     /// Breaks the connection off: callers that wait get an error. The mount stays, dead, until it is unmounted.
     pub fn abort(&self) {
         self.connection.abort();

@@ -19,6 +19,12 @@ pub(crate) fn unmount(path: &Path, device: Option<(u32, u32)>, lazy: bool) -> io
     unmount_at(&point, lazy)
 }
 
+/// Whether the mount of this device is not in the tree any more; while it is used it goes on.
+pub(crate) fn is_away(device: Option<(u32, u32)>) -> bool {
+    let is_gone = |device| list_mounts(None).is_ok_and(|lines| lines.iter().all(|line| line.device != device));
+    device.is_some_and(is_gone)
+}
+
 /// Unmounts what is mounted at a path, by this user's means.
 ///
 /// # Errors

@@ -62,11 +62,11 @@ impl Check {
                 ("backing files", report.backing_files.to_string()),
             ]);
             for finding in &report.findings {
-                say!("wrong: {finding}");
+                say!("wrong: {}", output::shown(finding));
             }
             if let Some(repair) = &report.repair {
-                repair.done.iter().for_each(|text| say!("mended: {text}"));
-                repair.lost.iter().for_each(|text| say!("lost: {text}"));
+                repair.done.iter().for_each(|text| say!("mended: {}", output::shown(text)));
+                repair.lost.iter().for_each(|text| say!("lost: {}", output::shown(text)));
                 say!("the catalog as it was is in {}", repair.saved.display());
             }
             say!(

@@ -46,7 +46,7 @@ impl Du {
         let mut table = output::table(&["USED", "FILES", "PATH"], &[0, 1]);
         for (path, report) in reports {
             let used = if self.bytes { report.used.bytes.0.to_string() } else { report.used.bytes.to_string() };
-            table.add_row([used, report.used.inodes.to_string(), path.display().to_string()]);
+            table.add_row([used, report.used.inodes.to_string(), output::shown(path)]);
         }
         say!("{table}");
         Ok(ExitCode::SUCCESS)

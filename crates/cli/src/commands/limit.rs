@@ -92,6 +92,7 @@ impl Limit {
             Some(Most(Some(most))) => LimitChange::Most(most),
         };
         let request = Request::SetLimit { subject, bytes: change(self.size), inodes: change(self.inodes) };
+        client.patience(None);
         let Answer::LimitSet { unbound } = client.ask(&request)? else { bail!("the daemon answered another question") };
         if self.json {
             output::json(&serde_json::json!({ "unbound": unbound }))?;
@@ -114,7 +115,7 @@ fn print(limits: &[LimitReport]) {
     for limit in limits {
         let on = match (&limit.subject, &limit.path) {
             (LimitSubject::User(uid), _) => format!("user {}", names.show(*uid)),
-            (LimitSubject::Directory(_), Some(path)) => path.display().to_string(),
+            (LimitSubject::Directory(_), Some(path)) => output::shown(path),
             (LimitSubject::Directory(ino), None) => format!("directory {ino}"),
         };
         table.add_row([

@@ -24,8 +24,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     } else {
         for file in &files {
             match &file.manifest {
-                Some(manifest) => say!("{:>16}  {}", manifest.size_bytes, file.name),
-                None => say!("{:>16}  {}", "damaged", file.name),
+                Some(manifest) => say!("{:>16}  {}", manifest.size_bytes, crate::output::shown(&file.name)),
+                None => say!("{:>16}  {}", "damaged", crate::output::shown(&file.name)),
             }
         }
     }

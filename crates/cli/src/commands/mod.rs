@@ -118,9 +118,14 @@ fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> an
     Ok(ullage_daemon::State::of_mountpoint(&ullage_daemon::settled(mountpoint)?))
 }
 
-/// A connection to the daemon of a space that is up.
+/// How long the answer to a question may take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A connection to the daemon of a space that is up, for questions.
 fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
-    ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))
+    let client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;
+    client.patience(Some(PATIENCE));
+    Ok(client)
 }
 
 /// Why there is no daemon to talk to, and what to do.

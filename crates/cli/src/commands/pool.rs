@@ -65,7 +65,7 @@ pub fn print(pools: &[PoolReport]) {
             pool.free.to_string(),
             pool.reserve.to_string(),
             if can.is_empty() { "-".into() } else { can.join(",") },
-            pool.path.as_ref().map_or_else(|| "-".into(), |path| path.display().to_string()),
+            pool.path.as_ref().map_or_else(|| "-".into(), output::shown),
         ]);
     }
     say!("{table}");

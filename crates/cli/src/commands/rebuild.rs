@@ -61,9 +61,9 @@ impl Rebuild {
                 ("in lost+found", report.adopted.to_string()),
                 ("dropped", report.dropped.to_string()),
             ]);
-            report.warnings.iter().for_each(|text| say!("warning: {text}"));
-            report.damaged.iter().for_each(|text| say!("not whole: {text}"));
-            report.lost.iter().for_each(|text| say!("lost: {text}"));
+            report.warnings.iter().for_each(|text| say!("warning: {}", output::shown(text)));
+            report.damaged.iter().for_each(|text| say!("not whole: {}", output::shown(text)));
+            report.lost.iter().for_each(|text| say!("lost: {}", output::shown(text)));
             say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
         }
         let nameless = report.snapshot_age_seconds.is_none() && report.adopted > 0;

@@ -49,13 +49,13 @@ impl Stat {
         let names = Names::of(reports.iter().map(|(_, report)| report.uid));
         for (path, report) in reports {
             output::facts(&[
-                ("path", path.display().to_string()),
+                ("path", output::shown(path)),
                 ("inode", report.ino.to_string()),
                 ("class", report.class.to_string()),
                 ("size", report.size.to_string()),
                 ("charge", format!("{} to user {}", report.charge, names.show(report.uid))),
                 ("pool", report.pool.unwrap_or_else(|| "-".into())),
-                ("backing", report.backing.map_or_else(|| "-".into(), |path| path.display().to_string())),
+                ("backing", report.backing.map_or_else(|| "-".into(), output::shown)),
             ]);
         }
         Ok(ExitCode::SUCCESS)

@@ -36,8 +36,13 @@ impl Status {
             return Ok(ExitCode::SUCCESS);
         }
         let why = if report.transport_why.is_empty() { String::new() } else { format!(" ({})", report.transport_why) };
+        let point = report.mountpoint.display();
         output::facts(&[
-            ("mounted at", report.mountpoint.display().to_string()),
+            if report.detached {
+                ("taken away", format!("from {point}; the daemon ends with the last user of what is open"))
+            } else {
+                ("mounted at", point.to_string())
+            },
             ("state", report.state.display().to_string()),
             ("daemon", format!("process {}, version {}, up {} s", report.pid, report.version, report.uptime_seconds)),
             ("transport", format!("{}{why}", report.transport)),

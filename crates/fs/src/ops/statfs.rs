@@ -10,11 +10,11 @@ const MANY: u64 = 1 << 32;
 impl Space {
     pub(crate) fn do_statfs(&self, node: NodeId) -> Outcome<Statfs> {
         let (mut total, mut free, mut available, mut files, mut files_free) = (0, 0, 0, 0, 0);
-        for member in self.pools.members() {
+        for (member, reserve) in self.pools.disks() {
             let usage = member.pool.usage()?;
             total += usage.total.0;
             free += usage.free.0;
-            available += usage.free.saturating_sub(member.reserve).0;
+            available += usage.free.saturating_sub(reserve).0;
             if usage.inodes_total == 0 {
                 files += MANY;
                 files_free += MANY;

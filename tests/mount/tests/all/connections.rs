@@ -1,11 +1,32 @@
 //! Many who ask at one time, or never come to the end of it.
 
+use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{LIMIT, eventually, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_posix_tests::check::{ALICE, as_user};
+
+/// Regression: whoever asked a daemon that was stopped waited for ever, and was not told for what.
+#[test]
+fn a_daemon_that_does_not_answer_is_named() {
+    let space = Space::plain();
+    let pid = space.pid();
+    process::signal(pid, Signal::STOP);
+    let asked: Vec<_> = std::thread::scope(|scope| {
+        let ask = |command| ullage([OsStr::new(command), space.mount.as_os_str()]);
+        let asking = ["status", "df", "limit"].map(|command| scope.spawn(move || ask(command)));
+        asking.into_iter().map(|one| one.join()).collect()
+    });
+    process::signal(pid, Signal::CONT);
+    for outcome in asked {
+        outcome.unwrap().refused(&format!("process {pid}, does not answer: `kill -CONT {pid}`"));
+    }
+    space.down_and_check();
+}
 
 fn line(stream: &UnixStream) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

@@ -426,9 +426,18 @@ fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     let pid = space.pid();
     space.try_down().refused("in use");
     assert!(is_mounted(&space.mount));
+    let status = |more: &[&str]| {
+        let words = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+        ullage(words.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    assert!(status(&[]).ok().starts_with("mounted at"));
+    assert_eq!(status(&["--json"]).json()["detached"], false);
     fs::write(space.path("other"), "it still works").unwrap();
     ullage(["down".as_ref(), space.mount.as_os_str(), "--lazy".as_ref()]).ok();
     assert!(!is_mounted(&space.mount));
+    let [shown, json] = [status(&[]).ok(), status(&["--json"]).json().to_string()];
+    assert!(shown.starts_with("taken away") && !shown.contains("mounted at"), "{shown}");
+    assert!(json.contains(r#""detached":true"#), "{json}");
     std::os::unix::fs::FileExt::write_all_at(&file, b"last", 0).unwrap();
     assert!(process::runs(pid));
     drop(file);

@@ -14,6 +14,22 @@ fn odd() -> &'static OsStr {
     OsStr::from_bytes(b"no-text-\xFF")
 }
 
+/// Regression: whoever may make a directory wrote to the terminal of who looked at it, and put lines into tables.
+#[test]
+fn names_reach_the_terminal_without_escape_sequences_and_lines_of_their_own() {
+    let space = Space::plain();
+    let dir = space.path(OsStr::from_bytes(b"a\n1.0M\x1b[2J\xFF"));
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "1G".as_ref()]).ok();
+    for (command, lines) in [("limit", 2), ("du", 2), ("stat", 7)] {
+        let said = ullage([command.as_ref(), dir.as_os_str()]).ok();
+        assert!(said.contains(r"a\n1.0M\u{1b}[2J"), "{said:?}");
+        assert_eq!(said.trim_end().lines().count(), lines, "{said:?}");
+        assert!(!said.contains('\u{1b}'), "{said:?}");
+    }
+    space.down_and_check();
+}
+
 /// Regression: `du`, `limit` and `stat` failed for everybody as long as anybody had anything mounted on such a path. Here in a namespace
 /// of its own, so that no other test meets it.
 #[test]

@@ -91,6 +91,67 @@ fn a_full_pool_moves_new_files_to_the_other() {
     space.down_and_check();
 }
 
+/// What statfs(2) says is in all, and free to users.
+fn room(path: &Path) -> (u64, u64) {
+    let stat = rustix::fs::statvfs(path).unwrap();
+    (stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+}
+
+/// The space has blocks of 4 KiB; a small ext4 has smaller ones.
+fn in_blocks((total, free): (u64, u64)) -> (u64, u64) {
+    (total & !4095, free & !4095)
+}
+
+fn df(space: &Space) -> serde_json::Value {
+    ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json()
+}
+
+const RESERVES: (u64, u64) = (4 << 20, 6 << 20);
+
+/// A space with a pool in each directory; its state is on a third disk.
+fn two(ground: Ground, pools: [std::path::PathBuf; 2]) -> Space {
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    let [one, other] = pools.map(|pool| pool.display().to_string());
+    space.pools = vec![format!("one={one},reserve=4M"), format!("other={other},reserve=6M")];
+    space.up();
+    space
+}
+
+/// Regression: each pool counted the whole disk, so that twice as much was promised as there was.
+#[test]
+fn pools_on_one_disk_are_counted_once() {
+    let mut ground = Ground::new();
+    let below = ground.ext4("below", 64);
+    let pools = ["one", "other"].map(|name| below.join(name));
+    pools.iter().for_each(|pool| fs::create_dir(pool).unwrap());
+    let space = two(ground, pools);
+    let (total, free) = room(&below);
+    assert_eq!(room(&space.mount), in_blocks((total, free - RESERVES.0)));
+    let df = df(&space);
+    assert_eq!((df["total"].as_u64(), df["reserve"].as_u64()), (Some(total), Some(RESERVES.0)), "{df}");
+    assert_eq!(df["free"].as_u64(), Some(free - RESERVES.0), "{df}");
+    let listed = ullage(["status".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(listed.contains("together with other, on the same file system"), "{listed}");
+    space.down_and_check();
+}
+
+#[test]
+fn pools_on_two_disks_are_added_up() {
+    let mut ground = Ground::new();
+    let below = [ground.ext4("below", 64), ground.ext4("beside", 64)];
+    let space = two(ground, below.clone());
+    let (rooms, reserves) = (below.map(|below| room(&below)), RESERVES.0 + RESERVES.1);
+    let (total, free) = (rooms[0].0 + rooms[1].0, rooms[0].1 + rooms[1].1 - reserves);
+    assert_eq!(room(&space.mount), in_blocks((total, free)));
+    let df = df(&space);
+    assert_eq!((df["total"].as_u64(), df["free"].as_u64()), (Some(total), Some(free)), "{df}");
+    assert_eq!(df["reserve"].as_u64(), Some(reserves), "{df}");
+    let listed = ullage(["status".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(!listed.contains("on the same file system"), "{listed}");
+    space.down_and_check();
+}
+
 #[test]
 fn a_null_pool_takes_everything_and_keeps_lengths() {
     let ground = Ground::new();

@@ -22,6 +22,7 @@ impl Up {
         if let Some(Most(most)) = self.size {
             let bytes = most.map_or(LimitChange::Lift, LimitChange::Most);
             let subject = LimitSubject::Directory(ROOT.0);
+            client.patience(None);
             client.ask(&Request::SetLimit { subject, bytes, inodes: LimitChange::Keep })?;
         }
         let Answer::Status(now) = client.ask(&Request::Status)? else { bail!("the daemon answered another question") };
