@@ -1,5 +1,6 @@
 //! `ullage rebuild`.
 
+use super::hint;
 use crate::output;
 use clap::Args;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ impl Rebuild {
             report.warnings.iter().for_each(|text| say!("warning: {text}"));
             report.damaged.iter().for_each(|text| say!("not whole: {text}"));
             report.lost.iter().for_each(|text| say!("lost: {text}"));
-            say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
+            say!("rebuilt; start it with `{}`", hint::command("up", &state, &mountpoint));
         }
         Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
