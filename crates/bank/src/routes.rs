@@ -251,6 +251,15 @@ async fn findings(shared: &Shared, peer: &Peer) -> Result<Answer, Problem> {
 async fn exclude(shared: &Shared, peer: &Peer, node: &str) -> Result<Answer, Problem> {
     must_be_admin(peer)?;
     let store = Node(node.parse().map_err(|_| bad("a store is named by its number"))?);
+    let mut known = false;
+    for member in &shared.members {
+        known |= member.read(|live| live.core.knows_store(store)).await?;
+    }
+    if !known {
+        let message =
+            format!("there is no store {node} here, or it counts no more; `ullage bank status` names those that do");
+        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", message));
+    }
     for member in &shared.members {
         member.step(|_, _, _| {}, vec![BankEvent::Exclude { store }]).await?;
     }

@@ -41,6 +41,12 @@ impl CallError {
             Self::Refused(problem) => Some(&problem.code),
         }
     }
+
+    /// Whether the same request would be refused again, whenever it came.
+    pub fn is_final(&self) -> bool {
+        let rate = StatusCode::TOO_MANY_REQUESTS.as_u16();
+        matches!(self, Self::Refused(problem) if (400..500).contains(&problem.status) && problem.status != rate)
+    }
 }
 
 /// An answer.

@@ -5,7 +5,7 @@
 mod cluster;
 
 use bytes::Bytes;
-use cluster::{Cluster, Plan, http, keyring};
+use cluster::{Cluster, Plan, fixed, http, keyring};
 use hyper::Method;
 use hyper::header::HeaderName;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use ullage_store::headers::{
 };
 use ullage_store::wire::WriteAnswer;
 use ullage_voucher::message::{BankToClient, ClientToBank, StoreToClient};
-use ullage_voucher::{Epoch, Op, Piece, encode_header};
+use ullage_voucher::{Epoch, Node, Op, Piece, encode_header};
 
 const TIME_MAX: Duration = Duration::from_secs(100);
 
@@ -337,6 +337,7 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         assert_eq!(code(alice.account("bob").await.unwrap_err()), "forbidden");
         assert_eq!(code(alice.change("alice", &AccountChange::default()).await.unwrap_err()), "forbidden");
         assert_eq!(code(alice.exclude(1).await.unwrap_err()), "forbidden");
+        assert_eq!(code(cluster.admin.exclude(99).await.unwrap_err()), "not_found");
         let batch = ullage_bank::wire::StoreBatch { shard: 0, messages: Vec::new() };
         assert_eq!(code(alice.store_messages(&batch).await.unwrap_err()), "forbidden");
         let foreign = ClientToBank::Request { user: identity::user("bob"), op: Op(1), want: 1 };
@@ -408,4 +409,20 @@ async fn skewed(cluster: &Cluster, address: &str, theirs_ms: u64) -> u16 {
     let mut head = [0; 12];
     stream.read_exact(&mut head).await.unwrap();
     std::str::from_utf8(&head[9..12]).unwrap().parse().unwrap()
+}
+
+/// It was asked again every two seconds for as long as the client had patience, and the reason only logged.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_bank_will_never_hear_ends_a_payment_at_once() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+        let began = std::time::Instant::now();
+        let files = cluster.client("root", fixed(1 << 20));
+        let error = files.chunks().put(Node(1), "root/d/a", Bytes::from_static(b"a"), false).await.unwrap_err();
+        assert!(error.to_string().contains("vouchers are for users"), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
 }

@@ -34,6 +34,9 @@ enum Action {
     /// Write the accounts of a bank of which everything was lost but the limits; then serve them as usual
     Rebuild(Rebuild),
     /// Show or set quotas
+    #[command(
+        after_help = "Examples:\n  ullage bank quota\n  ullage bank quota alice 10GiB\n  ullage bank quota alice --block true"
+    )]
     Quota {
         /// Whose; all by default
         user: Option<String>,
@@ -41,12 +44,13 @@ enum Action {
         #[arg(value_parser = bytes)]
         quota: Option<u64>,
         /// Refuse the user further vouchers (true) or allow them again (false)
-        #[arg(long)]
+        #[arg(long, requires = "user")]
         block: Option<bool>,
         #[command(flatten)]
         remote: Remote,
     },
     /// Show what a user was given, by epoch
+    #[command(after_help = "Example:\n  ullage bank history alice")]
     History {
         /// Whose
         user: String,
@@ -54,16 +58,19 @@ enum Action {
         remote: Remote,
     },
     /// Show who cheated
+    #[command(after_help = "Example:\n  ullage bank findings | jq .findings")]
     Findings {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Show who leads and which stores count
+    /// Show who leads and which stores count; fails when no bank answers
+    #[command(after_help = "Example:\n  ullage bank status | jq .banks")]
     Status {
         #[command(flatten)]
         remote: Remote,
     },
     /// Give a store up: what was on it is lost and no longer counts
+    #[command(after_help = "Example:\n  ullage bank exclude 3")]
     Exclude {
         /// The store's number
         node: u32,
@@ -335,18 +342,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
         Action::Status { remote } => {
             let bank = connect(&remote)?;
-            let all = block_on(async {
-                let mut all = serde_json::Map::new();
+            let (all, answered) = block_on(async {
+                let (mut all, mut answered) = (serde_json::Map::new(), false);
                 for address in bank.banks() {
                     let status = match bank.status(address).await {
-                        Ok(status) => serde_json::to_value(status)?,
+                        Ok(status) => {
+                            answered = true;
+                            serde_json::to_value(status)?
+                        }
                         Err(error) => serde_json::json!({"error": error.to_string()}),
                     };
                     all.insert(address.clone(), status);
                 }
-                anyhow::Ok(all)
+                anyhow::Ok((all, answered))
             })??;
             print_json(&serde_json::json!({"version": 1, "banks": all}))?;
+            anyhow::ensure!(answered, "no bank answers; `banks` in {} says where they are", remote.config.display());
         }
         Action::Exclude { node, remote } => {
             let bank = connect(&remote)?;
@@ -355,4 +366,35 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        bank: Arguments,
+    }
+
+    /// All accounts were shown, and nobody was blocked.
+    #[test]
+    fn nobody_in_particular_cannot_be_blocked() {
+        let error = Line::try_parse_from(["bank", "quota", "--block", "true"]).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument);
+        assert!(Line::try_parse_from(["bank", "quota", "alice", "--block", "true"]).is_ok());
+    }
+
+    #[test]
+    fn the_status_of_banks_that_do_not_answer_is_a_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("root.toml");
+        // Nobody listens on port 1.
+        std::fs::write(&config, "user = \"root\"\nbanks = [\"127.0.0.1:1\"]\n").unwrap();
+        let line = ["bank".as_ref(), "status".as_ref(), "--config".as_ref(), config.as_os_str()];
+        let error = run(Line::try_parse_from(line).unwrap().bank).unwrap_err().to_string();
+        assert!(error.contains("no bank answers"), "{error}");
+    }
 }

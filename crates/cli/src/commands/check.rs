@@ -1,5 +1,6 @@
 //! `ullage check`.
 
+use super::hint;
 use crate::output;
 use clap::Args;
 use std::path::PathBuf;
@@ -39,7 +40,11 @@ impl Check {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
         if ullage_daemon::Client::connect(&state)?.is_some() {
-            anyhow::bail!("{0} is up; end it with `ullage down {0}` first", self.mountpoint.display());
+            anyhow::bail!(
+                "{} is up; end it with `{}` first",
+                self.mountpoint.display(),
+                hint::command("down", &state, &self.mountpoint)
+            );
         }
         let spinner = output::spinner();
         let report = ullage_daemon::check(&state, self.repair, &self.without, &mut |what, count| {
@@ -72,10 +77,13 @@ impl Check {
             say!(
                 "{}",
                 match (&report.repair, clean) {
-                    (None, true) => "clean",
-                    (None, false) => "NOT clean; `ullage check --repair` mends what can be mended",
-                    (Some(_), true) => "mended, nothing lost",
-                    (Some(_), false) => "mended, with losses",
+                    (None, true) => "clean".to_owned(),
+                    (None, false) => format!(
+                        "NOT clean; `{}` mends what can be mended",
+                        hint::command("check --repair", &state, &self.mountpoint)
+                    ),
+                    (Some(_), true) => "mended, nothing lost".to_owned(),
+                    (Some(_), false) => "mended, with losses".to_owned(),
                 }
             );
         }

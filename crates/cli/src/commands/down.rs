@@ -1,5 +1,6 @@
 //! `ullage down`.
 
+use super::hint;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,8 +37,8 @@ impl Down {
                 return Err(super::not_up(&state, &self.mountpoint));
             }
             whisper!(
-                "its daemon had ended before; what it served is taken away, and `ullage up {}` brings it back",
-                self.mountpoint.display()
+                "its daemon had ended before; what it served is taken away, and `{}` brings it back",
+                hint::command("up", &state, &self.mountpoint)
             );
             return self.done();
         };
@@ -60,7 +61,10 @@ impl Down {
         let began = Instant::now();
         while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
             if began.elapsed() > Duration::from_secs(120) {
-                anyhow::bail!("the daemon is still writing; `ullage status` will say when it has ended");
+                anyhow::bail!(
+                    "the daemon is still writing; `{}` will say when it has ended",
+                    hint::command("status", &own, &status.mountpoint)
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -80,9 +84,10 @@ impl Down {
         let named = ullage_daemon::settled(&self.mountpoint)?;
         if named != *point && ullage_daemon::mounts_of(state)?.contains(point) {
             anyhow::bail!(
-                "the space is mounted at {0}, not at {1}; `ullage down {0}` takes it down",
+                "the space is mounted at {0}, not at {1}; `{2}` takes it down",
                 point.display(),
-                named.display()
+                named.display(),
+                hint::command("down", state, point)
             );
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! `ullage get`.
 
-use super::remote::{Remote, block_on, log, print_json, progress, versioned};
+use super::remote::{CLIENT_TOML, Remote, block_on, log, print_json, progress, versioned};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Copy a file from the storage servers. The local name appears only when everything has come whole and undamaged.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  ullage get backups/data.tar\n  ullage get backups/data.tar /tmp/data.tar")]
+#[command(after_help = format!("Examples:\n  ullage get backups/data.tar\n  ullage get backups/data.tar /tmp/data.tar\n\n{CLIENT_TOML}"))]
 pub struct Arguments {
     /// The name on the servers
     name: String,

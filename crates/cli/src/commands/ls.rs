@@ -1,12 +1,12 @@
 //! `ullage ls`.
 
-use super::remote::{Remote, block_on, log, print_json};
+use super::remote::{CLIENT_TOML, Remote, block_on, log, print_json};
 use clap::Args;
 use std::process::ExitCode;
 
 /// List files on the storage servers.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  ullage ls\n  ullage ls backups/ --json")]
+#[command(after_help = format!("Examples:\n  ullage ls\n  ullage ls backups/ --json\n\n{CLIENT_TOML}"))]
 pub struct Arguments {
     /// Only names that start so
     #[arg(default_value = "")]

@@ -8,6 +8,7 @@ mod df;
 mod down;
 mod du;
 mod get;
+mod hint;
 mod limit;
 mod ls;
 mod man;
@@ -136,6 +137,6 @@ fn not_up(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow:
             "there is no space at {point}: its state would be in {}; `ullage up --help` says how one is made",
             state.dir().display()
         ),
-        _ => anyhow::anyhow!("{point} is not up; start it with `ullage up {point}`"),
+        _ => anyhow::anyhow!("{point} is not up; start it with `{}`", hint::command("up", state, mountpoint)),
     }
 }

@@ -1,6 +1,6 @@
 //! `ullage put`.
 
-use super::remote::{Remote, block_on, bytes, log, print_json, progress, versioned};
+use super::remote::{CLIENT_TOML, Remote, block_on, bytes, log, print_json, progress, versioned};
 use anyhow::Context;
 use clap::Args;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ullage_store::client::{Files, STRIPE_BYTES};
 /// Copy a file to the storage servers. What others see under the name changes at once, when everything is there.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ullage put data.tar backups/data.tar\n  ullage put --stripe 1MiB small.db\n  ullage put --json a b"
+    after_help = format!("Examples:\n  ullage put data.tar backups/data.tar\n  ullage put --stripe 1MiB small.db\n  ullage put --json a b\n\n{CLIENT_TOML}")
 )]
 pub struct Arguments {
     /// The local file

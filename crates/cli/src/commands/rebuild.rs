@@ -1,5 +1,6 @@
 //! `ullage rebuild`.
 
+use super::hint;
 use crate::output;
 use clap::Args;
 use std::path::PathBuf;
@@ -64,7 +65,7 @@ impl Rebuild {
             report.warnings.iter().for_each(|text| say!("warning: {}", output::shown(text)));
             report.damaged.iter().for_each(|text| say!("not whole: {}", output::shown(text)));
             report.lost.iter().for_each(|text| say!("lost: {}", output::shown(text)));
-            say!("rebuilt; start it with `ullage up {} --state {}`", mountpoint.display(), report.state.display());
+            say!("rebuilt; start it with `{}`", hint::command("up", &state, &mountpoint));
         }
         let nameless = report.snapshot_age_seconds.is_none() && report.adopted > 0;
         let whole = report.lost.is_empty() && report.damaged.is_empty() && !nameless;

@@ -13,6 +13,18 @@ use ullage_store::client::{ClientConfig, Progress};
 use ullage_types::Bytes;
 use ullage_voucher::{KeyId, Keyring, Node};
 
+/// The form of a client's configuration, for the help of those who read one.
+pub const CLIENT_TOML: &str = "\
+The configuration:
+  user = \"alice\"
+  banks = [\"10.0.0.1:7000\"]
+  certificates = \"pki\"         # a directory, from that of this file: ca.pem, alice.pem, alice.key (of mode 0600)
+  # certificate = \"alice\"      # the NAME in NAME.pem and NAME.key; the user by default
+  [[stores]]
+  node = 1
+  address = \"10.0.0.2:7101\"
+`ullage pki issue pki alice --role user` makes the certificate; docs/bank-and-store.md describes a whole site.";
+
 /// Where a client finds its banks and stores.
 #[derive(Debug, Args)]
 pub struct Remote {

@@ -1,6 +1,6 @@
 //! `ullage rm`.
 
-use super::remote::{Remote, block_on, log, print_json, versioned};
+use super::remote::{CLIENT_TOML, Remote, block_on, log, print_json, versioned};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use ullage_store::client::ClientConfig;
 /// Remove files from the storage servers. Their space is credited to the user who was charged.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  ullage rm backups/old.tar backups/older.tar\n  ullage rm --orphans                 what clients that died left behind"
+    after_help = format!("Examples:\n  ullage rm backups/old.tar backups/older.tar\n  ullage rm --orphans                 what clients that died left behind\n\n{CLIENT_TOML}")
 )]
 pub struct Arguments {
     /// Names on the servers

@@ -2,6 +2,7 @@
 
 mod remount;
 
+use super::hint;
 use super::limit::Most;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -168,9 +169,9 @@ impl Up {
             None => {
                 if self.pools.is_empty() {
                     bail!(
-                        "there is no space at {} yet; say where its data goes, as in `ullage up {} --pool main=/some/directory`",
+                        "there is no space at {} yet; say where its data goes, as in `{} --pool main=/some/directory`",
                         state.dir().display(),
-                        mountpoint.display()
+                        hint::command("up", state, mountpoint)
                     );
                 }
                 let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());

@@ -16,7 +16,7 @@ use ullage_voucher::wallet::RequestPolicy;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file.
-    #[error("read {0}: {1}")]
+    #[error("read {0}: {1}; another is named with --config, and `ullage put --help` shows its form")]
     Read(PathBuf, std::io::Error),
     /// Its content.
     #[error("read {0}: {1}")]
@@ -64,13 +64,17 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// Reads a configuration file.
+    /// Reads a configuration file. Paths in it that are relative are meant from its directory.
     ///
     /// # Errors
     /// When it cannot be read or is no configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read(path.to_owned(), error))?;
-        toml::from_str(&text).map_err(|error| ConfigError::Parse(path.to_owned(), error))
+        let mut config: Self = toml::from_str(&text).map_err(|error| ConfigError::Parse(path.to_owned(), error))?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let beside = |file: &mut PathBuf| *file = directory.join(&*file);
+        config.certificates.iter_mut().chain(&mut config.token).for_each(beside);
+        Ok(config)
     }
 
     fn patience(&self) -> Duration {
@@ -115,5 +119,30 @@ impl ClientConfig {
         };
         let purse = Purse::new(self.bank(Arc::clone(&http)), settings);
         Ok(Files::new(Chunks::new(http, purse, self.stores.clone(), self.patience())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They were looked for below the directory that the command was started in.
+    #[test]
+    fn relative_paths_are_meant_from_the_directory_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("client.toml");
+        std::fs::write(&path, "user = \"a\"\nbanks = []\ncertificates = \"pki\"\ntoken = \"/etc/a.token\"\n").unwrap();
+        let config = ClientConfig::read(&path).unwrap();
+        assert_eq!(config.certificates, Some(directory.path().join("pki")));
+        assert_eq!(config.token, Some("/etc/a.token".into()));
+        let error = ClientConfig::read(&directory.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("--config"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn without_stores_a_list_is_refused_as_a_put_is() {
+        let config: ClientConfig = toml::from_str("user = \"a\"\nbanks = []\n").unwrap();
+        let error = config.files(0).unwrap().list("").await.unwrap_err().to_string();
+        assert!(error.contains("[[stores]]"), "{error}");
     }
 }

@@ -56,6 +56,12 @@ pub enum FileError {
     Usage(String),
 }
 
+pub(super) fn no_stores() -> FileError {
+    FileError::Usage(
+        "no stores are known: the configuration names them under [[stores]], each with node and address".into(),
+    )
+}
+
 /// A file, as listed.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Listed {
@@ -184,10 +190,14 @@ impl Files {
     /// All files whose names start with `prefix`, by name.
     ///
     /// # Errors
-    /// When a store does not answer: what it has cannot be told.
+    /// When no stores are known, or one does not answer: what it has cannot be told.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, FileError> {
         let mut files = Vec::new();
-        for node in self.chunks.nodes() {
+        let nodes = self.chunks.nodes();
+        if nodes.is_empty() {
+            return Err(no_stores());
+        }
+        for node in nodes {
             for chunk in self.chunks.list(node, &manifest_chunk(self.user(), prefix)).await? {
                 let Some(name) = file_name(self.user(), &chunk.name) else { continue };
                 let bytes = self.chunks.read(node, &chunk.name, 0, u64::MAX).await.ok();

@@ -41,6 +41,9 @@ pub enum Unpayable {
     /// The bank or the store refuses.
     #[error("{}", describe(.0))]
     Refused(Unpaid),
+    /// The bank does not hear the request at all.
+    #[error(transparent)]
+    Unheard(CallError),
     /// No bank answered in time.
     #[error("no bank gave vouchers within {0:?}")]
     Silent(Duration),
@@ -62,7 +65,7 @@ fn describe(unpaid: &Unpaid) -> String {
     }
 }
 
-type Paid = Result<Pieces, Unpaid>;
+type Paid = Result<Pieces, Unpayable>;
 
 struct Inner {
     wallet: Wallet,
@@ -194,7 +197,7 @@ impl Purse {
         for action in out.actions.drain(..) {
             match action {
                 WalletAction::Pay { op, pieces, .. } => decided(inner, op, Ok(pieces)),
-                WalletAction::CannotPay { op, reason } => decided(inner, op, Err(reason)),
+                WalletAction::CannotPay { op, reason } => decided(inner, op, Err(Unpayable::Refused(reason))),
                 WalletAction::ToBank(message) => {
                     inner.to_bank.push(message);
                     self.work.notify_one();
@@ -218,15 +221,14 @@ impl Purse {
             let mut inner = self.inner.lock();
             // Mostly there is enough on hand, and nothing to wait for.
             if let Some(paid) = self.step(&mut inner, WalletEvent::Spend { op, store, need }) {
-                return paid.map_err(Unpayable::Refused);
+                return paid;
             }
             let (sender, receiver) = oneshot::channel();
             inner.paying.insert(op, sender);
             receiver
         };
         match tokio::time::timeout(self.settings.patience, receiver).await {
-            Ok(Ok(Ok(pieces))) => Ok(pieces),
-            Ok(Ok(Err(reason))) => Err(Unpayable::Refused(reason)),
+            Ok(Ok(paid)) => paid,
             Ok(Err(_)) | Err(_) => {
                 self.give_up(&mut self.inner.lock(), op);
                 Err(Unpayable::Silent(self.settings.patience))
@@ -251,6 +253,16 @@ impl Purse {
     fn give_up(&self, inner: &mut Inner, op: Op) {
         inner.paying.remove(&op);
         self.step(inner, WalletEvent::GiveUp { op });
+    }
+
+    /// Ends all waiting for vouchers that will never come.
+    fn end_waiting(&self, error: &CallError) {
+        let mut inner = self.inner.lock();
+        for (op, waiting) in std::mem::take(&mut inner.paying) {
+            self.give_up(&mut inner, op);
+            // Who stopped waiting has given the payment up.
+            let _ = waiting.send(Err(Unpayable::Unheard(error.clone())));
+        }
     }
 
     /// Gives back to the bank what is left, so that other clients of the user can have it at once: for the end of an
@@ -327,7 +339,11 @@ impl Purse {
             if !messages.is_empty()
                 && let Err(error) = self.exchange(messages, Vec::new()).await
             {
-                tracing::warn!(%error, "the bank gives no vouchers now");
+                if error.is_final() {
+                    self.end_waiting(&error);
+                } else {
+                    tracing::warn!(%error, "the bank gives no vouchers now");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

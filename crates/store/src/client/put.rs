@@ -1,6 +1,6 @@
 //! Putting a file: its stripes first, then its name.
 
-use super::files::{FileError, Files, TRIES, WIDTH};
+use super::files::{FileError, Files, TRIES, WIDTH, no_stores};
 use super::layout::{Manifest, check_new, home_order, manifest_chunk, new_id};
 use super::local::Source;
 use super::transfer::{Progress, Transferred, in_parallel};
@@ -30,7 +30,7 @@ impl Files {
         // Each file begins at another store, so that many small ones spread too.
         let stores = home_order(&id, &self.chunks().nodes());
         if stores.is_empty() {
-            return Err(FileError::Usage("no stores are known".into()));
+            return Err(no_stores());
         }
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
         let done = Arc::new(AtomicU64::new(0));
@@ -40,7 +40,7 @@ impl Files {
             async move {
                 let length = stripe_bytes.min(size_bytes - index * stripe_bytes);
                 let bytes = source.read(index * stripe_bytes, length).await?;
-                let node = manifest.store_of(index).ok_or_else(|| FileError::Usage("no stores are known".into()))?;
+                let node = manifest.store_of(index).ok_or_else(no_stores)?;
                 let chunk = manifest.chunk_of(this.user(), index);
                 let view = this.chunks().put_unseen(node, &chunk, bytes.into()).await?;
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
@@ -83,7 +83,7 @@ impl Files {
         loop {
             let old = self.find(name).await?;
             let home = old.as_ref().map(|old| old.node).or_else(|| self.homes(name).first().copied());
-            let home = home.ok_or_else(|| FileError::Usage("no stores are known".into()))?;
+            let home = home.ok_or_else(no_stores)?;
             let replaced = old.as_ref().map_or(Some(0), |old| old.generation);
             tries += 1;
             let charged = match self.chunks().put_over(home, &chunk, body.clone(), replaced).await {

@@ -278,6 +278,11 @@ impl BankCore {
             .map(|((node, incarnation), store)| (*node, *incarnation, store.reported, store.lost.is_some()))
     }
 
+    /// Whether a store counts, or is waited for since the bank was rebuilt.
+    pub fn knows_store(&self, node: Node) -> bool {
+        self.awaits(node) || self.stores.keys().any(|(known, _)| *known == node)
+    }
+
     /// The earliest time at which [`BankEvent::Tick`] has something to do.
     pub fn next_tick(&self) -> Micros {
         let turn = self.epoch_began.map_or(Micros(0), |began| began + self.epoch_length);
