@@ -19,7 +19,7 @@ fn a_daemon_that_does_not_answer_is_named() {
     let asked: Vec<_> = std::thread::scope(|scope| {
         let ask = |command| ullage([OsStr::new(command), space.mount.as_os_str()]);
         let asking = ["status", "df", "limit"].map(|command| scope.spawn(move || ask(command)));
-        asking.into_iter().map(|one| one.join()).collect()
+        asking.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     process::signal(pid, Signal::CONT);
     for outcome in asked {

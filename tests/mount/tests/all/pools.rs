@@ -124,7 +124,9 @@ fn pools_on_one_disk_are_counted_once() {
     let mut ground = Ground::new();
     let below = ground.ext4("below", 64);
     let pools = ["one", "other"].map(|name| below.join(name));
-    pools.iter().for_each(|pool| fs::create_dir(pool).unwrap());
+    for pool in &pools {
+        fs::create_dir(pool).unwrap();
+    }
     let space = two(ground, pools);
     let (total, free) = room(&below);
     assert_eq!(room(&space.mount), in_blocks((total, free - RESERVES.0)));
