@@ -535,7 +535,7 @@ fn a_damaged_catalog_is_never_served_as_if_it_were_whole() {
         fs::remove_dir_all(&space.state).unwrap();
         program("cp", ["-a".as_ref(), good.as_os_str(), space.state.as_os_str()]).ok();
         // Nothing was made meanwhile: it is not too old.
-        fs::remove_file(space.pool().join(".ullage-turns")).unwrap();
+        let _ = fs::remove_file(space.pool().join(".ullage-turns"));
     }
     eprintln!("{refused} damaged files refused, {served} served with every file right");
     assert!(refused > 0, "no damage was noticed");
