@@ -25,6 +25,8 @@ const AFTERWARDS: Duration = Duration::from_millis(200);
 /// More files are not lent room: one thread looks at all of them within [`ullage_policy::headroom::BETWEEN_LOOKS`].
 const MOST: usize = 512;
 const PAUSE: Duration = Duration::from_micros(50);
+/// How often it is tried whether writes can be made to ask.
+const TRIES: usize = 3;
 
 /// Whether writes can be made to ask here, which is tried once.
 #[derive(Debug, Default)]
@@ -104,19 +106,23 @@ impl Space {
         if !self.lender.is_unknown() {
             return;
         }
-        let able = first
-            && sys::sees_calls()
-            && self.can_refuse().unwrap_or_else(|error| {
-                tracing::debug!(%error, "it is not known whether writes in the kernel can be refused");
-                false
-            });
+        // What came out once stands until the end: a moment's failure is no answer.
+        let able = first && sys::sees_calls() && (0..TRIES).any(|_| self.refuses());
         self.lender.trying.store(0, Relaxed);
         self.lender.found(able);
         tracing::debug!(able, "limited files are written in the kernel while there is plenty of room");
     }
 
+    fn refuses(&self) -> bool {
+        self.can_refuse().unwrap_or_else(|error| {
+            tracing::debug!(%error, "it is not known whether writes in the kernel can be refused");
+            false
+        })
+    }
+
     /// Whether every write in the kernel asks once its file was refreshed, and can be refused: tried with a file without a name.
     fn can_refuse(&self) -> io::Result<bool> {
+        self.lender.tried.store(false, Relaxed);
         let mut envoy = self.take_envoy()?;
         self.lender.trying.store(envoy.process() as u32, Relaxed);
         let inode = envoy.unnamed()?;
