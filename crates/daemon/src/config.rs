@@ -296,17 +296,19 @@ impl State {
     /// Writes one of its files, durably and in one step.
     pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
         fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let write = || -> std::io::Result<()> {
-            let mut file = fs::File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, path)?;
-            fs::File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(io_error("write", path))
+        replace(path, text).map_err(io_error("write", path))
     }
+}
+
+/// Writes a file durably and in one step.
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 //! A state that is older than its pools (restored from a copy of before, or what a rebuilt one took the place of) does not know what was
 //! made since: it would drop those files as nobody's, and give their numbers out again.
 
+use crate::config::replace;
 use crate::error::io_error;
 use crate::{Error, Kind, Result, SpaceSettings, State};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// In the directory of a pool's backing files.
@@ -77,13 +78,4 @@ fn read(path: &Path) -> Result<Option<u64>> {
         }
         Err(error) => Err(io_error("read", path)(error)),
     }
-}
-
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }

@@ -12,6 +12,8 @@ mod null;
 mod pool;
 mod quota;
 mod sys;
+#[cfg(test)]
+mod testing;
 mod tree;
 
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};

@@ -100,6 +100,16 @@ async fn site() -> Cluster {
     cluster
 }
 
+/// A store that remembers no requests, behind a line that loses an answer once; and Alice's files there.
+async fn forgetful() -> (Cluster, Arc<Line>, Files) {
+    let cluster = Cluster::start(Plan { stores: 1, checked: false, ..Plan::default() }).await;
+    cluster.user("alice", 1 << 30).await;
+    let disk = cluster.directory.path().join("store1");
+    let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, true).await;
+    let files = through(&cluster, address, Duration::from_secs(20));
+    (cluster, line, files)
+}
+
 fn written(here: &Path, name: &str, length: usize) -> PathBuf {
     let path = here.join(name);
     fs::write(&path, (0..length).map(|i| (i / 7) as u8 ^ i as u8).collect::<Vec<u8>>()).unwrap();
@@ -135,11 +145,7 @@ async fn a_version_whose_answer_was_lost_stays_whole() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_whose_answer_was_lost_once_is_not_taken_for_the_one_before() {
     tokio::time::timeout(TIME_MAX, async {
-        let mut cluster = Cluster::start(Plan { stores: 1, checked: false, ..Plan::default() }).await;
-        cluster.user("alice", 1 << 30).await;
-        let disk = cluster.directory.path().join("store1");
-        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, true).await;
-        let files = through(&cluster, address, Duration::from_secs(20));
+        let (mut cluster, line, files) = forgetful().await;
         let here = tempfile::tempdir().unwrap();
         let input = written(here.path(), "in", 200_000);
         files.put(&input, "f", STRIPE, line.when_all_is_there()).await.unwrap();
@@ -157,12 +163,8 @@ async fn a_version_whose_answer_was_lost_once_is_not_taken_for_the_one_before() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_that_was_replaced_before_its_answer_came_is_not_placed_again() {
     tokio::time::timeout(TIME_MAX, async {
-        let mut cluster = Cluster::start(Plan { stores: 1, checked: false, ..Plan::default() }).await;
-        cluster.user("alice", 1 << 30).await;
-        let disk = cluster.directory.path().join("store1");
-        let (line, address) = Line::before(cluster.stores[0].address.clone(), disk, true).await;
+        let (mut cluster, line, files) = forgetful().await;
         line.hold.store(true, Relaxed);
-        let files = through(&cluster, address, Duration::from_secs(20));
         let others = through(&cluster, cluster.stores[0].address.clone(), Duration::from_secs(20));
         let here = tempfile::tempdir().unwrap();
         let (input, other) = (written(here.path(), "in", 200_000), written(here.path(), "other", 100_000));

@@ -220,6 +220,7 @@ pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::NoMarks;
     use std::fs::File;
     use std::sync::mpsc;
 
@@ -231,16 +232,6 @@ mod tests {
             let (leaf, (told, tells)) = (Arc::clone(&self.0), mpsc::channel());
             std::thread::spawn(move || told.send(leaf.lacks_mark()));
             *self.1.lock() = tells.recv_timeout(Duration::from_secs(5)).ok();
-            Ok(())
-        }
-
-        fn clear(&self, _: &[u8]) {}
-    }
-
-    struct NoMarks;
-
-    impl Marks for NoMarks {
-        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
             Ok(())
         }
 

@@ -90,16 +90,7 @@ impl Marks for Notes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct NoMarks;
-
-    impl Marks for NoMarks {
-        fn mark(&self, _: &[&[u8]]) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn clear(&self, _: &[u8]) {}
-    }
+    use crate::testing::NoMarks;
 
     #[test]
     fn what_is_no_note_of_ours_is_passed_over() {
