@@ -15,6 +15,7 @@ mod sys;
 #[cfg(test)]
 mod testing;
 mod tree;
+mod which;
 
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
 pub use error::Error;

@@ -10,6 +10,7 @@ use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
+use crate::which::Which;
 use crate::{Binding, Error, Fences, Fresh, Marks, Numbers, Prepare, Prepared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
@@ -188,7 +189,7 @@ impl Core {
         if self.abilities.xattrs {
             let mut record = *record;
             if self.config.layout == "mirror" {
-                record.inode = Some(rustix::fs::fstat(&file)?.st_ino);
+                record.inode = Some(Which::of(&file)?);
             }
             rustix::fs::fsetxattr(file, record::NAME, &record.encode(), XattrFlags::empty())?;
         }

@@ -1,11 +1,11 @@
 //! The extended attribute `user.ullage` of a backing file: whose it is, so that a catalog can be rebuilt, and which
 //! binding it serves, so that no other one is ever served by it.
 //!
-//! 40 or 48 bytes, little endian, small enough for the space in an ext4 inode:
+//! 40, 48 or 56 bytes, little endian, small enough for the space in an ext4 inode:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 | version: 1, or 2 with the number of the inode, beside plain trees |
+//! | 0 | version: 1; beside plain trees 3, or 2 where there are no times of birth, and of an earlier version |
 //! | 1 | class, 255 when not annotated |
 //! | 2–3 | zero |
 //! | 4–11 | first eight bytes of the space's UUID |
@@ -13,9 +13,11 @@
 //! | 20–27 | generation |
 //! | 28–31 | owner |
 //! | 32–35 | group |
-//! | 36–43 | version 2 only: number of the inode that it was written to; another one's is a copy |
+//! | 36–43 | from version 2 on: number of the inode that it was written to; another one's is a copy |
+//! | 44–51 | version 3: time of birth of that inode, in nanoseconds since 1970 |
 //! | last 4 | CRC-32 of the bytes before |
 
+use crate::which::Which;
 use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -24,7 +26,7 @@ use ullage_types::{Class, FileId, Generation};
 /// The name of the attribute.
 pub const NAME: &str = "user.ullage";
 /// The length of the longest value.
-pub const LONGEST: usize = 48;
+pub const LONGEST: usize = COMMON + Which::LONGEST + 4;
 const COMMON: usize = 36;
 const NO_CLASS: u8 = 255;
 
@@ -51,7 +53,7 @@ pub struct Record {
     /// Class and owner, where they were recorded.
     pub annotation: Option<Annotation>,
     /// The inode that it was written to, where that matters.
-    pub inode: Option<u64>,
+    pub inode: Option<Which>,
 }
 
 impl Record {
@@ -60,13 +62,18 @@ impl Record {
         let mut bytes = vec![0; COMMON];
         let (class, uid, gid) = self.annotation.map_or((NO_CLASS, 0, 0), |a| (a.class as u8, a.uid, a.gid));
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-        put(0, &[if self.inode.is_some() { 2 } else { 1 }, class]);
+        let version = match self.inode {
+            None => 1,
+            Some(Which { birth: None, .. }) => 2,
+            Some(Which { birth: Some(_), .. }) => 3,
+        };
+        put(0, &[version, class]);
         put(4, &self.space);
         put(12, &self.file.0.to_le_bytes());
         put(20, &self.generation.0.to_le_bytes());
         put(28, &uid.to_le_bytes());
         put(32, &gid.to_le_bytes());
-        bytes.extend(self.inode.map(u64::to_le_bytes).iter().flatten());
+        bytes.extend(self.inode.map(Which::encode).iter().flatten());
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
         bytes
     }
@@ -77,9 +84,9 @@ impl Record {
         let word = |at: usize| body.get(at..at + 4).and_then(|part| Some(u32::from_le_bytes(part.try_into().ok()?)));
         let long = |at: usize| body.get(at..at + 8).and_then(|part| Some(u64::from_le_bytes(part.try_into().ok()?)));
         let [version, class, 0, 0] = word(0)?.to_le_bytes() else { return None };
-        let inode = match (version, body.len()) {
-            (1, COMMON) => None,
-            (2, _) if bytes.len() == LONGEST => Some(long(COMMON)?),
+        let inode = match (version, body.get(COMMON..)?) {
+            (1, []) => None,
+            (2 | 3, which) => Some(Which::decode(which).filter(|which| which.birth.is_some() == (version == 3))?),
             _ => return None,
         };
         (*sum == crc32fast::hash(body).to_le_bytes()).then_some(())?;
@@ -99,7 +106,7 @@ impl Record {
 
 /// Has the attribute of a backing file say of which inode it is, where that is not so yet.
 pub fn bind(file: impl AsFd) -> rustix::io::Result<()> {
-    let inode = Some(rustix::fs::fstat(&file)?.st_ino);
+    let inode = Some(Which::of(&file)?);
     let mut bytes = [0u8; LONGEST + 1];
     let record = match rustix::fs::fgetxattr(&file, NAME, &mut bytes[..]) {
         Ok(length) => bytes.get(..length).and_then(Record::decode),
@@ -122,7 +129,8 @@ mod tests {
 
     fn records() -> impl Strategy<Value = Record> {
         let annotation = prop::option::of((0u8..3, any::<u32>(), any::<u32>()));
-        let inode = prop::option::of(any::<u64>());
+        let birth = prop::option::of(any::<u64>());
+        let inode = prop::option::of((any::<u64>(), birth).prop_map(|(number, birth)| Which { number, birth }));
         let parts = (any::<[u8; 8]>(), any::<u64>(), any::<u64>(), annotation, inode);
         parts.prop_map(|(space, file, generation, annotation, inode)| Record {
             space,
@@ -164,7 +172,12 @@ mod tests {
             Record { space: *b"abcdefgh", file: FileId(5), generation: Generation(6), annotation, inode: None };
         let expected = b"\x01\x01\0\0abcdefgh\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x02\x01\0\0\x04\x03\0\0";
         assert_eq!((&record.encode()[..36], record.encode().len()), (&expected[..], 40));
-        let bound = Record { inode: Some(7), ..record }.encode();
-        assert_eq!((bound[0], &bound[1..36], &bound[36..44]), (2, &expected[1..], &b"\x07\0\0\0\0\0\0\0"[..]));
+        let inode = Which { number: 7, birth: None };
+        let bound = Record { inode: Some(inode), ..record }.encode();
+        let number = &b"\x07\0\0\0\0\0\0\0"[..];
+        assert_eq!((bound[0], &bound[1..36], &bound[36..44], bound.len()), (2, &expected[1..], number, 48));
+        let born = Record { inode: Some(Which { birth: Some(8), ..inode }), ..record }.encode();
+        let birth = &b"\x08\0\0\0\0\0\0\0"[..];
+        assert_eq!((born[0], &born[1..44], &born[44..52], born.len()), (3, &bound[1..44], birth, 56));
     }
 }

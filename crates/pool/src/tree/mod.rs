@@ -13,7 +13,7 @@ pub use attributes::Shown;
 
 use crate::dir::open_root;
 use crate::{Error, Locator};
-use ours::{identify, identity, is_backing};
+use ours::{Identity, identify, identity, is_backing};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -107,7 +107,7 @@ impl Tree {
     /// Whether the tree was here before, as far as can be told; it is from now on. Else it lies in a copy of the pool, or was
     /// left by an earlier version: what is in it is to be looked at before anything is known to be ours.
     pub fn claim(&self) -> bool {
-        let here = identity(&self.limbo).is_ok_and(|found| found.is_some_and(|found| found.here));
+        let here = identity(&self.limbo).is_ok_and(|found| found.is_some_and(|found| found.is_certain()));
         if !here && let Err(error) = identify(&self.limbo, FileId(0)) {
             tracing::debug!(%error, "the next start looks at the whole plain tree again");
         }
@@ -202,7 +202,7 @@ impl Tree {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 let found = open_directory(above, name)?;
-                let ours = identity(&found)?.filter(|found| found.here).ok_or_else(foreign)?;
+                let ours = identity(&found)?.filter(Identity::is_here).ok_or_else(foreign)?;
                 self.to_limbo(above, name, ours.id)
             }
             FileType::RegularFile if !is_backing(above, name)? => Err(foreign()),
@@ -243,7 +243,7 @@ fn foreign() -> io::Error {
 fn is(found: &OwnedFd, id: FileId) -> rustix::io::Result<bool> {
     match identity(found)? {
         Some(found) if found.id != id => Ok(false),
-        Some(now) if now.here => Ok(true),
+        Some(now) if now.is_certain() => Ok(true),
         Some(_) => identify(found, id).map(|()| true),
         None => Ok(false),
     }

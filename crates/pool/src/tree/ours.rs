@@ -1,43 +1,56 @@
-//! What in the tree is the space's own. A copy has all attributes of what it was made from (`cp -a`), but not its number: what says
-//! that something is ours says of which inode, and means nothing on any other.
+//! What in the tree is the space's own. A copy has all attributes of what it was made from (`cp -a`), but not its number and time of
+//! birth: what says that something is ours says of which inode, and means nothing on any other.
 
 use crate::dir::record::{self, Record};
+use crate::which::Which;
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use ullage_types::FileId;
 
-/// On directories of the tree: the id of theirs and the number of their inode, little-endian.
+/// On directories of the tree: the id of theirs, little-endian, and which inode they are.
 const IDENTITY: &str = "user.ullage.directory";
 
 /// Which directory one of the tree says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub id: FileId,
-    /// It was said of this very inode. If not, this is a copy, lies in a copy of the whole pool, or was made by an earlier
+    said: Option<Which>,
+    now: Which,
+}
+
+impl Identity {
+    /// Whether it was said of this very inode. If not, this is a copy, lies in a copy of the whole pool, or was made by an earlier
     /// version.
-    pub here: bool,
+    pub fn is_here(&self) -> bool {
+        self.said.is_some_and(|said| said.may_be(self.now))
+    }
+
+    /// Whether that is said as this version says it.
+    pub fn is_certain(&self) -> bool {
+        self.said == Some(self.now)
+    }
 }
 
 /// Which directory a directory of the tree is.
 pub fn identity(directory: impl AsFd) -> rustix::io::Result<Option<Identity>> {
-    let mut bytes = [0u8; 16];
+    let mut bytes = [0u8; 8 + Which::LONGEST];
     let length = match rustix::fs::fgetxattr(&directory, IDENTITY, &mut bytes[..]) {
         Ok(length) => length,
         Err(Errno::NODATA | Errno::RANGE) => return Ok(None),
         Err(errno) => return Err(errno),
     };
-    let (id, inode) = bytes.split_at(8);
-    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
-    let here = length == 16 && number(inode) == rustix::fs::fstat(directory)?.st_ino;
-    Ok(matches!(length, 8 | 16).then(|| Identity { id: FileId(number(id)), here }))
+    let Some((id, which)) = bytes.get(..length).and_then(<[u8]>::split_first_chunk::<8>) else { return Ok(None) };
+    let said = Which::decode(which);
+    let id = FileId(u64::from_le_bytes(*id));
+    let whole = which.is_empty() || said.is_some();
+    Ok(whole.then_some(Identity { id, said, now: Which::of(directory)? }))
 }
 
 /// Says of a directory which one it is.
 pub fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
-    let inode = rustix::fs::fstat(&directory)?.st_ino;
-    let bytes = [id.0.to_le_bytes(), inode.to_le_bytes()].concat();
+    let bytes = [id.0.to_le_bytes().to_vec(), Which::of(&directory)?.encode()].concat();
     rustix::fs::fsetxattr(directory, IDENTITY, &bytes, XattrFlags::empty())
 }
 
@@ -45,17 +58,21 @@ pub fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
 pub fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut bytes = [0u8; record::LONGEST + 1];
-    let inode = match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
+    let said = match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
         Ok(length) => bytes.get(..length).and_then(Record::decode).and_then(|record| record.inode),
         Err(Errno::RANGE) => None,
         Err(Errno::NODATA) => return Ok(false),
         Err(errno) => return Err(errno),
     };
-    // Of an earlier version: where this is the only name it may be a copy, and what is in it would be lost.
-    Ok(inode.map_or(stat.st_nlink > 1, |inode| inode == stat.st_ino))
+    let now = Which::of(&file)?;
+    if said.is_some_and(|said| !said.may_be(now)) {
+        return Ok(false);
+    }
+    // Where it was said of no inode, or there are only numbers, which come again, the only name may be that of a copy, and what is in it
+    // would be lost.
+    Ok(said.is_some() && now.birth.is_some() || rustix::fs::fstat(&file)?.st_nlink > 1)
 }
 
 #[cfg(test)]
@@ -91,6 +108,59 @@ mod tests {
         assert!(tree.clear(&root, b"copy").is_err());
         tree.clear(&root, b"dir").unwrap();
         assert_eq!((tree.waiting().unwrap(), dir.path().join("copy").is_dir()), (vec![FileId(7)], true));
+    }
+
+    /// It was told by its number alone, which is given out again.
+    #[test]
+    fn what_has_the_number_but_was_born_at_another_time_is_a_copy() {
+        let (dir, tree, root) = tree();
+        let [directory, file] = ["directory", "file"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&directory).unwrap();
+        File::create(&file).unwrap();
+        let [there, here] = [&directory, &file].map(|path| Which::of(File::open(path).unwrap()).unwrap());
+        if there.birth.is_none() {
+            eprintln!("skipped: there are no times of birth here");
+            return;
+        }
+        let other = |which: Which| Which { birth: which.birth.map(|birth| birth - 1), ..which };
+        let record = |which| Record {
+            space: [1; 8],
+            file: FileId(2),
+            generation: Generation(3),
+            annotation: None,
+            inode: Some(which),
+        };
+        let identity = |which: Which| [7u64.to_le_bytes().to_vec(), which.encode()].concat();
+        set(&directory, IDENTITY, &identity(other(there)));
+        set(&file, record::NAME, &record(other(here)).encode());
+        assert!(tree.clear(&root, b"directory").is_err() && tree.clear(&root, b"file").is_err());
+        // What an earlier version said of it is true, as far as it goes.
+        let number = |which: Which| Which { birth: None, ..which };
+        set(&directory, IDENTITY, &identity(number(there)));
+        set(&file, record::NAME, &record(number(here)).encode());
+        assert!(is_backing(&root, b"file").unwrap());
+        let found = super::identity(File::open(&directory).unwrap()).unwrap().unwrap();
+        assert!(found.is_here() && !found.is_certain());
+        // Where it belongs all is said.
+        assert!(matches!(tree.directory(&root, b"directory", FileId(7)).unwrap(), Placed::There(_)));
+        record::bind(File::open(&file).unwrap()).unwrap();
+        let mut bytes = [0; record::LONGEST];
+        rustix::fs::getxattr(&file, record::NAME, &mut bytes[..]).unwrap();
+        assert_eq!(bytes[..], record(here).encode());
+        assert!(super::identity(File::open(&directory).unwrap()).unwrap().unwrap().is_certain());
+        tree.clear(&root, b"directory").unwrap();
+        tree.clear(&root, b"file").unwrap();
+        assert!(!directory.exists() && !file.exists());
+    }
+
+    #[test]
+    fn a_tree_that_an_earlier_version_claimed_is_looked_at_once() {
+        let (_dir, tree, _) = tree();
+        let now = Which::of(&tree.limbo).unwrap();
+        let said = [0u64.to_le_bytes(), now.number.to_le_bytes()].concat();
+        rustix::fs::fsetxattr(&tree.limbo, IDENTITY, &said, XattrFlags::empty()).unwrap();
+        assert_eq!(tree.claim(), now.birth.is_none());
+        assert!(tree.claim());
     }
 
     #[test]

@@ -271,6 +271,39 @@ fn copies_with_all_attributes_in_a_plain_tree_stay() {
     assert!(tree.join("moved").is_dir() && !tree.join("moved/sub").exists() && !tree.join("project").exists());
 }
 
+/// The number of what was removed is given out again, and a copy of a copy still names it: it was put into limbo with all that was in it.
+#[test]
+fn a_copy_that_gets_the_number_of_what_it_was_made_from_stays() {
+    let space = new();
+    let tree = space.pool();
+    fs::create_dir(space.path("project")).unwrap();
+    fs::write(space.path("project/own"), "own").unwrap();
+    fs::write(space.path("last"), "last").unwrap();
+    expect_same(&space, &tree);
+    let number = tree.join("project").metadata().unwrap().ino();
+    let copy = |from: &str, to: &str| {
+        program("cp", ["-a".as_ref(), tree.join(from).as_os_str(), tree.join(to).as_os_str()]).ok();
+    };
+    copy("project", "project.bak");
+    fs::remove_dir_all(space.path("project")).unwrap();
+    eventually("it is gone", Duration::from_secs(10), || {
+        !tree.join("project").exists() && fs::read_dir(tree.join(".ullage/limbo")).unwrap().next().is_none()
+    });
+    let again = (0..100).map(|n| format!("copy-{n}")).find(|to| {
+        copy("project.bak", to);
+        tree.join(to).metadata().unwrap().ino() == number
+    });
+    let again = again.expect("a directory gets the number that came free");
+    space.sync();
+    space.kill();
+    fs::remove_file(tree.join("last")).unwrap();
+    space.up();
+    eventually("it is looked at", Duration::from_secs(20), || tree.join("last").exists());
+    space.down_and_check();
+    assert_eq!(fs::read_to_string(tree.join(again).join("own")).unwrap(), "own");
+    assert_eq!(fs::read_to_string(tree.join("project.bak/own")).unwrap(), "own");
+}
+
 /// Nothing in a copy has the number that its attributes name.
 #[test]
 fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
