@@ -160,6 +160,51 @@ fn a_recycled_file_is_empty_and_has_new_numbers() {
     });
 }
 
+/// They could not be taken back, at any start.
+#[test]
+fn who_may_not_ask_about_others_files_removes_them() {
+    if !common::is_root() {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    let pool = || {
+        // This thread, and those that it starts.
+        let mut now = rustix::thread::capabilities(None).unwrap();
+        now.effective.remove(rustix::thread::CapabilitySet::LEASE);
+        rustix::thread::set_capabilities(None, now).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open(dir.path(), common::config(), 10).unwrap();
+        let (binding, backing) = written(&opened, b"theirs");
+        std::os::unix::fs::chown(&backing, Some(1000), Some(1000)).unwrap();
+        let writer = opened.pool.open(&binding, Access::Write).unwrap();
+        opened.pool.release(binding);
+        until("it is removed", || !backing.exists());
+        writer.write_all_at(b"MORE", 6).unwrap();
+        let mut bytes = [0; 10];
+        writer.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"theirsMORE");
+        let stats = opened.pool.stats();
+        assert_eq!((stats.failed, stats.quarantined), (0, 0), "{stats:?}");
+        opened.pool.close().unwrap();
+    };
+    std::thread::spawn(pool).join().unwrap();
+}
+
+/// Whoever made a file was told of one that another had removed.
+#[test]
+fn what_cannot_be_taken_back_keeps_nobody_from_making_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), common::config(), 10).unwrap();
+    for _ in 0..50 {
+        let (binding, backing) = written(&opened, b"removed");
+        std::fs::remove_file(&backing).unwrap();
+        std::fs::create_dir(&backing).unwrap();
+        (0..20).for_each(|_| opened.pool.release(binding.clone()));
+        (0..50).for_each(|_| drop(opened.pool.create(hint(1)).unwrap()));
+    }
+    until("all were tried", || opened.pool.stats().failed == 1000);
+}
+
 #[test]
 fn an_abandoned_file_that_was_written_to_is_not_given_out_again() {
     each_file_system(64, |kind, path| {

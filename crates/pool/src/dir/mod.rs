@@ -200,8 +200,10 @@ impl Pool for DirPool {
                     }
                 });
                 let Some((fate, binding)) = taken else { break };
-                if fate? == retire::Fate::Held {
-                    self.inbox.held(name::of(binding.file, binding.generation));
+                match fate {
+                    Ok(retire::Fate::Held) => self.inbox.held(name::of(binding.file, binding.generation)),
+                    Ok(_) => {}
+                    Err(error) => core.keep(&error),
                 }
                 if let Some(fresh) = core.series[index].pop() {
                     core.ready.fetch_sub(1, Ordering::Relaxed);

@@ -2,7 +2,8 @@
 //!
 //! Whoever was told to give a file back may be wrong: after a killed daemon a descriptor or a mapping still writes to the
 //! backing file. So the kernel is asked: nobody else has it open, and it may be used again; only readers have, and it
-//! may be removed, but must never show them the next owner's bytes; writers have, and it stays as it is, in quarantine.
+//! may be removed, but must never show them the next owner's bytes; writers have, and it stays as it is, in quarantine. Where the
+//! kernel does not say, it is removed: whoever holds it keeps what he holds, and nobody else ever gets it.
 
 use super::core::Core;
 use super::leaf::Leaf;
@@ -23,6 +24,8 @@ pub enum Holders {
     Nobody,
     Readers,
     Writers,
+    /// The kernel tells only who owns the file, or has `CAP_LEASE`.
+    Untold,
 }
 
 /// What became of a file.
@@ -98,7 +101,6 @@ impl Core {
             Err(errno) => return Err(errno),
         };
         if !self.abilities.leases {
-            // Nobody can be asked: whoever holds it keeps what he holds, and nobody else ever gets it.
             return self.remove(leaf, &dir, file_name);
         }
         let (holders, file) = match holders(&dir, file_name) {
@@ -128,6 +130,12 @@ impl Core {
             (Holders::Nobody, Some(file)) if self.stocks(leaf) && empty(&file)? => Ok(Fate::Emptied),
             _ => self.remove(leaf, &dir, file_name),
         }
+    }
+
+    /// Says of a file that it could not be taken back.
+    pub fn keep(&self, error: &crate::Error) {
+        tracing::warn!(%error, "a backing file could not be taken back; it stays until its leaf is looked through");
+        count(&self.counters.failed);
     }
 
     fn stocks(&self, leaf: &Leaf) -> bool {
@@ -228,6 +236,13 @@ fn empty(file: impl AsFd) -> rustix::io::Result<bool> {
 
 /// Who has a file of a directory open; with it the file itself, open for reading and writing, when nobody has.
 pub fn holders(dir: &OwnedFd, name: &str) -> rustix::io::Result<(Holders, Option<OwnedFd>)> {
+    match ask(dir, name) {
+        Err(Errno::ACCESS | Errno::PERM) => Ok((Holders::Untold, None)),
+        answer => answer,
+    }
+}
+
+fn ask(dir: &OwnedFd, name: &str) -> rustix::io::Result<(Holders, Option<OwnedFd>)> {
     let open = |access| rustix::fs::openat(dir, name, access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let file = open(OFlags::RDWR)?;
     match sys::probe_lease(&file, Lease::Write) {

@@ -5,7 +5,6 @@ use super::inbox::{Inbox, Work};
 use super::name;
 use super::quarantine::Quarantine;
 use super::retire::Fate;
-use super::stats::count;
 use crate::{Binding, Fresh};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -113,10 +112,7 @@ impl<'a> Worker<'a> {
                 self.quarantine.add(&name::of(binding.file, binding.generation), self.core);
             }
             Ok(Fate::Recycled | Fate::Emptied | Fate::Removed | Fate::Gone) => {}
-            Err(error) => {
-                tracing::warn!(%error, "a backing file could not be taken back; it stays until its leaf is looked through");
-                count(&self.core.counters.failed);
-            }
+            Err(error) => self.core.keep(&error),
         }
     }
 
