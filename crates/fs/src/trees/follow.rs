@@ -183,6 +183,9 @@ impl Follower {
         if directory == ROOT {
             // Whatever a crash left there may be older than what stands in the tree.
             while self.purge(at) {}
+            if let Err(error) = self.trees[at].tree.sweep() {
+                self.fail(at, &Change::All(ROOT), &error);
+            }
         }
         let place = self.directory(at, &inode, &mut shared.moving.lock()[at], more)?;
         let Some(place) = place else { return Ok(()) };

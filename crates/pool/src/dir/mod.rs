@@ -28,6 +28,7 @@ mod suspects;
 mod worker;
 
 pub use config::{PoolConfig, Uuid};
+pub(crate) use leaf::own_directory;
 pub(crate) use marker::{fuzz as fuzz_marker, open_root};
 pub use probe::Abilities;
 pub use record::Annotation;

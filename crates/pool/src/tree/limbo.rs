@@ -1,6 +1,6 @@
 //! Where directories of the tree wait that are not where they should be: each under its id, in hexadecimal.
 
-use super::ours::{Identity, identify, identity, is_backing};
+use super::ours::{Identity, identify, identity};
 use super::{Directory, Tree, is, open_directory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, RenameFlags};
@@ -50,16 +50,14 @@ impl Tree {
                 continue;
             }
             let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => {
-                    if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
-                        let found = identity(open_directory(directory, name)?)?.filter(Identity::is_here);
-                        let Some(ours) = found else { continue };
-                        self.to_limbo(directory, name, ours.id)?;
-                    }
-                }
-                FileType::RegularFile if !is_backing(directory, name)? => continue,
-                _ => rustix::fs::unlinkat(directory, name, AtFlags::empty())?,
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+                removed |= self.remove(directory, name, &stat)?;
+                continue;
+            }
+            if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
+                let found = identity(open_directory(directory, name)?)?.filter(Identity::is_here);
+                let Some(ours) = found else { continue };
+                self.to_limbo(directory, name, ours.id)?;
             }
             removed = true;
         }

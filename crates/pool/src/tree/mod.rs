@@ -7,24 +7,27 @@
 
 mod attributes;
 mod limbo;
+mod names;
 mod ours;
 
 pub use attributes::Shown;
 
-use crate::dir::open_root;
+use crate::dir::{open_root, own_directory};
 use crate::{Error, Locator};
-use ours::{Identity, identify, identity, is_backing};
+use ours::{Identity, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use ullage_types::{FileId, Kind};
+use ullage_types::FileId;
 
 /// The directory below a pool in which its backing files lie.
 pub const FILES: &str = ".ullage";
 const LIMBO: &str = "limbo";
+/// Not looked into by who looks for backing files: it begins with a dot.
+const NAMES: &str = ".names";
 
 /// A directory of the tree.
 pub type Directory = Arc<OwnedFd>;
@@ -44,6 +47,7 @@ pub struct Tree {
     root: Directory,
     files: OwnedFd,
     limbo: OwnedFd,
+    names: OwnedFd,
     path: PathBuf,
     /// Who may give files to other owners.
     privileged: bool,
@@ -85,18 +89,14 @@ impl Tree {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))
         };
-        let files = path.join(FILES);
-        let limbo = files.join(LIMBO);
-        match std::fs::create_dir(&limbo) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Error::io("create", &limbo)(error));
-            }
-            _ => {}
-        }
+        let below = path.join(FILES);
+        let files = open(&below)?;
+        let own = |name| own_directory(&files, name).map_err(Error::io("create", below.join(name)));
         let tree = Self {
             root: Arc::new(open(path)?),
-            files: open(&files)?,
-            limbo: open(&limbo)?,
+            limbo: own(LIMBO)?,
+            names: own(NAMES)?,
+            files,
             path: path.to_owned(),
             privileged: rustix::process::geteuid().is_root(),
         };
@@ -169,29 +169,6 @@ impl Tree {
         }
     }
 
-    /// Makes `name` a symbolic link.
-    pub fn symlink(&self, above: &Directory, name: &[u8], target: &[u8]) -> io::Result<()> {
-        if rustix::fs::readlinkat(above, name, Vec::new()).is_ok_and(|now| now.as_bytes() == target) {
-            return Ok(());
-        }
-        self.clear(above, name)?;
-        Ok(rustix::fs::symlinkat(target, above, name)?)
-    }
-
-    /// Makes `name` a fifo, a socket or a device. Only root can make devices; others go without.
-    pub fn special(&self, above: &Directory, name: &[u8], kind: Kind, rdev: u32) -> io::Result<()> {
-        let file_type = FileType::from_raw_mode(kind.mode_bits());
-        let now = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
-        if now.is_ok_and(|now| FileType::from_raw_mode(now.st_mode) == file_type && now.st_rdev == u64::from(rdev)) {
-            return Ok(());
-        }
-        self.clear(above, name)?;
-        match rustix::fs::mknodat(above, name, file_type, Mode::from_raw_mode(0o600), u64::from(rdev)) {
-            Err(Errno::PERM) if !self.privileged => Ok(()),
-            other => Ok(other?),
-        }
-    }
-
     /// Takes away what `name` is. What is none of ours stays, with [`io::ErrorKind::AlreadyExists`].
     pub fn clear(&self, above: &Directory, name: &[u8]) -> io::Result<()> {
         let stat = match rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -199,15 +176,12 @@ impl Tree {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                let found = open_directory(above, name)?;
-                let ours = identity(&found)?.filter(Identity::is_here).ok_or_else(foreign)?;
-                self.to_limbo(above, name, ours.id)
-            }
-            FileType::RegularFile if !is_backing(above, name)? => Err(foreign()),
-            _ => Ok(rustix::fs::unlinkat(above, name, AtFlags::empty())?),
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let found = open_directory(above, name)?;
+            let ours = identity(&found)?.filter(Identity::is_here).ok_or_else(foreign)?;
+            return self.to_limbo(above, name, ours.id);
         }
+        if self.remove(above, name, &stat)? { Ok(()) } else { Err(foreign()) }
     }
 
     /// Says of a directory that was there before the space that it is the directory `id`.

@@ -233,6 +233,48 @@ fn what_others_put_into_a_plain_tree_stays() {
     space.down_and_check();
 }
 
+/// All that was neither a directory nor a regular file was taken for ours.
+#[test]
+fn links_fifos_and_sockets_that_others_put_into_a_plain_tree_stay() {
+    let space = new();
+    let tree = space.pool();
+    let fifo = |path: PathBuf| program("mkfifo", [path.as_os_str()]).ok();
+    for dir in ["dir", "removed"] {
+        fs::create_dir(space.path(dir)).unwrap();
+        symlink("own", space.path(format!("{dir}/own-link"))).unwrap();
+        fifo(space.path(format!("{dir}/own-fifo")));
+    }
+    expect_same(&space, &tree);
+    symlink("/etc/hosts", tree.join("link")).unwrap();
+    fifo(tree.join("dir/fifo"));
+    drop(std::os::unix::net::UnixListener::bind(tree.join("socket")).unwrap());
+    symlink("theirs", tree.join("in-the-way")).unwrap();
+    symlink("theirs", tree.join("removed/link")).unwrap();
+    fs::write(space.path("in-the-way"), "own").unwrap();
+    fs::write(space.path("last"), "last").unwrap();
+    eventually("it is shown", Duration::from_secs(10), || tree.join("last").exists());
+    space.sync();
+    space.kill();
+    fs::remove_file(tree.join("last")).unwrap();
+    space.up();
+    eventually("it is looked at", Duration::from_secs(20), || tree.join("last").exists());
+    fs::remove_dir_all(space.path("removed")).unwrap();
+    for own in ["dir/own-link", "dir/own-fifo"] {
+        fs::remove_file(space.path(own)).unwrap();
+    }
+    fs::rename(space.path("dir"), space.path("moved")).unwrap();
+    space.down_and_check();
+    for (path, target) in [("link", "/etc/hosts"), ("in-the-way", "theirs")] {
+        assert_eq!(fs::read_link(tree.join(path)).unwrap(), Path::new(target));
+    }
+    assert!(tree.join("socket").symlink_metadata().unwrap().file_type().is_socket());
+    let left: Vec<_> = fs::read_dir(tree.join("moved")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["fifo"]);
+    assert!(!tree.join("removed").exists());
+    let mut kept = fs::read_dir(tree.join(".ullage/limbo")).unwrap().map(|entry| entry.unwrap().path().join("link"));
+    assert!(kept.any(|link| link.symlink_metadata().is_ok()), "what was theirs in it went with the directory");
+}
+
 /// Copies have all attributes of what they were made from. They were taken for ours: deleted with what had been done to them, put
 /// into limbo, or replaced.
 #[test]
@@ -311,6 +353,7 @@ fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
     let pool = space.pool();
     fs::create_dir_all(space.path("dir/sub")).unwrap();
     (0..20).for_each(|n| fs::write(space.path(format!("dir/sub/file-{n}")), format!("content {n}")).unwrap());
+    symlink("file-1", space.path("dir/sub/link")).unwrap();
     space.down_and_check();
     let old = pool.with_file_name("old");
     fs::rename(&pool, &old).unwrap();
@@ -325,6 +368,8 @@ fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
     fs::write(space.path("sub/file-4"), "other").unwrap();
     expect_same(&space, &pool);
     assert!(!pool.join("sub/file-3").exists() && !pool.join("dir/sub").exists());
+    fs::remove_file(space.path("sub/link")).unwrap();
+    expect_same(&space, &pool);
     fs::remove_dir_all(space.path("sub")).unwrap();
     expect_same(&space, &pool);
     space.down_and_check();
