@@ -4,7 +4,7 @@ DIR ?= $(HOME)/ullage
 # Where cargo puts what it builds, for those who have told it so.
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 ULLAGE := $(TARGET)/release/ullage
-APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
 
 .PHONY: up down build install uninstall test long fuzz tools idle-kernel new-kernel lint bench
 
@@ -85,13 +85,19 @@ test: tools
 FUZZ_SECONDS ?= 60
 CASES ?= 5000
 CAMPAIGN := cargo run --release -p ullage-mount-tests --bin crash-campaign --
+FAULTS := cargo run --release -p ullage-mount-tests --bin fault-campaign --
 long: tools lint fuzz
 	cargo build --release -p ullage-cli
 	cargo build --release -p ullage-mount-tests --bins
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 200
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
+	cargo build --release -p ullage-cli --features flawed --target-dir $(TARGET)/flawed
+	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(CAMPAIGN) --canary --rounds 20
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
+	! ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(FAULTS) --call openat
+	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS)
+	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS) --size 1500M --layout mirror
 	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude ullage-mount-tests --exclude ullage-cli
 	ULLAGE_FULL=1 cargo test -p ullage-cli --test crash --test faults -- --nocapture
 	ULLAGE_VM_WORDS="TESTS=what_writing_costs MORE=--ignored" cargo test -p ullage-mount-tests --test all vm:: -- --nocapture

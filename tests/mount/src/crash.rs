@@ -6,6 +6,8 @@
 
 pub mod cache;
 pub mod cell;
+pub mod failing;
+pub mod fault;
 pub mod power;
 mod promise;
 pub mod round;

@@ -242,7 +242,7 @@ impl Drop for Space {
 }
 
 /// Processes that serve this state; found by their own command line, which names it.
-fn daemons(state: &Path) -> Vec<u32> {
+pub(crate) fn daemons(state: &Path) -> Vec<u32> {
     let state = state.as_os_str().as_encoded_bytes();
     let serves = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

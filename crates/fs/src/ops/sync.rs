@@ -49,7 +49,7 @@ impl Space {
         let kv = self.catalog.kv();
         let newest = kv.newest();
         let data = || sync_data(node, &stream.file, data_only, measured);
-        if self.catalog.durable() >= newest {
+        if cfg!(feature = "flawed") || self.catalog.durable() >= newest {
             return data();
         }
         if kv.device().is_some_and(|device| self.pools.get(stream.pool).is_ok_and(|pool| pool.device() == Some(device)))
@@ -120,6 +120,9 @@ impl Space {
     }
 
     pub(crate) fn do_fsyncdir(&self, _node: NodeId) -> Outcome<()> {
+        if cfg!(feature = "flawed") {
+            return Ok(());
+        }
         Ok(self.catalog.sync()?)
     }
 

@@ -27,6 +27,8 @@ enum Disk {
     version,
     after_help = "Needs root. Examples:
   crash-campaign --rounds 200
+  ULLAGE_BIN=target/flawed/release/ullage crash-campaign --canary --rounds 20
+                                        (after cargo build --release -p ullage-cli --features flawed --target-dir target/flawed)
   crash-campaign --power --rounds 100
   crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
@@ -50,6 +52,9 @@ struct Arguments {
     /// With --power: two disks lose it less than this apart, in milliseconds.
     #[arg(long, default_value_t = 80)]
     apart_ms: u64,
+    /// The daemon is a known-bad one, built with the feature `flawed`: success is that something lost is found.
+    #[arg(long, conflicts_with = "power")]
+    canary: bool,
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
@@ -92,6 +97,13 @@ fn main() -> ExitCode {
         space.limit(Duration::from_secs(60));
         let (wrong, files) = round::kill(&space, seed.wrapping_add(at));
         promised += files;
+        if !wrong.is_empty() && arguments.canary {
+            println!(
+                "a daemon that says of names that they are durable before they are was noticed in round {at}: {}",
+                wrong[0]
+            );
+            return ExitCode::SUCCESS;
+        }
         if !wrong.is_empty() {
             println!("round {at} (--rounds 1 --seed {}):", seed.wrapping_add(at));
             wrong.iter().take(20).for_each(|wrong| println!("  {wrong}"));
@@ -100,6 +112,10 @@ fn main() -> ExitCode {
         }
     }
     space.down_and_check();
+    if arguments.canary {
+        println!("a known-bad daemon was not noticed: this campaign proves nothing");
+        return ExitCode::FAILURE;
+    }
     println!(
         "{} crashes, {promised} files promised, nothing lost, nothing mixed; {:.0} s",
         arguments.rounds,

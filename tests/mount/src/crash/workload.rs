@@ -27,6 +27,8 @@ pub struct Load {
     /// says that the removal is durable, is gone from the second copy only. No real disk answers after it lost power, so a
     /// file that is being replaced is promised neither old nor new then.
     pub apart: bool,
+    /// Calls may fail while the daemon lives: who meets that begins another file.
+    pub goes_on: bool,
     /// Files are mapped too. Only with passthrough: without it the first store after the kill would end this process.
     maps: bool,
 }
@@ -37,6 +39,11 @@ impl Load {
     pub fn new(space: &Space) -> Self {
         let maps = !space.flags.iter().any(|flag| flag == "--no-passthrough" || flag == "--size");
         Self { maps, ..Self::default() }
+    }
+
+    /// Before calls of the daemon fail. Without mapped files: the store that it cannot serve would end this process.
+    pub fn of_failures() -> Self {
+        Self { goes_on: true, ..Self::default() }
     }
 
     fn tag(&self) -> u64 {
@@ -71,9 +78,11 @@ impl<'a> Worker<'a> {
                 1 => self.hold_one(),
                 _ => self.shuffle_one(),
             };
-            // The daemon is dead.
-            if done.is_err() {
-                break;
+            match done {
+                Ok(()) => {}
+                Err(_) if self.load.goes_on => std::thread::sleep(Duration::from_millis(1)),
+                // The daemon is dead.
+                Err(_) => break,
             }
         }
         while !self.load.end.load(Ordering::Relaxed) {

@@ -1,6 +1,8 @@
 //! A short form of the crash campaign; the long one is `cargo run -p ullage-mount-tests --bin crash-campaign`.
 
 use std::time::Duration;
+use ullage_mount_tests::crash::failing::fail;
+use ullage_mount_tests::crash::fault::{Fault, possible};
 use ullage_mount_tests::crash::round;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::space::Space;
@@ -33,4 +35,39 @@ fn nothing_is_lost_or_mixed_over_kills_through_the_server() {
 #[test]
 fn nothing_is_lost_or_mixed_over_kills_below_a_limit() {
     rounds(6, 3000, &["--size", "900M"]);
+}
+
+/// The long form is `cargo run -p ullage-mount-tests --bin fault-campaign`.
+#[test]
+fn nothing_is_lost_or_mixed_when_system_calls_of_the_daemon_fail() {
+    if !possible() {
+        eprintln!("skipped: there is no strace");
+        return;
+    }
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 1024);
+    let mut space = Space::on(ground, &disk);
+    space.flags = ["--linger-ms", "100"].map(Into::into).to_vec();
+    space.up();
+    let calls = [
+        ("openat", "EMFILE", 3),
+        ("pwrite64", "EIO", 2),
+        ("ftruncate", "ENOSPC", 2),
+        ("fdatasync", "EIO", 1),
+        ("fsync", "EIO", 2),
+        ("fsetxattr", "ENOSPC", 4),
+        ("unlinkat", "EIO", 1),
+        ("renameat2", "EIO", 3),
+        ("getdents64", "EIO", 2),
+        ("clone3", "EAGAIN", 1),
+    ];
+    let (mut load, mut starts) = (0, 0);
+    for (call, errno, nth) in calls {
+        space.limit(Duration::from_secs(120));
+        let failed = fail(&space, &Fault { call: call.into(), errno: errno.into(), nth }, 4000);
+        assert!(failed.wrong.is_empty(), "{call} {errno}:\n{}", failed.wrong.join("\n"));
+        (load, starts) = (load + failed.calls.0, starts + failed.calls.1);
+    }
+    assert!(load > 0 && starts > 0, "{load} calls failed under load, {starts} at starts: this proves nothing");
+    space.down_and_check();
 }
