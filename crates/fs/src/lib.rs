@@ -21,6 +21,7 @@ mod late;
 mod leaving;
 mod lend;
 mod mark;
+mod moves;
 mod node;
 mod one_block;
 mod open_file;

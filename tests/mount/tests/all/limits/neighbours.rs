@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use ullage_mount_tests::space::Space;
 
 const BLOCK: u64 = 4096;
 
@@ -77,4 +78,30 @@ fn writes_that_are_refused_to_a_file_in_many_pieces_hold_up_nobody() {
         drop(step);
         space.down_and_check();
     }
+}
+
+/// Each kept all others from opening anything for a tenth of a second: they opened a thousandth as many files.
+#[test]
+fn renames_and_links_that_are_refused_hold_up_nobody_who_opens_files() {
+    let space = Space::new();
+    let dir = limited(&space, "box", 1 << 20);
+    fs::create_dir(space.path("tree")).unwrap();
+    let open = |name| OpenOptions::new().write(true).create(true).truncate(false).open(space.path(name)).unwrap();
+    let (file, below) = (open("file"), open("tree/below"));
+    if !space.uses_passthrough() {
+        return;
+    }
+    let step = || drop(open("other"));
+    let alone = || steps(|| std::thread::sleep(Duration::from_millis(1)), step);
+    let refused = |outcome: std::io::Result<()>| assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EXDEV));
+    let beside: [(&str, &(dyn Fn() + Sync)); 3] = [
+        ("a file", &|| refused(fs::rename(space.path("file"), dir.join("file")))),
+        ("a directory", &|| refused(fs::rename(space.path("tree"), dir.join("tree")))),
+        ("a link", &|| refused(fs::hard_link(space.path("file"), dir.join("file")))),
+    ];
+    for (what, beside) in beside {
+        held_up_by_nothing(what, alone, || steps(beside, step));
+    }
+    drop((file, below));
+    space.down_and_check();
 }
