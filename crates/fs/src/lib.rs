@@ -26,6 +26,7 @@ mod node;
 mod one_block;
 mod open_file;
 mod ops;
+mod patience;
 mod placing;
 mod pools;
 mod prepared;
