@@ -433,38 +433,12 @@ impl Space {
         writers > 0 || handles > 0 || !self.is_settled(&mut open)
     }
 
-    /// The same for a file or all below a directory, looked at again for a moment: the end of a handle may be on its way.
-    fn stays_unseen(&self, inode: &Arc<Inode>) -> Outcome<bool> {
-        const TRIES: u32 = 100;
-        for _ in 0..TRIES {
-            if !self.holds_unseen(inode) {
-                return Ok(false);
-            }
-            hurry::may_wait()?;
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        Ok(true)
-    }
-
-    /// Whether a file, or one below a directory, may be written to without being seen here.
-    fn holds_unseen(&self, inode: &Arc<Inode>) -> bool {
-        if inode.kind == Kind::Regular {
-            return self.nodes.find(inode.id).is_some_and(|node| self.is_unseen(&node));
-        }
-        inode.is_directory() && self.nodes.all().iter().any(|node| self.lies_below(node, inode) && self.is_unseen(node))
-    }
-
-    fn lies_below(&self, node: &Arc<Node>, directory: &Arc<Inode>) -> bool {
+    pub(crate) fn lies_below(&self, node: &Arc<Node>, directory: &Arc<Inode>) -> bool {
         if node.inode.kind != Kind::Regular {
             return false;
         }
         let parent = node.inode.lock().record.parent;
         self.catalog.get(parent).is_ok_and(|parent| self.catalog.is_below(&parent, directory))
-    }
-
-    /// EXDEV when a move would bring a file under a limit that something still writes to unseen; programs then copy it.
-    pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
-        if self.catalog.differ_in_limits(from, to) && self.stays_unseen(file)? { Err(Errno::EXDEV) } else { Ok(()) }
     }
 
     /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many

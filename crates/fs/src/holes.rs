@@ -13,9 +13,10 @@ use ullage_policy::headroom::{Counting, extents_of};
 pub(crate) struct Holes {
     /// In order, whole blocks.
     pub ranges: Vec<Range<u64>>,
-    /// How many extents the map of the whole file has, at most; many where that is not known.
+    /// How many extents the map of the whole file has, at most; many where one look does not show them all.
     pub extents: u64,
-    /// Extents that the range touches and that were never written: to write to a part splits them.
+    /// Extents that the range touches and that were never written: to write to a part splits them. Where they reach further than the range, the
+    /// block beside it is all that is known of that.
     pub bare: Vec<Range<u64>>,
     /// Some of what counts as hole is shared.
     pub shared: bool,
@@ -37,7 +38,9 @@ impl Holes {
 
     fn but(file: &File, range: Range<u64>, block: u64, is_hole: impl Fn(&Extent) -> bool) -> Outcome<Self> {
         let whole = range.start / block * block..range.end.div_ceil(block).saturating_mul(block);
-        let Ok(extents) = sys::extents(file, 0..u64::MAX >> 1) else {
+        // Who asks may keep others waiting: no more of the file's map is read than this takes.
+        let beside = whole.start.saturating_sub(block)..whole.end.saturating_add(block);
+        let Ok(extents) = sys::extents(file, beside) else {
             let data = data_in(file, whole.clone())?;
             let ranges = between(whole, data.into_iter(), block);
             return Ok(Self { ranges, extents: u64::MAX, guessed: true, ..Self::default() });
@@ -49,7 +52,7 @@ impl Holes {
         };
         Ok(Self {
             ranges: between(whole.clone(), allocated, block),
-            extents: in_map(&extents, block),
+            extents: in_map(file, block),
             bare: touched().filter(|extent| extent.is_bare()).map(Extent::range).collect(),
             shared: touched().any(|extent| is_hole(extent) && extent.is_shared()),
             guessed: false,
@@ -68,12 +71,14 @@ impl Holes {
     }
 }
 
-/// How many extents the map of a file has at most that shows these.
-fn in_map(extents: &[Extent], block: u64) -> u64 {
-    if extents.iter().any(Extent::is_of_blocks) {
-        return u64::MAX;
+/// How many extents the map of a file has at most.
+fn in_map(file: &File, block: u64) -> u64 {
+    match sys::few_extents(file) {
+        Some(extents) if !extents.iter().any(Extent::is_of_blocks) => {
+            extents.iter().map(|extent| extents_of(extent.range().end - extent.range().start, block)).sum()
+        }
+        _ => u64::MAX,
     }
-    extents.iter().map(|extent| extents_of(extent.range().end - extent.range().start, block)).sum()
 }
 
 /// What of `whole` lies in none of the pieces, which are in order.

@@ -29,36 +29,6 @@ const STEPS: u32 = 20;
 /// How often it is looked whether anybody has a file open.
 const YIELDS: u32 = 10;
 
-/// Holes of so many bytes are filled without waiting: they cost little, and may become more meanwhile.
-const FEW: u64 = 1 << 20;
-
-/// For whoever opens a file that others have open: that may be over in a moment, and many holes are not to be filled for that, nor those
-/// kept for ever that are punched later. Who closes a file and opens it again may come before the kernel's word of the first, and
-/// what a program has open its children have too, until they begin another one.
-#[derive(Default)]
-pub(crate) struct Patience(u32);
-
-impl Patience {
-    const STEP: Duration = Duration::from_micros(200);
-    const STEPS: u32 = 150;
-
-    /// Whether to wait before this file is made solid.
-    pub(crate) fn waits_for(&self, open: &OpenFile) -> bool {
-        let Some(backing) = open.backing.as_ref().filter(|backing| !backing.solid && self.0 < Self::STEPS) else {
-            return false;
-        };
-        Measure::of(&backing.file).is_ok_and(|now| {
-            let bare = now.size.saturating_sub(now.blocks * 512);
-            now.size > 0 && (bare == 0 || bare > FEW)
-        })
-    }
-
-    pub(crate) fn wait(&mut self) {
-        self.0 += 1;
-        std::thread::sleep(Self::STEP);
-    }
-}
-
 impl Space {
     /// Whether a handle of a limited file, opened with these flags, is to be mapped in the kernel all the same: since it is
     /// open there, or still mapped, and all mappings of a file must show the same.

@@ -115,6 +115,36 @@ pub(crate) fn extents(file: &File, range: Range<u64>) -> io::Result<Vec<Extent>>
     Ok(found)
 }
 
+/// All extents of a file, where one look shows them.
+pub(crate) fn few_extents(file: &File) -> Option<Vec<Extent>> {
+    let map = map(file, 0..u64::MAX >> 1).ok()?;
+    let found = map.extents();
+    let all = found.len() < BATCH || found.last().is_some_and(|last| last.flags & LAST != 0);
+    all.then(|| found.to_vec())
+}
+
+/// The whole extent of which a look at a range of a file shows this part. A look shows nothing before its range: where the extent begins
+/// is found by halving what lies before it, since to go through that may take long.
+pub(crate) fn whole_extent(file: &File, part: &Range<u64>, block: u64) -> io::Result<Range<u64>> {
+    let first = |from| -> io::Result<Range<u64>> {
+        Ok(map(file, from..u64::MAX >> 1)?.extents().first().map_or(part.clone(), Extent::range))
+    };
+    let end = first(part.start)?.end.max(part.end);
+    let (mut before, mut start) = (0, part.start);
+    while before < start {
+        let middle = (before.midpoint(start) / block * block).max(before);
+        let found = first(middle)?;
+        if found.end <= part.start {
+            before = found.end.max(middle + 1);
+        } else if found.start == middle {
+            start = middle;
+        } else {
+            return Ok(found.start..end);
+        }
+    }
+    Ok(start..end)
+}
+
 /// Whether what lies before a place in a file was written, and what lies there is its continuation on the disk: written too, it is
 /// part of the same extent.
 pub(crate) fn goes_on(file: &File, at: u64) -> bool {

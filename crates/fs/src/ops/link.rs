@@ -9,9 +9,10 @@ impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         let file = self.inode(node)?;
         let parent = self.inode(parent)?;
+        let charged = || self.catalog.get(file.lock().record.parent);
+        self.await_unseen(&file, &charged()?, &parent)?;
         let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
-        let charged = self.catalog.get(file.lock().record.parent)?;
-        self.may_move(&file, &charged, &parent)?;
+        self.may_move(&file, &charged()?, &parent)?;
         // With its first name comes all of it.
         let wanted = if file.lock().record.nlink == 0 { ANY } else { SMALL };
         self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;

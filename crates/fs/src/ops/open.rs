@@ -3,7 +3,7 @@
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
-use crate::solid::Patience;
+use crate::patience::Patience;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ impl Space {
         if writable {
             self.await_removed()?;
         }
+        self.ask_before_opening(&node, flags)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let lock = || -> Outcome<_> {

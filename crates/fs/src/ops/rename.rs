@@ -8,6 +8,9 @@ use std::sync::Arc;
 use ullage_catalog::{Inode, New};
 use ullage_types::{Class, Kind, NodeId};
 
+/// Whether a file may move from one directory to another.
+type Look = fn(&Space, &Arc<Inode>, &Arc<Inode>, &Arc<Inode>) -> Outcome<()>;
+
 impl Space {
     pub(crate) fn do_rename(
         &self,
@@ -19,9 +22,12 @@ impl Space {
         let from = self.inode(from)?;
         let to = self.inode(to)?;
         let now = crate::now();
+        let each_moved =
+            |look: Look| self.each_moved((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE, look);
+        each_moved(Self::await_unseen)?;
         let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
-        if from.id != to.id && modes.is_some() {
-            self.may_rename((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE)?;
+        if modes.is_some() {
+            each_moved(Self::may_move)?;
         }
         if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0 {
             self.will_replace((&from, name), (&to, to_name))?;
@@ -88,18 +94,22 @@ impl Space {
         })
     }
 
-    /// Refuses to bring under a limit what is written to unseen.
-    fn may_rename(
+    /// Looks at what moves from one directory to another.
+    fn each_moved(
         &self,
         (from, name): (&Arc<Inode>, &[u8]),
         (to, to_name): (&Arc<Inode>, &[u8]),
         exchange: bool,
+        look: Look,
     ) -> Outcome<()> {
+        if from.id == to.id || !self.catalog.has_limits() {
+            return Ok(());
+        }
         if let Some(file) = self.catalog.lookup(from, name)? {
-            self.may_move(&file, from, to)?;
+            look(self, &file, from, to)?;
         }
         if exchange && let Some(file) = self.catalog.lookup(to, to_name)? {
-            self.may_move(&file, to, from)?;
+            look(self, &file, to, from)?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod lasting;
 mod late;
 mod lend;
 mod mark;
+mod neighbours;
 mod overwrites;
 mod side_by_side;
 mod stores;

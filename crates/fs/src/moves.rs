@@ -1,0 +1,99 @@
+//! What may come under another limit by a new name: nothing that something still writes to unseen, since no limit would bind that. Programs
+//! then copy it.
+
+use crate::hurry;
+use crate::node::Node;
+use crate::{Errno, Outcome, Space};
+use std::sync::Arc;
+use std::time::Duration;
+use ullage_catalog::Inode;
+use ullage_types::Kind;
+
+/// How long the end of a handle may be on its way from the kernel, in steps of a millisecond.
+const STEPS: u32 = 100;
+
+impl Space {
+    /// Before a file or a directory moves: who may still write unseen is waited for, without the lock that everybody who opens a file needs.
+    ///
+    /// # Errors
+    /// EXDEV when it takes too long.
+    pub(crate) fn await_unseen(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
+        if !self.catalog.differ_in_limits(from, to) {
+            return Ok(());
+        }
+        let mut unseen = self.unseen_in(file);
+        for _ in 0..STEPS {
+            if unseen.is_empty() {
+                return Ok(());
+            }
+            hurry::may_wait()?;
+            std::thread::sleep(Duration::from_millis(1));
+            unseen.retain(|node| self.is_unseen(node));
+        }
+        Err(Errno::EXDEV)
+    }
+
+    /// The last look, while nobody opens a file: EXDEV at once where somebody came meanwhile.
+    pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
+        let may = !self.catalog.differ_in_limits(from, to) || self.unseen_in(file).is_empty();
+        if may { Ok(()) } else { Err(Errno::EXDEV) }
+    }
+
+    /// A file, or those below a directory, that may be written to without being seen here.
+    fn unseen_in(&self, inode: &Arc<Inode>) -> Vec<Arc<Node>> {
+        let mut nodes = match inode.kind {
+            Kind::Regular => self.nodes.find(inode.id).into_iter().collect(),
+            Kind::Directory => self.nodes.all(),
+            _ => Vec::new(),
+        };
+        nodes.retain(|node| (inode.id == node.inode.id || self.lies_below(node, inode)) && self.is_unseen(node));
+        nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Caller;
+    use crate::lend::tests::lending;
+    use ullage_catalog::{Limit, Subject};
+    use ullage_types::{FileId, NodeId};
+
+    const ROOT: NodeId = NodeId(1);
+
+    /// All who came to open a file waited for it, and whoever did it again and again let nobody.
+    #[test]
+    fn nobody_waits_for_who_moves_what_is_written_unseen() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let [tree, limited] = [b"tree", b"less"].map(|name| space.do_mkdir(caller, ROOT, name, 0o755, 0).unwrap().node);
+        let limit = Limit { bytes: Some(1 << 30), inodes: None };
+        space.set_limit(Subject::Directory(FileId(limited.0)), limit).unwrap();
+        node.open.lock().backing.as_mut().unwrap().unseen = true;
+        let rename = |from, to| space.do_rename(caller, from, to, 0);
+        rename((ROOT, b"file"), (tree, b"file")).unwrap();
+        let link = || space.do_link(node.id, limited, b"name").map(drop);
+        let below = || rename((tree, b"file"), (limited, b"file"));
+        let above = || rename((ROOT, b"tree"), (limited, b"tree"));
+        let moves: [&(dyn Fn() -> Outcome<()> + Sync); 3] = [&link, &below, &above];
+        for (n, moves) in moves.into_iter().enumerate() {
+            std::thread::scope(|scope| {
+                let moving = scope.spawn(moves);
+                while !moving.is_finished() {
+                    assert!(space.headroom.modes.try_read().is_some(), "move {n}");
+                    std::thread::yield_now();
+                }
+                assert_eq!(moving.join().unwrap(), Err(Errno::EXDEV), "move {n}");
+            });
+        }
+        // A handle whose end is on its way is waited for.
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| rename((ROOT, b"tree"), (limited, b"tree")));
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!moving.is_finished());
+            node.open.lock().backing.as_mut().unwrap().unseen = false;
+            assert_eq!(moving.join().unwrap(), Ok(()));
+        });
+    }
+}
