@@ -33,7 +33,7 @@ fn main() -> std::process::ExitCode {
         return ullage_daemon::be_envoy();
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("ULLAGE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=warn,lsm_tree=warn,fuser=error"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=off,lsm_tree=off,sfa=off,fuser=error"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -1,9 +1,9 @@
-//! Room that the catalog has for itself where it lies on one disk with a pool.
+//! Room that the catalog has for itself on its disk.
 //!
-//! Who fills that disk in the kernel takes the catalog's room too: it can write nothing more, and then no file can be removed
-//! to make room. So what it has no room for stays in its log, whose room is its own; and a file holds some in advance. When the
-//! space is started on a disk that is full the file goes, and the pools there leave as much free, until a start finds plenty
-//! again.
+//! Who fills that disk, in the kernel where a pool is on it too, takes the catalog's room: it can write nothing more, and then no
+//! file can be removed to make room. So what it has no room for stays in its log, whose room is its own; and a file holds some in
+//! advance. When the space is started on a disk that is full the file goes, and the pools there leave as much free, until a start
+//! finds plenty again.
 
 use crate::State;
 use crate::error::io_error;
@@ -47,12 +47,9 @@ impl Ballast {
         Ok(())
     }
 
-    /// Holds the room again where there is plenty. Gives back what a pool on this device has to leave free instead, where there
+    /// Holds the room again where there is plenty. Gives back what pools on this device have to leave free instead, where there
     /// is not.
-    pub(crate) fn take(&self, pool_devices: &[u64]) -> crate::Result<u64> {
-        if !pool_devices.contains(&self.device) {
-            return Ok(0);
-        }
+    pub(crate) fn take(&self) -> crate::Result<u64> {
         let held = std::fs::metadata(&self.path).is_ok_and(|meta| meta.blocks() * 512 >= self.bytes);
         if held || self.hold()? { Ok(0) } else { Ok(self.bytes) }
     }

@@ -1,6 +1,7 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
 use crate::error::io_error;
+use crate::shape::Shape;
 use crate::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -60,6 +61,9 @@ pub struct PoolSettings {
     /// What its marker must say; none before its first use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// What its layout is told other than the usual.
+    #[serde(default, skip_serializing_if = "Shape::is_usual")]
+    pub sparse: Shape,
 }
 
 impl PoolSettings {
@@ -76,7 +80,7 @@ impl PoolSettings {
         let reserve = asked.reserve_bytes.0 == 0 || asked.reserve_bytes == self.reserve_bytes;
         let same =
             (&self.name, &self.path, self.kind, self.layout) == (&asked.name, &asked.path, asked.kind, asked.layout);
-        same && reserve
+        same && reserve && (asked.sparse.is_usual() || asked.sparse == self.sparse)
     }
 
     /// The layout of the pool that is at a path, where nobody knows it.
@@ -90,7 +94,8 @@ impl FromStr for PoolSettings {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        const FORM: &str = "write NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]";
+        const FORM: &str = "write NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]\
+            [,depth=N][,entries=N][,random-bits=N]";
         let (name, rest) = text.split_once('=').ok_or_else(|| format!("'{text}' names no path: {FORM}"))?;
         if let Some(why) = bounds::wrong_name(name) {
             return Err(why);
@@ -110,8 +115,14 @@ impl FromStr for PoolSettings {
             reserve_bytes: Bytes(0),
             import: false,
             uuid: None,
+            sparse: Shape::default(),
         };
         for part in parts {
+            let parameter = part.split_once('=').and_then(|(key, value)| pool.sparse.take(key, value));
+            if let Some(taken) = parameter {
+                taken.map_err(|error| format!("pool '{name}': {error}"))?;
+                continue;
+            }
             match part.split_once('=') {
                 Some(("kind", "dir")) => pool.kind = Kind::Dir,
                 Some(("kind", "null")) => pool.kind = Kind::Null,
@@ -140,6 +151,7 @@ impl std::fmt::Display for PoolSettings {
                 Layout::Sparse => ",layout=sparse",
                 Layout::Mirror => ",layout=mirror",
             })?;
+            self.sparse.fmt(f)?;
         }
         if self.reserve_bytes.0 > 0 {
             write!(f, ",reserve={}B", self.reserve_bytes.0)?;
@@ -287,9 +299,12 @@ impl State {
         )))
     }
 
-    /// Writes the settings in one step.
+    /// Writes the settings in one step, where they are others: a disk that is full stops no start that has nothing to write.
     pub fn store(&self, settings: &SpaceSettings) -> Result<()> {
         let text = toml::to_string_pretty(settings).map_err(|error| Error::Refused(error.to_string()))?;
+        if fs::read_to_string(self.settings_path()).is_ok_and(|now| now == text) {
+            return Ok(());
+        }
         self.replace(&self.settings_path(), &text)
     }
 

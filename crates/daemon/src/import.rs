@@ -37,6 +37,7 @@ struct Import<'a> {
     id: PoolId,
     tree: &'a Tree,
     device: u64,
+    privileged: bool,
     /// Files with several names, by their number below.
     linked: FxHashMap<u64, FileId>,
     /// Bound, and not yet durable.
@@ -59,6 +60,7 @@ pub(crate) fn import(
         id,
         tree,
         device: stat.st_dev,
+        privileged: rustix::process::geteuid().is_root(),
         linked: FxHashMap::default(),
         fresh: Vec::new(),
         done: 0,
@@ -113,6 +115,16 @@ impl Import<'_> {
         let kind = Kind::from_mode(stat.st_mode)
             .ok_or_else(|| Error::Refused(format!("{} is of a kind that is not known", path.display())))?;
         let known = self.catalog.lookup(&level.inode, name)?;
+        // What an ordinary user needs of what is his own, to say of it what it is. Its record keeps what it had.
+        let needs = match kind {
+            Kind::Directory => 0o700,
+            Kind::Regular => 0o600,
+            _ => 0,
+        };
+        if !self.privileged && stat.st_mode & needs != needs {
+            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | needs);
+            rustix::fs::chmodat(above, name, mode, AtFlags::empty()).map_err(fail)?;
+        }
         if kind == Kind::Directory {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
@@ -148,7 +160,7 @@ impl Import<'_> {
                 let binding = self
                     .pool
                     .adopt(hint, above.as_fd(), name)
-                    .map_err(|source| Error::Pool { name: path.display().to_string(), source })?;
+                    .map_err(|source| Error::Refused(format!("cannot import {}: {source}", path.display())))?;
                 new.id = binding.file;
                 let (generation, locator) = (binding.generation, binding.locator.0.clone());
                 new.backing = Some(Backing { pool: self.id, generation, locator });

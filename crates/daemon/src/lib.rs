@@ -33,6 +33,7 @@ mod report;
 mod rlimits;
 mod saved;
 mod serve;
+mod shape;
 mod turns;
 mod ways;
 
@@ -57,4 +58,5 @@ pub use places::{refuse_places, settled};
 pub use rebuild::{RebuildReport, rebuild};
 pub use rlimits::raise_rlimits;
 pub use serve::{Serving, serve};
+pub use shape::Shape;
 pub use ullage_fuse::{be_envoy, is_envoy, uring_is_off};

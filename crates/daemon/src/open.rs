@@ -124,8 +124,7 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
 
 /// On a disk that is nearly full, pools leave to the catalog what it needs.
 fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
-    let devices: Vec<u64> = members.iter().filter_map(|member| member.pool.device()).collect();
-    let room = ballast.take(&devices)?;
+    let room = ballast.take()?;
     for member in members {
         if ballast.shares(member.pool.device()) {
             member.reserve = member.reserve.max(Bytes(room));
@@ -216,6 +215,7 @@ fn open_pool(
     }
     let expected = settings.uuid.as_deref().and_then(Uuid::parse);
     let mut config = PoolConfig::new(space, expected);
+    config.sparse = settings.sparse.of(config.sparse);
     let mut tree = None;
     if settings.layout == Layout::Mirror {
         config.layout = "mirror";

@@ -39,7 +39,10 @@ pub struct Up {
     #[arg(
         long = "pool",
         value_name = "POOL",
-        help = "A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same"
+        help = "A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same",
+        long_help = "A pool: NAME=PATH[,kind=dir|null][,layout=sparse|mirror][,reserve=SIZE]. At first use; later only the same. \
+                     How its files are laid out is told by depth=N (levels of directories, 2), entries=N (most files in a \
+                     directory, 512) and random-bits=N (a group is spread over 2^N directories, 1)"
     )]
     pools: Vec<PoolSettings>,
     /// Take what lies in the directories of `mirror` pools into the space, as it is. At first use only.

@@ -104,11 +104,19 @@ fn data_key(key: &[u8]) -> Vec<u8> {
 fn failed(path: &Path, error: fjall::Error) -> Error {
     match error {
         fjall::Error::Locked => Error::Locked(path.to_owned()),
-        fjall::Error::Io(source) => Error::Io { doing: "use", path: path.to_owned(), source },
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => {
+            // What one of its files names is not there.
+            if source.kind() == std::io::ErrorKind::NotFound {
+                return Error::Corrupt(format!("{}: a file is missing", path.display()));
+            }
+            Error::Io { doing: "use", path: path.to_owned(), source }
+        }
         fjall::Error::JournalRecovery(_)
+        | fjall::Error::InvalidVersion(_)
         | fjall::Error::InvalidTrailer
         | fjall::Error::InvalidTag(_)
         | fjall::Error::Decompress(_)
+        | fjall::Error::Storage(_)
         | fjall::Error::Unrecoverable => Error::Corrupt(format!("{}: {error}", path.display())),
         other => Error::Engine(other.to_string()),
     }

@@ -51,6 +51,28 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
     space.down_and_check();
 }
 
+/// The usual state lies beside the mount point, on `/`, with the pools elsewhere: who fills `/` kept the space from starting.
+#[test]
+fn a_space_whose_states_disk_was_filled_by_others_is_started() {
+    let mut ground = Ground::new();
+    let (disk, pool) =
+        (ground.image("state", 200, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop"), ground.ext4("pool", 200));
+    let mut space = Space::on(ground, &disk);
+    space.pools = vec![format!("main={}", pool.display())];
+    space.up();
+    fs::write(space.path("kept"), "content").unwrap();
+    space.down();
+    fill(&mut File::create(disk.join("others")).unwrap());
+    for n in 0..3 {
+        space.up();
+        assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), "content");
+        fs::write(space.path(format!("more-{n}")), "more").unwrap();
+        fs::remove_file(space.path(format!("more-{n}"))).unwrap();
+        space.down();
+        space.check();
+    }
+}
+
 /// They have their blocks until their removal is durable, up to a second later: who removes one file to make room for the next had none.
 #[test]
 fn what_was_removed_makes_room_for_what_comes_next() {

@@ -529,7 +529,9 @@ fn a_damaged_catalog_is_never_served_as_if_it_were_whole() {
             }
             space.down();
         } else {
-            outcome.refused("");
+            let said = outcome.err.clone();
+            outcome.refused("catalog");
+            assert!(["ullage rebuild", "newer"].iter().any(|what| said.contains(what)), "{}: {said}", path.display());
             refused += 1;
         }
         fs::remove_dir_all(&space.state).unwrap();

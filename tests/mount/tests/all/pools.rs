@@ -174,3 +174,38 @@ fn a_null_pool_takes_everything_and_keeps_lengths() {
     assert!(content.len() == 100_000 && content.iter().all(|byte| *byte == 0));
     space.down_and_check();
 }
+
+/// COFS §4.2 has them as parameters.
+#[test]
+fn the_layouts_parameters_are_the_owners() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let mut space = Space::on(ground, &disk);
+    let pool = space.pools[0].clone();
+    space.pools = vec![format!("{pool},entries=1")];
+    let wrong = space.try_up();
+    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
+    assert!(wrong.err.contains("entries must be between 2 and 65535"), "{}", wrong.err);
+    space.pools = vec![format!("{pool},depth=3,entries=16,random-bits=0")];
+    space.up();
+    let depth = |name: &str, shape: &str| {
+        let backing = space.backing(&space.path(name));
+        let below = backing.strip_prefix(space.pool()).unwrap().to_owned();
+        assert!(below.starts_with(shape), "{}", below.display());
+        assert_eq!(below.components().count(), 1 + shape[..1].parse::<usize>().unwrap() + 1, "{}", below.display());
+    };
+    for n in 0..100 {
+        fs::write(space.path(format!("file-{n}")), "x").unwrap();
+        depth(&format!("file-{n}"), "3-16");
+    }
+    space.down_and_check();
+    // They may change; what is there stays where it is.
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("depth = 3", "depth = 2").replace("entries = 16", "entries = 512")).unwrap();
+    space.up();
+    fs::write(space.path("later"), "x").unwrap();
+    depth("later", "2-512");
+    depth("file-7", "3-16");
+    space.down_and_check();
+}

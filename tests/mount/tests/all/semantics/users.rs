@@ -64,6 +64,37 @@ fn an_ordinary_users_mount_is_theirs_alone() {
     nobody(&check).ok();
 }
 
+/// Regression: a file that its owner may not write, as every repository of git has, refused the whole import.
+#[test]
+fn an_ordinary_user_imports_what_he_may_not_write_himself() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let binary = ullage_mount_tests::binary::path().display();
+    let script = format!(
+        "cd \"$3\" && mkdir -p objects closed && echo sealed > objects/one && echo secret > two && echo in > closed/three &&
+        chmod 444 objects/one && chmod 0 two && chmod 555 objects closed || exit
+        '{binary}' up \"$1\" --state \"$2\" --pool main=\"$3\",layout=mirror --import >&2 || exit
+        cd \"$1\" && stat -c '%a %s' objects objects/one two closed/three && cat objects/one && echo more 2>/dev/null >>objects/one
+        rm -f two && chmod u+w closed && echo new > closed/four && cat closed/three closed/four"
+    );
+    let pool = space.pool();
+    let words = ["sh", "-c", &script, "sh"].into_iter().map(AsRef::as_ref);
+    let places = [space.mount.as_os_str(), space.state.as_os_str(), pool.as_os_str()];
+    let told = nobody(&words.chain(places).collect::<Vec<_>>());
+    let modes = told.ok();
+    let kept = modes.lines().map(|line| line.split(' ').next().unwrap_or_default()).take(4).collect::<Vec<_>>();
+    assert_eq!(kept, ["555", "444", "0", "644"], "{modes}");
+    assert!(modes.ends_with("sealed\nin\nnew\n"), "{modes}");
+    let command = |name: &str| {
+        let binary = ullage_mount_tests::binary::path();
+        let words = [binary.as_os_str(), name.as_ref(), space.mount.as_os_str(), "--state".as_ref()];
+        nobody(&words.into_iter().chain([space.state.as_os_str()]).collect::<Vec<_>>()).ok();
+    };
+    command("down");
+    command("check");
+}
+
 /// Containers of theirs have it so: mode and capabilities went with the owner, which an overlay gives a file last.
 #[test]
 fn an_ordinary_users_overlay_copies_programs_up_as_they_are() {
