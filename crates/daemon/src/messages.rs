@@ -101,6 +101,12 @@ pub struct StatusReport {
     pub transport_why: String,
     /// Whether data moves in the kernel.
     pub passthrough: bool,
+    /// The catalog takes no more writes, since one has failed.
+    #[serde(default)]
+    pub catalog_failed: bool,
+    /// How it failed, and what to do.
+    #[serde(default)]
+    pub catalog_failure: Option<String>,
     /// Use of the whole space.
     pub used: SpaceUse,
     /// Its pools.

@@ -146,6 +146,8 @@ fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
 fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant) -> Answer {
     open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
+    let store = open.store.stats();
+    let failure = store.poisoned.as_ref().map(|why| format!("{}: {why}", ullage_kv::POISONED));
     Answer::Status(Box::new(StatusReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -157,9 +159,11 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         transport: mount.transport(),
         transport_why: mount.why().to_owned(),
         passthrough: open.space.uses_passthrough(),
+        catalog_failed: failure.is_some(),
+        catalog_failure: failure,
         used: report::space_use(&totals),
         pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member)).collect(),
-        store: open.store.stats().named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        store: store.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),
         recovered: serde_json::to_value(open.recovered).unwrap_or_default(),

@@ -37,7 +37,7 @@ impl Status {
         }
         let why = if report.transport_why.is_empty() { String::new() } else { format!(" ({})", report.transport_why) };
         let point = report.mountpoint.display();
-        output::facts(&[
+        let mut facts = vec![
             if report.detached {
                 ("taken away", format!("from {point}; the daemon ends with the last user of what is open"))
             } else {
@@ -48,7 +48,9 @@ impl Status {
             ("transport", format!("{}{why}", report.transport)),
             ("data", if report.passthrough { "in the kernel (passthrough)" } else { "through the server" }.to_owned()),
             ("used", format!("{} in {} files", report.used.bytes, report.used.inodes)),
-        ]);
+        ];
+        facts.extend(report.catalog_failure.map(|why| ("FAILED", why)));
+        output::facts(&facts);
         say!();
         super::pool::print(&report.pools);
         Ok(ExitCode::SUCCESS)
