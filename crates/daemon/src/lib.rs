@@ -38,7 +38,7 @@ mod ways;
 
 pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};
-pub use client::{Client, find_mount};
+pub use client::{Client, find_mount, refuse_silent};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;
@@ -49,7 +49,7 @@ pub use messages::{
     StatReport, StatusReport,
 };
 pub use mount::{ServeOptions, TransportChoice};
-pub use mountpoint::{clear_dead, has_ended};
+pub use mountpoint::{clear_dead, detach, has_ended};
 pub use mounts::mounts_of;
 pub use open::OpenSpace;
 pub use panics::end_at_any_panic;

@@ -61,6 +61,7 @@ pub struct Limit {
 impl Limit {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        ullage_daemon::refuse_silent(&self.path, super::PATIENCE)?;
         let (mountpoint, state) = find_mount(&self.path)?;
         let mut client = super::connect(&state, &mountpoint)?;
         if self.size.is_none() && self.inodes.is_none() {
