@@ -179,3 +179,31 @@ fn a_space_whose_parent_was_renamed_is_taken_down() {
     process::wait(pid);
     space.check();
 }
+
+/// Regression: whoever asked of a space that was down was answered for the one around it, or told to take that down.
+#[test]
+fn a_space_within_another_one_is_found_though_it_is_down() {
+    let space = Space::plain();
+    let pool = space.ground.directory("inner-pool");
+    let inner = space.path("inner");
+    let up =
+        |more: &[&str]| ullage(["up".as_ref(), inner.as_os_str()].into_iter().chain(more.iter().map(AsRef::as_ref)));
+    up(&["--pool", &format!("main={}", pool.display())]).ok();
+    fs::write(inner.join("file"), "content").unwrap();
+    down_at(&inner);
+    for words in [&["status"][..], &["df"], &["pool", "list"]] {
+        let said = ullage(words.iter().map(AsRef::as_ref).chain([inner.as_os_str()]));
+        said.refused(&format!("{0} is not up; start it with `ullage up {0}`", inner.display()));
+    }
+    let found = ullage(["check".as_ref(), inner.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!((&found["files"], &found["findings"]), (&2.into(), &serde_json::json!([])), "{found}");
+    // Where there is none the one around answers, but is not checked instead.
+    fs::create_dir(space.path("other")).unwrap();
+    ullage(["status".as_ref(), space.path("other").as_os_str()]).ok();
+    ullage(["check".as_ref(), space.path("other").as_os_str()]).refused("there is no space at");
+    space.down_and_check();
+}
+
+fn down_at(point: &Path) {
+    eventually("it goes down", SOON, || ullage(["down".as_ref(), point.as_os_str()]).code == Some(0));
+}
