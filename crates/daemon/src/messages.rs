@@ -87,7 +87,7 @@ pub struct StatusReport {
     /// Where it is mounted.
     #[serde(serialize_with = "show")]
     pub mountpoint: PathBuf,
-    /// It was taken away from there, and ends with its last user.
+    /// It was taken away from there, and ends with its last user: a bind mount is one.
     #[serde(default)]
     pub detached: bool,
     /// Its state directory.

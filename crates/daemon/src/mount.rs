@@ -136,7 +136,7 @@ impl Mount {
         })
     }
 
-    /// Whether it was taken away, and goes on for its last users.
+    /// Whether it was taken away from its mount point, and goes on for its last users.
     pub(crate) fn is_away(&self) -> bool {
         match &self.server {
             Server::Own(mounted) => mounted.is_away(),

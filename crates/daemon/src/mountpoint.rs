@@ -49,6 +49,7 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
                     status.mountpoint.display()
                 )));
             }
+            Ok(Answer::Status(_)) => refuse_bound(state)?,
             Err(silent @ Error::Silent(_)) if mounts::is_space(mountpoint, process)? => return Err(silent),
             _ => {}
         }
@@ -68,6 +69,19 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses while a space that was taken away from its own mount point is still mounted elsewhere.
+fn refuse_bound(state: &State) -> Result<()> {
+    match mounts::mounts_of(state)?.first() {
+        None => Ok(()),
+        Some(point) => Err(Error::Refused(format!(
+            "the space of {} was taken away from its mount point, but is still mounted at {1}, and its daemon ends with that: \
+             `umount {1}`, then try again",
+            state.dir().display(),
+            point.display()
+        ))),
+    }
 }
 
 /// Whether no thread of a process runs any more, though nobody may have waited for it yet.

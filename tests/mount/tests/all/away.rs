@@ -97,6 +97,32 @@ fn who_names_a_bind_mount_is_told_where_the_space_is_mounted() {
     space.down_and_check();
 }
 
+/// Regression: nothing was mounted at its place, and it was said to be mounted there; and `up` said that files were open.
+#[test]
+fn a_space_that_is_left_in_a_bind_mount_is_said_to_be_there() {
+    let mut space = Space::plain();
+    fs::create_dir(space.path("directory")).unwrap();
+    let bound = space.ground.directory("bound").canonicalize().unwrap();
+    program("mount", ["--bind".as_ref(), space.path("directory").as_os_str(), bound.as_os_str()]).ok();
+    space.ground.will_unmount(&bound);
+    let pid = space.pid();
+    unmount(&space.mount);
+    let status = |more: &[&str]| {
+        let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+        ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    assert_eq!(status(&["--json"]).json()["detached"], true);
+    let said = status(&[]).ok();
+    assert!(said.contains("taken away") && said.contains(&format!("still mounted at {}", bound.display())), "{said}");
+    space
+        .try_up()
+        .refused(&format!("still mounted at {0}, and its daemon ends with that: `umount {0}`", bound.display()));
+    unmount(&bound);
+    process::wait(pid);
+    space.up();
+    space.down_and_check();
+}
+
 /// The daemon's process, where the space's own mount point does not lead to it.
 fn pid_of(space: &Space) -> u32 {
     let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
