@@ -24,6 +24,7 @@ mod mount;
 mod mountable;
 mod mountpoint;
 mod mounts;
+mod notify;
 mod open;
 mod panics;
 mod paths;

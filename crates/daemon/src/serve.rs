@@ -5,7 +5,9 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report, rlimits, turns};
+use crate::{
+    Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, notify, report, rlimits, turns,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -72,6 +74,7 @@ pub fn serve(
 impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
     pub fn run(mut self) -> Result<()> {
+        notify::supervisor(notify::READY);
         let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
         let handle = self.signals.handle();
         let waiter = std::thread::spawn(move || {
@@ -86,6 +89,7 @@ impl Serving {
             }
         });
         let ended = self.mount.wait();
+        notify::supervisor(notify::STOPPING);
         handle.close();
         let _ = waiter.join();
         let written = self.open.store.settle();

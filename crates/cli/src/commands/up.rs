@@ -26,7 +26,7 @@ Examples:
                            over a directory with files in it: they are in the space and stay where they are
   ullage up /srv/space -o nosuid,nodev
   ullage up /srv/space --foreground
-                           for systemd and other supervisors
+                           for systemd (Type=notify) and other supervisors
 At boot, in /etc/fstab (`make install` puts the helper mount.fuse.ullage in place):
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0")]
 pub struct Up {
@@ -131,12 +131,17 @@ impl Up {
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
-        let pid = pid?;
-        link_state(&mountpoint, &state);
+        self.done(&mountpoint, &state, pid?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// It is mounted.
+    fn done(&self, mountpoint: &Path, state: &State, pid: u32) -> anyhow::Result<()> {
+        link_state(mountpoint, state);
         if self.json {
             crate::output::json(&serde_json::json!({"mountpoint": mountpoint, "state": state.dir(), "pid": pid}))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn place(&self) -> anyhow::Result<(PathBuf, State)> {
@@ -216,6 +221,8 @@ impl Up {
         })?;
         if self.report_ready {
             say!("ready");
+        } else {
+            self.done(&mountpoint, &state, std::process::id())?;
         }
         serving.run()?;
         Ok(ExitCode::SUCCESS)
