@@ -23,7 +23,11 @@ pub enum Request {
         ino: u64,
     },
     /// Every limit that who asks may see.
-    Limits,
+    Limits {
+        /// Only this user's, and what it uses also where there is none.
+        #[serde(default)]
+        user: Option<u32>,
+    },
     /// Change a limit; only root and who mounted the space may.
     SetLimit {
         /// What it is on.

@@ -117,7 +117,7 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Status => status(&open, &mount, &own, &mountpoint, started),
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
-        Request::Limits => limit::list(&open.space, &mountpoint, peer),
+        Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {

@@ -39,6 +39,7 @@ Examples:
   ullage limit /srv/space 100G                   the size of the whole space
   ullage limit /srv/space/projects/x 5G          all below a directory
   ullage limit /srv/space --user anna 2G         all files of a user, wherever they lie
+  ullage limit /srv/space --user anna            show what a user uses, limited or not
   ullage limit /srv/space --user anna --inodes 10000
   ullage limit /srv/space --user anna none       no limit any more")]
 pub struct Limit {
@@ -65,11 +66,10 @@ impl Limit {
         let (mountpoint, state) = find_mount(&self.path)?;
         let mut client = super::connect(&state, &mountpoint)?;
         if self.size.is_none() && self.inodes.is_none() {
-            let uid = self.user.as_deref().map(uid_of).transpose()?;
-            let Answer::Limits { mut limits } = client.ask(&Request::Limits)? else {
+            let user = self.user.as_deref().map(uid_of).transpose()?;
+            let Answer::Limits { limits } = client.ask(&Request::Limits { user })? else {
                 bail!("the daemon answered another question")
             };
-            limits.retain(|limit| uid.is_none_or(|uid| limit.subject == LimitSubject::User(uid)));
             if self.json {
                 output::json(&serde_json::json!({ "limits": limits }))?;
             } else {

@@ -72,7 +72,37 @@ fn limits_are_listed_with_what_they_bound() {
     limit(&["--user", "4711", "none"], &space.mount);
     let one =
         ullage(["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), "4711".as_ref(), "--json".as_ref()]);
-    assert_eq!(one.json()["limits"].as_array().map(Vec::len), Some(0));
+    let one = one.json()["limits"].take();
+    assert_eq!((one.as_array().map(Vec::len), &one[0]["limit"]), (Some(1), &serde_json::Value::Null), "{one}");
+    space.down_and_check();
+}
+
+/// Regression: without a limit nothing was shown, though all of it was counted.
+#[test]
+fn what_a_user_uses_is_shown_without_a_limit_too() {
+    let space = Below::Tmpfs.space();
+    fs::write(space.path("file"), vec![1; 3 << 20]).unwrap();
+    std::os::unix::fs::chown(space.path("file"), Some(4242), None).unwrap();
+    space.compare_du(&space.mount);
+    let of = |user: &str, more: &[&str]| {
+        let own = ["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), user.as_ref()];
+        ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    let told = of("4242", &["--json"]).json()["limits"].take();
+    assert_eq!((told.as_array().map(Vec::len), &told[0]["used"]), (Some(1), &(3u64 << 20).into()), "{told}");
+    assert_eq!((&told[0]["inodes"], &told[0]["limit"]), (&1.into(), &serde_json::Value::Null), "{told}");
+    let table = of("4242", &[]).ok();
+    assert!(table.contains("3 MiB") && table.contains("none") && table.contains("user 4242"), "{table}");
+    assert_eq!(of("4243", &["--json"]).json()["limits"][0]["used"], 0);
+    // Others are told of themselves alone.
+    let other = |user: &str| {
+        let words = ["--reuid=4242", "--clear-groups", "--"];
+        let mut command = std::process::Command::new("setpriv");
+        command.args(words).arg(ullage_mount_tests::binary::path()).arg("limit").arg(&space.mount);
+        ullage_mount_tests::run::run(command.args(["--user", user, "--json"]))
+    };
+    assert_eq!(other("4242").json()["limits"][0]["used"], 3u64 << 20);
+    other("0").refused("may ask of other users");
     space.down_and_check();
 }
 
