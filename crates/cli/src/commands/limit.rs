@@ -5,7 +5,7 @@ use crate::users::{Names, uid_of};
 use anyhow::{Context, bail};
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, find_mount};
@@ -78,7 +78,10 @@ impl Limit {
             return Ok(ExitCode::SUCCESS);
         }
         let subject = match &self.user {
-            Some(name) => LimitSubject::User(uid_of(name)?),
+            Some(name) => {
+                self.refuse_inner(&mountpoint, name)?;
+                LimitSubject::User(uid_of(name)?)
+            }
             None => {
                 let meta = self.path.metadata().with_context(|| format!("cannot look at {}", self.path.display()))?;
                 if !meta.is_dir() {
@@ -103,6 +106,20 @@ impl Limit {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Who names a directory may think that only what the user has there is bounded.
+    fn refuse_inner(&self, mountpoint: &Path, user: &str) -> anyhow::Result<()> {
+        let path = self.path.canonicalize().with_context(|| format!("cannot look at {}", self.path.display()))?;
+        if path != mountpoint {
+            bail!(
+                "the limit of a user is on the whole space: name {} for that of {user}; or leave out --user, and {} is limited, whoever \
+                 writes there",
+                mountpoint.display(),
+                path.display()
+            );
+        }
+        Ok(())
     }
 }
 

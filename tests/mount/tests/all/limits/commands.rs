@@ -116,6 +116,8 @@ fn wrong_limits_are_refused_and_change_nothing() {
     set(&["--inodes", "-1"], &space.mount).misused();
     set(&["1G", "--inodes", "few"], &space.mount).misused();
     set(&["--user", "no such user", "1G"], &space.mount).refused("there is no user 'no such user'");
+    set(&["--user", "4294967295", "1G"], &space.mount).refused("nobody's number");
+    set(&["--user", "4711", "1G"], &space.path("dir")).refused("on the whole space");
     set(&["1G"], &space.path("dir/file")).refused("is no directory");
     set(&["1G"], &space.path("missing")).refused("missing");
     set(&["1G"], std::path::Path::new("/")).refused("not in a mounted space");
