@@ -107,6 +107,8 @@ pub(crate) fn df(space: &Space) -> Answer {
         used: now.actual.0.iter().map(|charge| charge.bytes).sum(),
         held: Bytes(root.held()),
         reclaimable: now.actual[Class::Elastic].bytes + now.actual[Class::Transparent].bytes,
+        // There are no allocations yet.
+        guaranteed: Bytes(0),
         reserve: Bytes(reserve),
         size: limit.bytes.map(Bytes),
         inodes: now.actual.0.iter().map(|charge| charge.inodes).sum(),

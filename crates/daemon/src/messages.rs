@@ -271,6 +271,9 @@ pub struct DfReport {
     pub held: Bytes,
     /// Used by files that the system may remove.
     pub reclaimable: Bytes,
+    /// Promised to allocations.
+    #[serde(default)]
+    pub guaranteed: Bytes,
     /// Kept free in the pools' file systems: of those that several pools share, the least reserve.
     pub reserve: Bytes,
     /// The size of the space, where it is limited.

@@ -20,7 +20,11 @@ fn the_size_of_a_space_is_set_shown_and_kept() {
     let df = ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
     assert_eq!((&df["size"], &df["used"]), (&(2u64 << 20).into(), &((1u64 << 20) + 4096).into()), "{df}");
     assert_eq!(df["free"], (1u64 << 20) - 4096);
-    assert!(!ullage(["df".as_ref(), space.mount.as_os_str()]).ok().is_empty());
+    let table = ullage(["df".as_ref(), space.mount.as_os_str()]).ok();
+    for name in ["total", "free", "used", "held", "reclaimable", "guaranteed", "reserve", "limit"] {
+        assert!(df[if name == "limit" { "size" } else { name }].is_u64(), "{name}: {df}");
+        assert!(table.lines().any(|line| line.starts_with(name)), "{name}: {table}");
+    }
     assert!(is_full(&fs::write(space.path("more"), vec![1; 2 << 20])));
     fs::remove_file(space.path("more")).unwrap();
     space.down();
