@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use ullage_daemon::{Answer, Client, Error, Request, State};
 
+/// How long it waits without a word.
+const SAYS_NOTHING: Duration = Duration::from_secs(2);
 /// How long the daemon may think before a mount is taken away without it.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -66,12 +68,20 @@ impl Down {
                 point.display()
             );
         }
-        let began = Instant::now();
+        let (began, mut told) = (Instant::now(), false);
         while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
             if began.elapsed() > Duration::from_secs(120) {
                 anyhow::bail!(
                     "the daemon is still writing; `{}` will say when it has ended",
                     hint::command("status", &own, &status.mountpoint)
+                );
+            }
+            if !told && began.elapsed() > SAYS_NOTHING {
+                told = true;
+                whisper!(
+                    "waiting for the daemon, process {}: it still writes, or the space is mounted in another mount namespace too (a \
+                     container's), and ends when it is unmounted there",
+                    status.pid
                 );
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -4,6 +4,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::Duration;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
@@ -121,6 +122,28 @@ fn a_space_that_is_left_in_a_bind_mount_is_said_to_be_there() {
     process::wait(pid);
     space.up();
     space.down_and_check();
+}
+
+/// Regression: `down` waited for half a minute and more, and nobody knew for what.
+#[test]
+fn who_waits_for_a_mount_in_another_namespace_is_told_so() {
+    let space = Space::plain();
+    let mut beside = Command::new("unshare").args(["-m", "sleep", "100"]).spawn().unwrap();
+    let has = |child: &Child| {
+        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
+    };
+    eventually("it has a namespace of its own", SOON, || has(&beside));
+    let waits = std::thread::scope(|scope| {
+        let down = scope.spawn(|| space.try_down());
+        std::thread::sleep(Duration::from_secs(4));
+        beside.kill().unwrap();
+        beside.wait().unwrap();
+        down.join().unwrap()
+    });
+    assert_eq!(waits.code, Some(0), "{}", waits.err);
+    assert_eq!(waits.err.lines().count(), 1, "{}", waits.err);
+    assert!(waits.err.contains("in another mount namespace"), "{}", waits.err);
+    space.check();
 }
 
 /// The daemon's process, where the space's own mount point does not lead to it.
