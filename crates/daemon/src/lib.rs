@@ -25,6 +25,7 @@ mod mountable;
 mod mountpoint;
 mod mounts;
 mod notify;
+mod numbers;
 mod open;
 mod panics;
 mod paths;
