@@ -55,6 +55,7 @@ pub use mountpoint::{clear_dead, detach, has_ended};
 pub use mounts::mounts_of;
 pub use open::OpenSpace;
 pub use panics::end_at_any_panic;
+pub use paths::quoted;
 pub use places::{refuse_places, settled};
 pub use rebuild::{RebuildReport, rebuild};
 pub use rlimits::raise_rlimits;

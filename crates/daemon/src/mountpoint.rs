@@ -1,7 +1,7 @@
 //! What is at a mount point before we mount on it.
 
 use crate::error::io_error;
-use crate::{Answer, Client, Error, Request, Result, State, mounts};
+use crate::{Answer, Client, Error, Request, Result, State, mounts, quoted};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,9 +44,10 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
         match client.ask(&Request::Status) {
             Ok(Answer::Status(status)) if mounts::is_space(&status.mountpoint, process)? => {
                 return Err(Error::Refused(format!(
-                    "the space of {} is up already, at {1}; see `ullage status {1}`",
+                    "the space of {} is up already, at {}; see `ullage status {}`",
                     state.dir().display(),
-                    status.mountpoint.display()
+                    status.mountpoint.display(),
+                    quoted(&status.mountpoint)
                 )));
             }
             Ok(Answer::Status(_)) => refuse_bound(state)?,
@@ -76,10 +77,11 @@ fn refuse_bound(state: &State) -> Result<()> {
     match mounts::mounts_of(state)?.first() {
         None => Ok(()),
         Some(point) => Err(Error::Refused(format!(
-            "the space of {} was taken away from its mount point, but is still mounted at {1}, and its daemon ends with that: \
-             `umount {1}`, then try again",
+            "the space of {} was taken away from its mount point, but is still mounted at {}, and its daemon ends with that: \
+             `umount {}`, then try again",
             state.dir().display(),
-            point.display()
+            point.display(),
+            quoted(point)
         ))),
     }
 }

@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use ullage_daemon::{Answer, Client, Error, Request, State};
+use ullage_daemon::{Answer, Client, Error, Request, State, quoted};
 
 /// How long it waits without a word.
 const SAYS_NOTHING: Duration = Duration::from_secs(2);
@@ -63,9 +63,10 @@ impl Down {
             && let Some(point) = ullage_daemon::mounts_of(&own)?.first()
         {
             anyhow::bail!(
-                "{} was taken away, but the space is still mounted at {1}, and its daemon ends with that: `umount {1}`",
+                "{} was taken away, but the space is still mounted at {}, and its daemon ends with that: `umount {}`",
                 status.mountpoint.display(),
-                point.display()
+                point.display(),
+                quoted(point)
             );
         }
         let (began, mut told) = (Instant::now(), false);
