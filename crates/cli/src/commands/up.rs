@@ -150,6 +150,7 @@ impl Up {
             Some(dir) => State::at(std::path::absolute(dir)?),
             None => State::of_mountpoint(&mountpoint),
         };
+        refuse_dangling(&mountpoint, &state)?;
         Ok((mountpoint, state))
     }
 
@@ -229,10 +230,32 @@ impl Up {
     }
 }
 
+/// Refuses a new space where a link leads to a state that is not there: its disk may only not be mounted yet.
+fn refuse_dangling(mountpoint: &Path, state: &State) -> anyhow::Result<()> {
+    let usual = State::of_mountpoint(mountpoint);
+    match std::fs::read_link(usual.dir()) {
+        Ok(target) if !usual.dir().exists() && target != state.dir() && !state.settings_path().exists() => bail!(
+            "{} is a link to the state of this space, and {} is not there: mount the disk that it is on; or remove the link, if that space \
+             is given up, and try again",
+            usual.dir().display(),
+            target.display()
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// So that later commands find a state that lies elsewhere by the mount point alone.
 fn link_state(mountpoint: &Path, state: &State) {
     let usual = State::of_mountpoint(mountpoint);
     if usual.dir() != state.dir() && !usual.dir().exists() {
+        if let Some(before) = std::fs::read_link(usual.dir()).ok().filter(|before| before != state.dir()) {
+            tracing::warn!(
+                "{} led to {}, which is not there, and leads to {} now",
+                usual.dir().display(),
+                before.display(),
+                state.dir().display()
+            );
+        }
         let _ = std::fs::remove_file(usual.dir());
         if let Err(error) = std::os::unix::fs::symlink(state.dir(), usual.dir()) {
             tracing::info!("later commands will need --state: {} cannot be made ({error})", usual.dir().display());
