@@ -33,13 +33,14 @@ up: build
 down:
 	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
 
+# For all users, whatever the umask of who installs is.
 install: build
-	install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
-	mkdir -p "$(DESTDIR)/usr/sbin"
+	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
+	umask 022 && mkdir -p "$(DESTDIR)/usr/sbin"
 	ln -sf /usr/local/bin/ullage "$(DESTDIR)/usr/sbin/mount.fuse.ullage"
-	$(ULLAGE) man "$(DESTDIR)/usr/local/share/man/man1"
-	mkdir -p "$(DESTDIR)/usr/local/share/bash-completion/completions"
-	$(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
+	umask 022 && $(ULLAGE) man "$(DESTDIR)/usr/local/share/man/man1"
+	umask 022 && mkdir -p "$(DESTDIR)/usr/local/share/bash-completion/completions"
+	umask 022 && $(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
 
 uninstall:
 	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)/usr/sbin/mount.fuse.ullage" \

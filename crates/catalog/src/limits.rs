@@ -439,8 +439,8 @@ impl Catalog {
         for (subject, limit) in all {
             let (used, held) = match subject {
                 Subject::User(uid) => {
-                    let user = self.ledger.user(uid);
-                    (user.account.now(), user.account.held())
+                    list.push(self.use_of(uid));
+                    continue;
                 }
                 Subject::Directory(file) => match self.get(file) {
                     Ok(inode) => (inode.totals.account.now(), inode.totals.account.held()),
@@ -452,6 +452,14 @@ impl Catalog {
             list.push(LimitNow { subject, limit, used: used[Class::Persistent], held });
         }
         Ok(list)
+    }
+
+    /// What a user uses, whether or not that is limited.
+    pub fn use_of(&self, uid: u32) -> LimitNow {
+        let subject = Subject::User(uid);
+        let account = &self.ledger.user(uid).account;
+        let limit = self.limit(subject).unwrap_or(Limit::NONE);
+        LimitNow { subject, limit, used: account.now()[Class::Persistent], held: account.held() }
     }
 
     /// The limit on something, if there is one.

@@ -6,8 +6,10 @@ use std::process::Command;
 
 /// The number of a user, given by name or number.
 pub fn uid_of(name: &str) -> anyhow::Result<u32> {
-    if let Ok(uid) = name.parse() {
-        return Ok(uid);
+    match name.parse() {
+        Ok(u32::MAX) => anyhow::bail!("{name} is nobody's number: system calls have it for `no user`; give another"),
+        Ok(uid) => return Ok(uid),
+        Err(_) => {}
     }
     let entries = entries(&[name.to_owned()]).context("cannot read /etc/passwd")?;
     let found = users(&entries).find(|(other, _)| *other == name);

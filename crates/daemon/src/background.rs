@@ -12,6 +12,20 @@ pub(crate) const READY: &str = "ready";
 /// What begins a line that says how far it has come.
 pub const PROGRESS: &str = "progress: ";
 
+/// Has it be in a session of its own, and have nothing of what the caller has open: it may outlive him by months, and what it has open is
+/// not given back, nor unlocked, nor unmounted.
+fn set_apart(command: &mut Command) {
+    let apart = || {
+        rustix::process::setsid()?;
+        // SAFETY: no memory is touched, and no descriptor closed that somebody counts on before the program begins. Kernels without
+        // this call (before Linux 5.11) leave all as it is.
+        unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec nothing is done but two system calls.
+    unsafe { command.pre_exec(apart) };
+}
+
 /// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
 /// waits until it is ready. Gives back its process id. `progress` is given each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
@@ -22,12 +36,14 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         .append(true)
         .open(state.log_path())
         .map_err(io_error("open", state.log_path()))?;
+    set_apart(&mut command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
-        .process_group(0)
         .current_dir("/")
+        // Whoever waits there waits for the caller.
+        .env_remove(crate::notify::SOCKET)
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;

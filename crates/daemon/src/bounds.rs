@@ -23,6 +23,13 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
         if settings.pools[..index].iter().any(|other| other.name == pool.name) {
             return Some(format!("two pools are called '{}'; give each a name of its own", pool.name));
         }
+        if pool.path.is_relative() {
+            return Some(format!(
+                "the path of the pool '{}', {}, does not begin with a slash, and would lead elsewhere from each directory: write all of it",
+                pool.name,
+                pool.path.display()
+            ));
+        }
         if let Some(other) = settings.pools[..index].iter().find(|other| other.id == pool.id) {
             return Some(format!(
                 "the pools '{}' and '{}' both have the number {}: write the one that each had",
@@ -85,6 +92,10 @@ mod tests {
             assert!(error.contains("is no name for a pool") && error.lines().count() == 1, "{error}");
         }
         read(&named(&"n".repeat(64))).unwrap();
+        // It led the check and the daemon to different places.
+        let mut relative = good.clone();
+        relative.pools[1].path = "y".into();
+        assert!(read(&relative).unwrap_err().contains("does not begin with a slash"));
         let error = read(&SpaceSettings { pools: Vec::new(), ..good.clone() }).unwrap_err();
         assert!(error.contains("names no pool"), "{error}");
         std::fs::remove_dir_all(dir).unwrap();

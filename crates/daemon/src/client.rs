@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use ullage_fuse::Listed;
+use ullage_types::ROOT;
 
 /// A connection to a running daemon.
 pub struct Client {
@@ -52,7 +53,9 @@ impl Client {
         let _ = self.reader.get_mut().write_all(text.as_bytes());
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Err(self.silent()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(Error::Silent(self.process().unwrap_or_default()));
+            }
             Err(_) | Ok(0) => return Err(broken()),
             Ok(_) => {}
         }
@@ -63,14 +66,21 @@ impl Client {
             answer => Ok(answer),
         }
     }
+}
 
-    fn silent(&self) -> Error {
-        let pid = self.process().unwrap_or_default();
-        Error::Refused(format!(
-            "the daemon, process {pid}, does not answer: `kill -CONT {pid}` wakes it if it was stopped; else it may wait for a disk, \
-             and ullage.log in its state directory may say why"
-        ))
+/// Fails when a path leads through a space whose daemon does not answer within this time: whoever looked at the path would wait for it,
+/// and no signal would end that. So the path is taken as it is written.
+pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
+    let path = std::path::absolute(path).map_err(io_error("look for", path))?;
+    for mount in mounts::list(None)?.into_iter().filter(|m| m.may_be_a_space() && path.starts_with(&m.point)) {
+        let Ok(Some(mut client)) = Client::connect(&State::at(mount.source)) else { continue };
+        client.patience(Some(patience));
+        // Whatever it answers.
+        if let Err(silent @ Error::Silent(_)) = client.ask(&Request::Stat { ino: ROOT.0 }) {
+            return Err(silent);
+        }
     }
+    Ok(())
 }
 
 /// The mount that a path lies in, and its state: from the kernel's list of mounts.

@@ -41,6 +41,12 @@ pub enum Error {
         /// Why.
         source: ullage_pool::Error,
     },
+    /// The daemon was asked, and let the time go by.
+    #[error(
+        "the daemon, process {0}, does not answer: `kill -CONT {0}` wakes it if it was stopped; else it may wait for a disk, and \
+         ullage.log in its state directory may say why"
+    )]
+    Silent(u32),
     /// Two first uses met.
     #[error("another `ullage up` is making the space of {0}; try again when it has ended")]
     Overtaken(std::path::PathBuf),

@@ -1,6 +1,6 @@
 //! What the pools of a space hold, for checking, repairing and rebuilding its catalog.
 
-use crate::{Error, Kind, PoolSettings, Result};
+use crate::{Error, Kind, PoolSettings, Result, quoted};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 use ullage_catalog::{Facts, Found};
@@ -87,7 +87,8 @@ fn unclear(path: &Path, twice: bool) -> String {
     } else {
         format!(
             "name and attribute of {shown} do not say the same of whose data it holds: if its name is right, take the attribute \
-             away with `setfattr -x user.ullage {shown}`, else move the file out of the pool"
+             away with `setfattr -x user.ullage {}`, else move the file out of the pool",
+            quoted(path)
         )
     }
 }

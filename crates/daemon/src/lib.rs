@@ -24,6 +24,8 @@ mod mount;
 mod mountable;
 mod mountpoint;
 mod mounts;
+mod notify;
+mod numbers;
 mod open;
 mod panics;
 mod paths;
@@ -39,7 +41,7 @@ mod ways;
 
 pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};
-pub use client::{Client, find_mount};
+pub use client::{Client, find_mount, refuse_silent};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;
@@ -50,10 +52,11 @@ pub use messages::{
     StatReport, StatusReport,
 };
 pub use mount::{ServeOptions, TransportChoice};
-pub use mountpoint::{clear_dead, has_ended};
+pub use mountpoint::{clear_dead, detach, has_ended};
 pub use mounts::mounts_of;
 pub use open::OpenSpace;
 pub use panics::end_at_any_panic;
+pub use paths::quoted;
 pub use places::{refuse_places, settled};
 pub use rebuild::{RebuildReport, rebuild};
 pub use rlimits::raise_rlimits;

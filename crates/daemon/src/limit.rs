@@ -42,10 +42,14 @@ pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inod
 }
 
 /// Root and who mounted it see all limits, others their own.
-pub(crate) fn list(space: &Space, mountpoint: &Path, peer: u32) -> Answer {
-    let all = match space.catalog().limits() {
-        Ok(all) => all,
-        Err(error) => return refuse(error),
+pub(crate) fn list(space: &Space, mountpoint: &Path, user: Option<u32>, peer: u32) -> Answer {
+    let all = match user {
+        Some(uid) if uid == peer || may_set(peer) => vec![space.catalog().use_of(uid)],
+        Some(_) => return refuse("only root and who mounted the space may ask of other users"),
+        None => match space.catalog().limits() {
+            Ok(all) => all,
+            Err(error) => return refuse(error),
+        },
     };
     let mut limits = Vec::new();
     for now in all {
@@ -103,6 +107,8 @@ pub(crate) fn df(space: &Space) -> Answer {
         used: now.actual.0.iter().map(|charge| charge.bytes).sum(),
         held: Bytes(root.held()),
         reclaimable: now.actual[Class::Elastic].bytes + now.actual[Class::Transparent].bytes,
+        // There are no allocations yet.
+        guaranteed: Bytes(0),
         reserve: Bytes(reserve),
         size: limit.bytes.map(Bytes),
         inodes: now.actual.0.iter().map(|charge| charge.inodes).sum(),

@@ -23,7 +23,11 @@ pub enum Request {
         ino: u64,
     },
     /// Every limit that who asks may see.
-    Limits,
+    Limits {
+        /// Only this user's, and what it uses also where there is none.
+        #[serde(default)]
+        user: Option<u32>,
+    },
     /// Change a limit; only root and who mounted the space may.
     SetLimit {
         /// What it is on.
@@ -87,7 +91,7 @@ pub struct StatusReport {
     /// Where it is mounted.
     #[serde(serialize_with = "show")]
     pub mountpoint: PathBuf,
-    /// It was taken away from there, and ends with its last user.
+    /// It was taken away from there, and ends with its last user: a bind mount is one.
     #[serde(default)]
     pub detached: bool,
     /// Its state directory.
@@ -101,6 +105,12 @@ pub struct StatusReport {
     pub transport_why: String,
     /// Whether data moves in the kernel.
     pub passthrough: bool,
+    /// The catalog takes no more writes, since one has failed.
+    #[serde(default)]
+    pub catalog_failed: bool,
+    /// How it failed, and what to do.
+    #[serde(default)]
+    pub catalog_failure: Option<String>,
     /// Use of the whole space.
     pub used: SpaceUse,
     /// Its pools.
@@ -261,6 +271,9 @@ pub struct DfReport {
     pub held: Bytes,
     /// Used by files that the system may remove.
     pub reclaimable: Bytes,
+    /// Promised to allocations.
+    #[serde(default)]
+    pub guaranteed: Bytes,
     /// Kept free in the pools' file systems: of those that several pools share, the least reserve.
     pub reserve: Bytes,
     /// The size of the space, where it is limited.

@@ -1,7 +1,7 @@
 //! Which transport serves a mount: our own where it can, crate fuser otherwise.
 
 use crate::error::io_error;
-use crate::{Error, Flags, Result};
+use crate::{Error, Flags, Result, quoted};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,14 +129,15 @@ impl Mount {
         };
         outcome.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => Error::Refused(format!(
-                "{} is in use; `fuser -vm {0}` shows by whom, `ullage down --lazy` does not wait for them",
-                self.point.display()
+                "{} is in use; `fuser -vm {}` shows by whom, `ullage down --lazy` does not wait for them",
+                self.point.display(),
+                quoted(&self.point)
             )),
             _ => io_error("unmount", &self.point)(error),
         })
     }
 
-    /// Whether it was taken away, and goes on for its last users.
+    /// Whether it was taken away from its mount point, and goes on for its last users.
     pub(crate) fn is_away(&self) -> bool {
         match &self.server {
             Server::Own(mounted) => mounted.is_away(),

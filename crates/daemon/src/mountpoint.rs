@@ -1,7 +1,7 @@
 //! What is at a mount point before we mount on it.
 
 use crate::error::io_error;
-use crate::{Answer, Client, Error, Request, Result, State, mounts};
+use crate::{Answer, Client, Error, Request, Result, State, mounts, quoted};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. Whether it was created.
 pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
-    refuse_served(state)?;
+    refuse_served(mountpoint, state)?;
     if clear_dead(mountpoint)? {
         return prepare(mountpoint, state);
     }
@@ -36,19 +36,23 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
 
 /// Refuses while a daemon serves this state. One that is just ending, since its mount was taken away or since it was killed, still
 /// has its socket: it is waited for, and so is the end of its process, since until then it has the catalog and the pools locked.
-fn refuse_served(state: &State) -> Result<()> {
+fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     while let Some(mut client) = Client::connect(state)? {
         let process = client.process();
         client.patience(Some(PATIENCE));
-        if let Ok(Answer::Status(status)) = client.ask(&Request::Status)
-            && mounts::is_space(&status.mountpoint, process)?
-        {
-            return Err(Error::Refused(format!(
-                "the space of {} is up already, at {1}; see `ullage status {1}`",
-                state.dir().display(),
-                status.mountpoint.display()
-            )));
+        match client.ask(&Request::Status) {
+            Ok(Answer::Status(status)) if mounts::is_space(&status.mountpoint, process)? => {
+                return Err(Error::Refused(format!(
+                    "the space of {} is up already, at {}; see `ullage status {}`",
+                    state.dir().display(),
+                    status.mountpoint.display(),
+                    quoted(&status.mountpoint)
+                )));
+            }
+            Ok(Answer::Status(_)) => refuse_bound(state)?,
+            Err(silent @ Error::Silent(_)) if mounts::is_space(mountpoint, process)? => return Err(silent),
+            _ => {}
         }
         loop {
             if Instant::now() >= until {
@@ -66,6 +70,20 @@ fn refuse_served(state: &State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses while a space that was taken away from its own mount point is still mounted elsewhere.
+fn refuse_bound(state: &State) -> Result<()> {
+    match mounts::mounts_of(state)?.first() {
+        None => Ok(()),
+        Some(point) => Err(Error::Refused(format!(
+            "the space of {} was taken away from its mount point, but is still mounted at {}, and its daemon ends with that: \
+             `umount {}`, then try again",
+            state.dir().display(),
+            point.display(),
+            quoted(point)
+        ))),
+    }
 }
 
 /// Whether no thread of a process runs any more, though nobody may have waited for it yet.
@@ -96,11 +114,14 @@ pub fn clear_dead(mountpoint: &Path) -> Result<bool> {
         return Ok(false);
     }
     tracing::info!("clearing the dead mount at {}", mountpoint.display());
-    clear(mountpoint)?;
+    detach(mountpoint)?;
     Ok(true)
 }
 
-/// Takes away a mount that nobody serves.
-fn clear(mountpoint: &Path) -> Result<()> {
+/// Takes a mount out of the tree without its daemon.
+///
+/// # Errors
+/// When it cannot be unmounted, by this user for example.
+pub fn detach(mountpoint: &Path) -> Result<()> {
     ullage_fuse::unmount_at(mountpoint, true).map_err(io_error("unmount", mountpoint))
 }

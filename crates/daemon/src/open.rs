@@ -4,7 +4,7 @@ use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
 use crate::{
-    Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, refuse_places, turns,
+    Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, numbers, refuse_places, turns,
 };
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -58,6 +58,7 @@ impl OpenSpace {
             })?;
         }
         turns::refuse_older(state, &settings)?;
+        numbers::refuse_renumbered(state, &settings)?;
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
         ballast.release()?;

@@ -20,6 +20,13 @@ pub(crate) fn refuse_odd_paths(settings: &SpaceSettings, state: &State) -> Resul
     Ok(())
 }
 
+/// A path as a word of a command that a message names.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 /// Writes a path for people to read.
 pub(crate) fn show<S: Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
@@ -41,6 +48,15 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};
     use ullage_types::Bytes;
+
+    #[test]
+    fn what_a_shell_would_take_apart_is_quoted() {
+        for (path, word) in
+            [("/srv/a-b.c", "/srv/a-b.c"), ("/srv/a b", "'/srv/a b'"), ("/a'b$", "'/a'\\''b$'"), ("/ä", "/ä")]
+        {
+            assert_eq!(super::quoted(Path::new(path)), word);
+        }
+    }
 
     /// Regression: there was no answer, and the connection was closed.
     #[test]

@@ -5,7 +5,9 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, report, rlimits, turns};
+use crate::{
+    Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, notify, report, rlimits, turns,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -72,6 +74,7 @@ pub fn serve(
 impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
     pub fn run(mut self) -> Result<()> {
+        notify::supervisor(notify::READY);
         let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
         let handle = self.signals.handle();
         let waiter = std::thread::spawn(move || {
@@ -86,6 +89,7 @@ impl Serving {
             }
         });
         let ended = self.mount.wait();
+        notify::supervisor(notify::STOPPING);
         handle.close();
         let _ = waiter.join();
         let written = self.open.store.settle();
@@ -113,7 +117,7 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Status => status(&open, &mount, &own, &mountpoint, started),
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
-        Request::Limits => limit::list(&open.space, &mountpoint, peer),
+        Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
@@ -146,6 +150,8 @@ fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
 fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant) -> Answer {
     open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
+    let store = open.store.stats();
+    let failure = store.poisoned.as_ref().map(|why| format!("{}: {why}", ullage_kv::POISONED));
     Answer::Status(Box::new(StatusReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -157,9 +163,11 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         transport: mount.transport(),
         transport_why: mount.why().to_owned(),
         passthrough: open.space.uses_passthrough(),
+        catalog_failed: failure.is_some(),
+        catalog_failure: failure,
         used: report::space_use(&totals),
         pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member)).collect(),
-        store: open.store.stats().named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        store: store.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),
         recovered: serde_json::to_value(open.recovered).unwrap_or_default(),

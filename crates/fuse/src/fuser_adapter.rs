@@ -86,9 +86,9 @@ impl FuserMount {
         point::unmount(&self.mountpoint, self.device, lazy)
     }
 
-    /// Whether it was taken away, and goes on for its last users.
+    /// Whether it was taken away from its mount point, and goes on for its last users.
     pub fn is_away(&self) -> bool {
-        point::is_away(self.device)
+        point::is_away(&self.mountpoint, self.device)
     }
 }
 

@@ -238,9 +238,9 @@ impl Mounted {
         point::unmount(self.connection.mountpoint(), Kernel::device(&*self.connection), lazy)
     }
 
-    /// Whether it was taken away, and goes on for its last users.
+    /// Whether it was taken away from its mount point, and goes on for its last users.
     pub fn is_away(&self) -> bool {
-        point::is_away(Kernel::device(&*self.connection))
+        point::is_away(self.connection.mountpoint(), Kernel::device(&*self.connection))
     }
 
     /// Breaks the connection off: callers that wait get an error. The mount stays, dead, until it is unmounted.

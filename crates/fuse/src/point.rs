@@ -19,9 +19,10 @@ pub(crate) fn unmount(path: &Path, device: Option<(u32, u32)>, lazy: bool) -> io
     unmount_at(&point, lazy)
 }
 
-/// Whether the mount of this device is not in the tree any more; while it is used it goes on.
-pub(crate) fn is_away(device: Option<(u32, u32)>) -> bool {
-    let is_gone = |device| list_mounts(None).is_ok_and(|lines| lines.iter().all(|line| line.device != device));
+/// Whether the mount of this device is not at its path any more. While it is used it goes on, and so it does where it was bound to.
+pub(crate) fn is_away(path: &Path, device: Option<(u32, u32)>) -> bool {
+    let is_other = |line: &Listed, device| line.device != device || line.point != path;
+    let is_gone = |device| list_mounts(None).is_ok_and(|lines| lines.iter().all(|line| is_other(line, device)));
     device.is_some_and(is_gone)
 }
 

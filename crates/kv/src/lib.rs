@@ -21,4 +21,4 @@ pub use error::{Error, is_damage};
 pub use fuzz::fuzz_decode;
 pub use kv::{Ahead, Cut, Engine, Kv, Room, Seq, Visit};
 pub use log::{BLOCK, FileMedium, Medium};
-pub use store::{Canary, Durable, EngineKind, Follow, Options, Stats, Store, Tail};
+pub use store::{Canary, Durable, EngineKind, Follow, Options, POISONED, Stats, Store, Tail};

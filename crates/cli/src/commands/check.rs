@@ -38,7 +38,7 @@ pub struct Check {
 impl Check {
     /// Reads everything and prints what is wrong, and what was done about it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
+        let state = super::state_at(&self.mountpoint, self.state.as_deref())?;
         if ullage_daemon::Client::connect(&state)?.is_some() {
             anyhow::bail!(
                 "{} is up; end it with `{}` first",

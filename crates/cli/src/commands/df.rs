@@ -45,6 +45,7 @@ fn print(report: &DfReport) {
         ("used", format!("{} in {} files", report.used, report.inodes)),
         ("held", report.held.to_string()),
         ("reclaimable", report.reclaimable.to_string()),
+        ("guaranteed", report.guaranteed.to_string()),
         ("reserve", report.reserve.to_string()),
         ("limit", report.size.map_or_else(none, |size| size.to_string())),
         ("inode limit", report.size_inodes.map_or_else(none, |most| most.to_string())),

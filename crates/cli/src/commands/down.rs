@@ -5,7 +5,12 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use ullage_daemon::{Answer, Client, Request, State};
+use ullage_daemon::{Answer, Client, Error, Request, State, quoted};
+
+/// How long it waits without a word.
+const SAYS_NOTHING: Duration = Duration::from_secs(2);
+/// How long the daemon may think before a mount is taken away without it.
+const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Unmount a space and end its daemon.
 #[derive(Debug, Args)]
@@ -42,23 +47,29 @@ impl Down {
             );
             return self.done();
         };
-        let Answer::Status(status) = client.ask(&Request::Status)? else {
-            anyhow::bail!("the daemon answered another question")
+        client.patience(Some(if self.lazy { LAZY_PATIENCE } else { super::PATIENCE }));
+        let status = match client.ask(&Request::Status) {
+            Ok(Answer::Status(status)) => status,
+            Ok(_) => anyhow::bail!("the daemon answered another question"),
+            Err(silent @ Error::Silent(_)) if self.lazy => return self.detach(&state, &silent),
+            Err(error) => return Err(error.into()),
         };
         // By the name that it was mounted with: the one here may be a link.
         let own = State::at(status.state.clone());
         self.refuse_elsewhere(&own, &status.mountpoint)?;
+        client.patience(None);
         client.ask(&Request::Down { lazy: self.lazy })?;
         if !self.lazy
             && let Some(point) = ullage_daemon::mounts_of(&own)?.first()
         {
             anyhow::bail!(
-                "{} was taken away, but the space is still mounted at {1}, and its daemon ends with that: `umount {1}`",
+                "{} was taken away, but the space is still mounted at {}, and its daemon ends with that: `umount {}`",
                 status.mountpoint.display(),
-                point.display()
+                point.display(),
+                quoted(point)
             );
         }
-        let began = Instant::now();
+        let (began, mut told) = (Instant::now(), false);
         while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
             if began.elapsed() > Duration::from_secs(120) {
                 anyhow::bail!(
@@ -66,9 +77,35 @@ impl Down {
                     hint::command("status", &own, &status.mountpoint)
                 );
             }
+            if !told && began.elapsed() > SAYS_NOTHING {
+                told = true;
+                whisper!(
+                    "waiting for the daemon, process {}: it still writes, or the space is mounted in another mount namespace too (a \
+                     container's), and ends when it is unmounted there",
+                    status.pid
+                );
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
         self.done()
+    }
+
+    /// Takes it away without the daemon, which is silent and finds its mount gone when it goes on.
+    fn detach(&self, state: &State, silent: &Error) -> anyhow::Result<ExitCode> {
+        let named = ullage_daemon::settled(&self.mountpoint)?;
+        match ullage_daemon::find_mount(&self.mountpoint) {
+            Ok((point, found))
+                if point == named && ullage_daemon::settled(found.dir())? == ullage_daemon::settled(state.dir())? =>
+            {
+                ullage_daemon::detach(&point)?;
+                whisper!(
+                    "{} was taken away, but {silent}; until then nobody can start the space again",
+                    point.display()
+                );
+                self.done()
+            }
+            _ => anyhow::bail!("{silent}; and the space is not mounted at {}", named.display()),
+        }
     }
 
     fn done(&self) -> anyhow::Result<ExitCode> {

@@ -28,6 +28,7 @@ impl Du {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut reports = Vec::new();
         for path in &self.paths {
+            ullage_daemon::refuse_silent(path, super::PATIENCE)?;
             let (mountpoint, state) = find_mount(path)?;
             let ino = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
             let mut client = super::connect(&state, &mountpoint)?;

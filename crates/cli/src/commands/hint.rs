@@ -1,12 +1,12 @@
 //! Commands as messages name them.
 
 use std::path::Path;
-use ullage_daemon::State;
+use ullage_daemon::{State, quoted};
 
 /// `ullage up MNT`, and what else makes it find this state and no other.
 pub fn command(what: &str, state: &State, mountpoint: &Path) -> String {
-    let command = format!("ullage {what} {}", mountpoint.display());
-    if is_usual(state, mountpoint) { command } else { format!("{command} --state {}", state.dir().display()) }
+    let command = format!("ullage {what} {}", quoted(mountpoint));
+    if is_usual(state, mountpoint) { command } else { format!("{command} --state {}", quoted(state.dir())) }
 }
 
 /// A state elsewhere is the usual one if a link to it lies at the usual place.
@@ -35,5 +35,10 @@ mod tests {
         assert!(why(&elsewhere).contains(&format!("`{stated}`")), "{}", why(&elsewhere));
         std::os::unix::fs::symlink(elsewhere.dir(), at("space.ullage")).unwrap();
         assert_eq!(command("up", &elsewhere, &point), plain);
+        let (blank, state) = (at("a space"), State::at(at("a state")));
+        assert_eq!(
+            command("up", &state, &blank),
+            format!("ullage up '{}' --state '{}'", blank.display(), state.dir().display())
+        );
     }
 }

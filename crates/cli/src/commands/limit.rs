@@ -5,7 +5,7 @@ use crate::users::{Names, uid_of};
 use anyhow::{Context, bail};
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, find_mount};
@@ -39,6 +39,7 @@ Examples:
   ullage limit /srv/space 100G                   the size of the whole space
   ullage limit /srv/space/projects/x 5G          all below a directory
   ullage limit /srv/space --user anna 2G         all files of a user, wherever they lie
+  ullage limit /srv/space --user anna            show what a user uses, limited or not
   ullage limit /srv/space --user anna --inodes 10000
   ullage limit /srv/space --user anna none       no limit any more")]
 pub struct Limit {
@@ -61,14 +62,14 @@ pub struct Limit {
 impl Limit {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        ullage_daemon::refuse_silent(&self.path, super::PATIENCE)?;
         let (mountpoint, state) = find_mount(&self.path)?;
         let mut client = super::connect(&state, &mountpoint)?;
         if self.size.is_none() && self.inodes.is_none() {
-            let uid = self.user.as_deref().map(uid_of).transpose()?;
-            let Answer::Limits { mut limits } = client.ask(&Request::Limits)? else {
+            let user = self.user.as_deref().map(uid_of).transpose()?;
+            let Answer::Limits { limits } = client.ask(&Request::Limits { user })? else {
                 bail!("the daemon answered another question")
             };
-            limits.retain(|limit| uid.is_none_or(|uid| limit.subject == LimitSubject::User(uid)));
             if self.json {
                 output::json(&serde_json::json!({ "limits": limits }))?;
             } else {
@@ -77,7 +78,10 @@ impl Limit {
             return Ok(ExitCode::SUCCESS);
         }
         let subject = match &self.user {
-            Some(name) => LimitSubject::User(uid_of(name)?),
+            Some(name) => {
+                self.refuse_inner(&mountpoint, name)?;
+                LimitSubject::User(uid_of(name)?)
+            }
             None => {
                 let meta = self.path.metadata().with_context(|| format!("cannot look at {}", self.path.display()))?;
                 if !meta.is_dir() {
@@ -102,6 +106,20 @@ impl Limit {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Who names a directory may think that only what the user has there is bounded.
+    fn refuse_inner(&self, mountpoint: &Path, user: &str) -> anyhow::Result<()> {
+        let path = self.path.canonicalize().with_context(|| format!("cannot look at {}", self.path.display()))?;
+        if path != mountpoint {
+            bail!(
+                "the limit of a user is on the whole space: name {} for that of {user}; or leave out --user, and {} is limited, whoever \
+                 writes there",
+                mountpoint.display(),
+                path.display()
+            );
+        }
+        Ok(())
     }
 }
 

@@ -108,15 +108,26 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The state of the space mounted (or to be mounted) at a path.
-fn state_of(mountpoint: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
+/// The state of the space mounted (or to be mounted) at a path, or else of the one that it lies in.
+fn state_of(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
+    let own = state_at(path, state)?;
+    // A space that is down may be meant to be mounted within one that is up.
+    if state.is_some() || own.settings_path().exists() {
+        return Ok(own);
+    }
+    Ok(ullage_daemon::find_mount(path).map_or(own, |(_, around)| around))
+}
+
+/// The same for one that is, or is to be, mounted at this very path.
+fn state_at(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
     if let Some(state) = state {
         return Ok(ullage_daemon::State::at(std::path::absolute(state)?));
     }
-    if let Ok((_, state)) = ullage_daemon::find_mount(mountpoint) {
-        return Ok(state);
+    let settled = ullage_daemon::settled(path)?;
+    match ullage_daemon::find_mount(path) {
+        Ok((point, state)) if point == settled => Ok(state),
+        _ => Ok(ullage_daemon::State::of_mountpoint(&settled)),
     }
-    Ok(ullage_daemon::State::of_mountpoint(&ullage_daemon::settled(mountpoint)?))
 }
 
 /// How long the answer to a question may take.

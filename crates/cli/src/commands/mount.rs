@@ -7,7 +7,7 @@ use clap::Parser;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use ullage_daemon::Flags;
+use ullage_daemon::{Answer, Client, Flags, Request, State};
 
 /// What mount(8) takes for "nothing was mounted".
 const FAILED: u8 = 32;
@@ -133,8 +133,25 @@ impl MountHelper {
         arguments.extend(wanted.arguments.into_iter().map(OsString::from));
         match crate::Arguments::try_parse_from(arguments)?.command {
             Command::Up(up) if wanted.remount => self.remount(&up, wanted.flags),
+            Command::Up(_) if self.is_mounted()? => Ok(ExitCode::SUCCESS),
             command => super::run(command),
         }
+    }
+
+    /// `mount -a` leaves alone what is mounted, and knows that by its source: not where the line says `none`.
+    fn is_mounted(&self) -> anyhow::Result<bool> {
+        let point = ullage_daemon::settled(&self.mountpoint)?;
+        let state =
+            if self.state.as_os_str() == "none" { State::of_mountpoint(&point) } else { State::at(self.state.clone()) };
+        let Ok((found, own)) = ullage_daemon::find_mount(&point) else { return Ok(false) };
+        if found != point || ullage_daemon::settled(own.dir())? != ullage_daemon::settled(state.dir())? {
+            return Ok(false);
+        }
+        let Some(mut client) = Client::connect(&own)? else { return Ok(false) };
+        client.patience(Some(super::PATIENCE));
+        // One that is just ending `up` waits for.
+        let answer = client.ask(&Request::Status);
+        Ok(matches!(answer, Ok(Answer::Status(now)) if now.mountpoint == point && !now.detached))
     }
 
     fn remount(&self, up: &Up, flags: Flags) -> anyhow::Result<ExitCode> {

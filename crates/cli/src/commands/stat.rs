@@ -26,6 +26,7 @@ impl Stat {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut reports = Vec::new();
         for path in &self.paths {
+            ullage_daemon::refuse_silent(path, super::PATIENCE)?;
             let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
             // A symbolic link is asked about itself: its directory says which mount it is in.
             let parent = match path.parent() {

@@ -4,7 +4,7 @@ use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use ullage_daemon::{Answer, Request};
+use ullage_daemon::{Answer, Request, State};
 
 /// Show how a space is.
 #[derive(Debug, Args)]
@@ -37,18 +37,24 @@ impl Status {
         }
         let why = if report.transport_why.is_empty() { String::new() } else { format!(" ({})", report.transport_why) };
         let point = report.mountpoint.display();
-        output::facts(&[
-            if report.detached {
-                ("taken away", format!("from {point}; the daemon ends with the last user of what is open"))
-            } else {
-                ("mounted at", point.to_string())
+        let elsewhere =
+            if report.detached { ullage_daemon::mounts_of(&State::at(report.state.clone()))? } else { Vec::new() };
+        let mut facts = vec![
+            match elsewhere.first() {
+                Some(other) => ("taken away", format!("from {point}; it is still mounted at {}", other.display())),
+                None if report.detached => {
+                    ("taken away", format!("from {point}; the daemon ends with the last user of what is open"))
+                }
+                None => ("mounted at", point.to_string()),
             },
             ("state", report.state.display().to_string()),
             ("daemon", format!("process {}, version {}, up {} s", report.pid, report.version, report.uptime_seconds)),
             ("transport", format!("{}{why}", report.transport)),
             ("data", if report.passthrough { "in the kernel (passthrough)" } else { "through the server" }.to_owned()),
             ("used", format!("{} in {} files", report.used.bytes, report.used.inodes)),
-        ]);
+        ];
+        facts.extend(report.catalog_failure.map(|why| ("FAILED", why)));
+        output::facts(&facts);
         say!();
         super::pool::print(&report.pools);
         Ok(ExitCode::SUCCESS)

@@ -26,7 +26,7 @@ Examples:
                            over a directory with files in it: they are in the space and stay where they are
   ullage up /srv/space -o nosuid,nodev
   ullage up /srv/space --foreground
-                           for systemd and other supervisors
+                           for systemd (Type=notify) and other supervisors
 At boot, in /etc/fstab (`make install` puts the helper mount.fuse.ullage in place):
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0")]
 pub struct Up {
@@ -134,12 +134,17 @@ impl Up {
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
-        let pid = pid?;
-        link_state(&mountpoint, &state);
+        self.done(&mountpoint, &state, pid?)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// It is mounted.
+    fn done(&self, mountpoint: &Path, state: &State, pid: u32) -> anyhow::Result<()> {
+        link_state(mountpoint, state);
         if self.json {
             crate::output::json(&serde_json::json!({"mountpoint": mountpoint, "state": state.dir(), "pid": pid}))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     fn place(&self) -> anyhow::Result<(PathBuf, State)> {
@@ -148,6 +153,7 @@ impl Up {
             Some(dir) => State::at(std::path::absolute(dir)?),
             None => State::of_mountpoint(&mountpoint),
         };
+        refuse_dangling(&mountpoint, &state)?;
         Ok((mountpoint, state))
     }
 
@@ -219,9 +225,25 @@ impl Up {
         })?;
         if self.report_ready {
             say!("ready");
+        } else {
+            self.done(&mountpoint, &state, std::process::id())?;
         }
         serving.run()?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Refuses a new space where a link leads to a state that is not there: its disk may only not be mounted yet.
+fn refuse_dangling(mountpoint: &Path, state: &State) -> anyhow::Result<()> {
+    let usual = State::of_mountpoint(mountpoint);
+    match std::fs::read_link(usual.dir()) {
+        Ok(target) if !usual.dir().exists() && target != state.dir() && !state.settings_path().exists() => bail!(
+            "{} is a link to the state of this space, and {} is not there: mount the disk that it is on; or remove the link, if that space \
+             is given up, and try again",
+            usual.dir().display(),
+            target.display()
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -229,6 +251,14 @@ impl Up {
 fn link_state(mountpoint: &Path, state: &State) {
     let usual = State::of_mountpoint(mountpoint);
     if usual.dir() != state.dir() && !usual.dir().exists() {
+        if let Some(before) = std::fs::read_link(usual.dir()).ok().filter(|before| before != state.dir()) {
+            tracing::warn!(
+                "{} led to {}, which is not there, and leads to {} now",
+                usual.dir().display(),
+                before.display(),
+                state.dir().display()
+            );
+        }
         let _ = std::fs::remove_file(usual.dir());
         if let Err(error) = std::os::unix::fs::symlink(state.dir(), usual.dir()) {
             tracing::info!("later commands will need --state: {} cannot be made ({error})", usual.dir().display());

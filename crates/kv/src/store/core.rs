@@ -2,7 +2,7 @@
 
 use super::options::{Canary, Options};
 use super::state::State;
-use super::stats::Counters;
+use super::stats::{Counters, POISONED};
 use crate::layer::Layer;
 use crate::log::Log;
 use crate::{Ahead, Batch, Cut, Engine, Error, Room, Seq};
@@ -179,9 +179,7 @@ impl Core {
     /// As [`Core::poison`], for whoever holds the lock already.
     pub fn poison_locked(&self, state: &mut State, error: Error) -> Error {
         if state.poisoned.is_none() {
-            tracing::error!(path = %self.path.display(), %error,
-                "the catalog takes no more writes: the space is read-only until it is unmounted, its disk mended, and it \
-                 is mounted again");
+            tracing::error!(path = %self.path.display(), %error, "{POISONED}");
             state.poisoned = Some(error.to_string());
         }
         self.progress.notify_all();

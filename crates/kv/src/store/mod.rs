@@ -17,7 +17,7 @@ pub(crate) use self::snapshot::read_entries;
 
 pub use self::follow::{Durable, Follow, Tail};
 pub use self::options::{Canary, EngineKind, Options};
-pub use self::stats::Stats;
+pub use self::stats::{POISONED, Stats};
 
 use self::core::Core;
 use crate::kv::Visit;

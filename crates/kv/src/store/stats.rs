@@ -5,6 +5,10 @@ use crate::Seq;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// What a failed write means, and what to do: for the log, and for who asks.
+pub const POISONED: &str = "the catalog takes no more writes: the space is read-only until it is unmounted, its disk mended, and it is \
+                            mounted again";
+
 #[derive(Default)]
 pub(super) struct Counters {
     pub records: AtomicU64,

@@ -4,6 +4,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::time::Duration;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
@@ -97,6 +98,54 @@ fn who_names_a_bind_mount_is_told_where_the_space_is_mounted() {
     space.down_and_check();
 }
 
+/// Regression: nothing was mounted at its place, and it was said to be mounted there; and `up` said that files were open.
+#[test]
+fn a_space_that_is_left_in_a_bind_mount_is_said_to_be_there() {
+    let mut space = Space::plain();
+    fs::create_dir(space.path("directory")).unwrap();
+    let bound = space.ground.directory("bound").canonicalize().unwrap();
+    program("mount", ["--bind".as_ref(), space.path("directory").as_os_str(), bound.as_os_str()]).ok();
+    space.ground.will_unmount(&bound);
+    let pid = space.pid();
+    unmount(&space.mount);
+    let status = |more: &[&str]| {
+        let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+        ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    assert_eq!(status(&["--json"]).json()["detached"], true);
+    let said = status(&[]).ok();
+    assert!(said.contains("taken away") && said.contains(&format!("still mounted at {}", bound.display())), "{said}");
+    space
+        .try_up()
+        .refused(&format!("still mounted at {0}, and its daemon ends with that: `umount {0}`", bound.display()));
+    unmount(&bound);
+    process::wait(pid);
+    space.up();
+    space.down_and_check();
+}
+
+/// Regression: `down` waited for half a minute and more, and nobody knew for what.
+#[test]
+fn who_waits_for_a_mount_in_another_namespace_is_told_so() {
+    let space = Space::plain();
+    let mut beside = Command::new("unshare").args(["-m", "sleep", "100"]).spawn().unwrap();
+    let has = |child: &Child| {
+        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
+    };
+    eventually("it has a namespace of its own", SOON, || has(&beside));
+    let waits = std::thread::scope(|scope| {
+        let down = scope.spawn(|| space.try_down());
+        std::thread::sleep(Duration::from_secs(4));
+        beside.kill().unwrap();
+        beside.wait().unwrap();
+        down.join().unwrap()
+    });
+    assert_eq!(waits.code, Some(0), "{}", waits.err);
+    assert_eq!(waits.err.lines().count(), 1, "{}", waits.err);
+    assert!(waits.err.contains("in another mount namespace"), "{}", waits.err);
+    space.check();
+}
+
 /// The daemon's process, where the space's own mount point does not lead to it.
 fn pid_of(space: &Space) -> u32 {
     let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
@@ -178,4 +227,32 @@ fn a_space_whose_parent_was_renamed_is_taken_down() {
     drop(file);
     process::wait(pid);
     space.check();
+}
+
+/// Regression: whoever asked of a space that was down was answered for the one around it, or told to take that down.
+#[test]
+fn a_space_within_another_one_is_found_though_it_is_down() {
+    let space = Space::plain();
+    let pool = space.ground.directory("inner-pool");
+    let inner = space.path("inner");
+    let up =
+        |more: &[&str]| ullage(["up".as_ref(), inner.as_os_str()].into_iter().chain(more.iter().map(AsRef::as_ref)));
+    up(&["--pool", &format!("main={}", pool.display())]).ok();
+    fs::write(inner.join("file"), "content").unwrap();
+    down_at(&inner);
+    for words in [&["status"][..], &["df"], &["pool", "list"]] {
+        let said = ullage(words.iter().map(AsRef::as_ref).chain([inner.as_os_str()]));
+        said.refused(&format!("{0} is not up; start it with `ullage up {0}`", inner.display()));
+    }
+    let found = ullage(["check".as_ref(), inner.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!((&found["files"], &found["findings"]), (&2.into(), &serde_json::json!([])), "{found}");
+    // Where there is none the one around answers, but is not checked instead.
+    fs::create_dir(space.path("other")).unwrap();
+    ullage(["status".as_ref(), space.path("other").as_os_str()]).ok();
+    ullage(["check".as_ref(), space.path("other").as_os_str()]).refused("there is no space at");
+    space.down_and_check();
+}
+
+fn down_at(point: &Path) {
+    eventually("it goes down", SOON, || ullage(["down".as_ref(), point.as_os_str()]).code == Some(0));
 }

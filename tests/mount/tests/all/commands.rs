@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use ullage_mount_tests::binary;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::ullage;
+use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
 
 #[test]
@@ -88,4 +89,36 @@ fn completions_and_manual_pages_are_made() {
     for (command, help) in [("up", ullage(["up", "--help"]).ok()), ("pool list", list)] {
         assert!(help.contains("Example"), "{command} --help has no example");
     }
+}
+
+/// Regression: an administrator whose umask is 077 installed what nobody else could read.
+#[test]
+fn what_is_installed_is_for_all_users_whatever_the_umask() {
+    let dir = tempfile::tempdir().unwrap();
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let script = "umask 077 && exec make -s -C \"$1\" -o build install ULLAGE=\"$2\" DESTDIR=\"$3\"";
+    program(
+        "sh",
+        [
+            "-c".as_ref(),
+            script.as_ref(),
+            "sh".as_ref(),
+            top.as_ref(),
+            binary::path().as_os_str(),
+            dir.path().as_os_str(),
+        ],
+    )
+    .ok();
+    let mut places = vec![dir.path().join("usr")];
+    let mut files = 0;
+    while let Some(place) = places.pop() {
+        let mode = place.symlink_metadata().unwrap();
+        assert!(mode.is_symlink() || mode.mode() & 0o044 == 0o044, "{} has mode {:o}", place.display(), mode.mode());
+        if mode.is_dir() {
+            places.extend(fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            files += 1;
+        }
+    }
+    assert!(files > 20, "{files}");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use ullage_mount_tests::binary;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::run;
+use ullage_mount_tests::run::{program, run};
 use ullage_mount_tests::space::Space;
 
 /// Few enough for a test, and a daemon that cannot give itself more.
@@ -33,6 +33,20 @@ fn space_below(limit: &str, options: &[&str]) -> Space {
         .args(options))
     .ok();
     space
+}
+
+/// Regression: a lock that a script had taken around `up` stayed until `down`; and the daemon belonged to the script's session.
+#[test]
+fn nothing_that_its_caller_has_open_stays_open_in_the_daemon_which_has_a_session_of_its_own() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let (lock, space) = (disk.join("lock"), Space::on(ground, &disk));
+    let script = "exec 9>\"$1\" && flock 9 && shift && exec \"$@\"";
+    run(Command::new("sh").args(["-c", script, "sh"]).arg(&lock).arg(binary::path()).args(space.up_arguments())).ok();
+    program("flock", ["-n".as_ref(), lock.as_os_str(), "true".as_ref()]).ok();
+    let pid = space.pid().to_string();
+    assert_eq!(program("ps", ["-o", "sid=", "-p", &pid]).ok().trim(), pid);
+    space.down_and_check();
 }
 
 /// An administrator whose shell bounds files (`ulimit -f`) bounded everybody in the space, and the first who grew one beyond that ended it.

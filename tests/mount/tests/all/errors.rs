@@ -93,6 +93,33 @@ fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
     space.kill();
 }
 
+/// Regression: the space looked healthy to who asked, and its log was on the disk that had failed.
+#[test]
+fn status_says_that_the_catalog_failed_and_what_to_do() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let pool = ground.directory("good");
+    let mut space = Space::on(ground, &pool);
+    space.state = disk.mounted.join("state");
+    space.up();
+    let status = |more: &[&str]| {
+        let own = ["status".as_ref(), space.mount.as_os_str()];
+        ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    let before = status(&["--json"]).json();
+    assert_eq!((&before["catalog_failed"], &before["catalog_failure"]), (&false.into(), &serde_json::Value::Null));
+    assert!(!status(&[]).ok().contains("FAILED"));
+    disk.fail();
+    assert!(durable(&space.path("lost")).is_err(), "an fsync is said to have worked on a disk that has failed");
+    let told = status(&["--json"]).json();
+    assert_eq!(told["catalog_failed"], true, "{told}");
+    let why = told["catalog_failure"].as_str().unwrap();
+    assert!(why.contains("read-only until it is unmounted, its disk mended") && why.contains("cannot"), "{why}");
+    let table = status(&[]).ok();
+    assert!(table.lines().any(|line| line.starts_with("FAILED") && line.contains(why)), "{table}");
+    space.kill();
+}
+
 /// A space whose pool is on this disk, and its state on another.
 fn with_pool_on(ground: Ground, disk: &Disk) -> Space {
     let state = ground.directory("good").join("state");

@@ -89,6 +89,25 @@ fn a_line_in_fstab_is_mounted_remounted_and_unmounted() {
     space.check();
 }
 
+/// Regression: mount(8) knows what is mounted by its source, which no line has that says `none`: every further `mount -a` failed.
+#[test]
+fn a_line_that_names_no_state_is_mounted_once() {
+    let _helper = Helper::install();
+    let space = Space::plain();
+    space.down();
+    let table = space.ground.path().join("fstab");
+    fs::write(&table, format!("none {} fuse.ullage defaults 0 0\n", space.mount.display())).unwrap();
+    mount(&table, &["-a"]).ok();
+    let pid = space.pid();
+    mount(&table, &["-a"]).ok();
+    assert_eq!(space.pid(), pid);
+    // What a killed daemon left is no mount.
+    space.kill();
+    mount(&table, &["-a"]).ok();
+    assert_ne!(space.pid(), pid);
+    space.down_and_check();
+}
+
 #[test]
 fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     let _helper = Helper::install();

@@ -24,6 +24,7 @@ mod rebuild;
 mod repair;
 mod restart;
 mod semantics;
+mod silent;
 mod stale;
 mod supervised;
 mod terminal;

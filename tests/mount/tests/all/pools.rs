@@ -154,6 +154,23 @@ fn pools_on_two_disks_are_added_up() {
     space.down_and_check();
 }
 
+/// Regression: it was served, and every file in it failed.
+#[test]
+fn a_pool_with_another_number_than_before_is_refused() {
+    let space = Space::plain();
+    fs::write(space.path("file"), "content").unwrap();
+    space.down();
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    assert!(text.contains("id = 0"), "{text}");
+    fs::write(&settings, text.replace("id = 0", "id = 5")).unwrap();
+    space.try_up().refused("the pool 'main' has the number 0 in this space");
+    fs::write(&settings, text).unwrap();
+    space.up();
+    assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    space.down_and_check();
+}
+
 #[test]
 fn a_null_pool_takes_everything_and_keeps_lengths() {
     let ground = Ground::new();

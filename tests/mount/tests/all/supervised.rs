@@ -4,12 +4,13 @@ use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::binary;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{LIMIT, eventually, ullage};
+use ullage_mount_tests::run::{LIMIT, eventually, program, run, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -23,6 +24,52 @@ fn start(space: &Space) -> Child {
         status.code == Some(0) && status.json()["pid"] == child.id()
     });
     child
+}
+
+/// Regressions: the link to the state was made in the background only, so that whoever came after a kill was told that there was no space;
+/// `--json` printed nothing; and a supervisor could not know when it was mounted.
+#[test]
+fn a_space_in_the_foreground_says_when_it_is_up_and_is_found_after_a_kill() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let space = Space::on(ground, &disk);
+    let supervisor = UnixDatagram::bind(space.ground.join("notify")).unwrap();
+    supervisor.set_read_timeout(Some(LIMIT)).unwrap();
+    let told = || {
+        let mut said = [0; 64];
+        let length = supervisor.recv(&mut said).unwrap();
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    };
+    let start = || {
+        let mut command = Command::new(binary::path());
+        command.args(space.up_arguments()).args(["--foreground", "--json"]);
+        command
+            .env("NOTIFY_SOCKET", space.ground.join("notify"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut daemon = start();
+    assert_eq!(told(), "READY=1");
+    assert!(is_mounted(&space.mount));
+    daemon.kill().unwrap();
+    let said: serde_json::Value = serde_json::from_reader(daemon.stdout.take().unwrap()).unwrap();
+    assert_eq!((&said["pid"], &said["mountpoint"]), (&daemon.id().into(), &space.mount.to_str().unwrap().into()));
+    daemon.wait().unwrap();
+    program("umount", ["-l".as_ref(), space.mount.as_os_str()]).ok();
+    ullage(["check".as_ref(), space.mount.as_os_str()]).ok();
+    let mut daemon = start();
+    assert_eq!(told(), "READY=1");
+    process::signal(daemon.id(), Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert!(daemon.wait().unwrap().success());
+    // One in the background is nobody's to wait for.
+    run(Command::new(binary::path()).arg("up").arg(&space.mount).env("NOTIFY_SOCKET", space.ground.join("notify")))
+        .ok();
+    space.down_and_check();
+    supervisor.set_nonblocking(true).unwrap();
+    assert!(supervisor.recv(&mut [0; 64]).is_err());
 }
 
 #[test]

@@ -101,6 +101,41 @@ fn output_that_cannot_be_written_is_an_error() {
     assert!(said.starts_with("ullage: cannot write the output"), "{said}");
 }
 
+/// Regression: the link was replaced, though only the disk of the state was not mounted yet.
+#[test]
+fn a_link_to_a_state_that_is_not_there_is_not_replaced() {
+    let space = Space::plain();
+    space.down();
+    let link = space.mount.with_extension("ullage");
+    assert_eq!(std::fs::read_link(&link).unwrap(), space.state);
+    let (away, other) = (space.state.with_extension("away"), space.ground.join("other"));
+    std::fs::rename(&space.state, &away).unwrap();
+    let pool = space.ground.directory("other-pool");
+    for state in [&link, &other] {
+        run(Command::new(binary::path())
+            .arg("up")
+            .arg(&space.mount)
+            .arg("--state")
+            .arg(state)
+            .arg(format!("--pool=main={}", pool.display())))
+        .refused("mount the disk that it is on");
+    }
+    assert_eq!(std::fs::read_link(&link).unwrap(), space.state);
+    assert!(!other.exists());
+    // Who names another state that is there is told what becomes of the link.
+    let up = |state: &std::path::Path| {
+        ullage(["up".as_ref(), space.mount.as_os_str(), "--state".as_ref(), state.as_os_str()])
+    };
+    let said = up(&away);
+    assert!(said.code == Some(0) && said.err.contains("which is not there, and leads to"), "{}", said.err);
+    space.down();
+    std::fs::rename(&away, &space.state).unwrap();
+    up(&space.state).ok();
+    space.down();
+    assert_eq!(up(&space.state).err, "");
+    space.down_and_check();
+}
+
 /// A first `up` that was refused left its mount point and an empty state behind.
 #[test]
 fn an_up_that_is_refused_leaves_nothing_behind() {

@@ -20,7 +20,11 @@ fn the_size_of_a_space_is_set_shown_and_kept() {
     let df = ullage(["df".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
     assert_eq!((&df["size"], &df["used"]), (&(2u64 << 20).into(), &((1u64 << 20) + 4096).into()), "{df}");
     assert_eq!(df["free"], (1u64 << 20) - 4096);
-    assert!(!ullage(["df".as_ref(), space.mount.as_os_str()]).ok().is_empty());
+    let table = ullage(["df".as_ref(), space.mount.as_os_str()]).ok();
+    for name in ["total", "free", "used", "held", "reclaimable", "guaranteed", "reserve", "limit"] {
+        assert!(df[if name == "limit" { "size" } else { name }].is_u64(), "{name}: {df}");
+        assert!(table.lines().any(|line| line.starts_with(name)), "{name}: {table}");
+    }
     assert!(is_full(&fs::write(space.path("more"), vec![1; 2 << 20])));
     fs::remove_file(space.path("more")).unwrap();
     space.down();
@@ -72,7 +76,37 @@ fn limits_are_listed_with_what_they_bound() {
     limit(&["--user", "4711", "none"], &space.mount);
     let one =
         ullage(["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), "4711".as_ref(), "--json".as_ref()]);
-    assert_eq!(one.json()["limits"].as_array().map(Vec::len), Some(0));
+    let one = one.json()["limits"].take();
+    assert_eq!((one.as_array().map(Vec::len), &one[0]["limit"]), (Some(1), &serde_json::Value::Null), "{one}");
+    space.down_and_check();
+}
+
+/// Regression: without a limit nothing was shown, though all of it was counted.
+#[test]
+fn what_a_user_uses_is_shown_without_a_limit_too() {
+    let space = Below::Tmpfs.space();
+    fs::write(space.path("file"), vec![1; 3 << 20]).unwrap();
+    std::os::unix::fs::chown(space.path("file"), Some(4242), None).unwrap();
+    space.compare_du(&space.mount);
+    let of = |user: &str, more: &[&str]| {
+        let own = ["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), user.as_ref()];
+        ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    let told = of("4242", &["--json"]).json()["limits"].take();
+    assert_eq!((told.as_array().map(Vec::len), &told[0]["used"]), (Some(1), &(3u64 << 20).into()), "{told}");
+    assert_eq!((&told[0]["inodes"], &told[0]["limit"]), (&1.into(), &serde_json::Value::Null), "{told}");
+    let table = of("4242", &[]).ok();
+    assert!(table.contains("3 MiB") && table.contains("none") && table.contains("user 4242"), "{table}");
+    assert_eq!(of("4243", &["--json"]).json()["limits"][0]["used"], 0);
+    // Others are told of themselves alone.
+    let other = |user: &str| {
+        let words = ["--reuid=4242", "--clear-groups", "--"];
+        let mut command = std::process::Command::new("setpriv");
+        command.args(words).arg(ullage_mount_tests::binary::path()).arg("limit").arg(&space.mount);
+        ullage_mount_tests::run::run(command.args(["--user", user, "--json"]))
+    };
+    assert_eq!(other("4242").json()["limits"][0]["used"], 3u64 << 20);
+    other("0").refused("may ask of other users");
     space.down_and_check();
 }
 
@@ -86,6 +120,8 @@ fn wrong_limits_are_refused_and_change_nothing() {
     set(&["--inodes", "-1"], &space.mount).misused();
     set(&["1G", "--inodes", "few"], &space.mount).misused();
     set(&["--user", "no such user", "1G"], &space.mount).refused("there is no user 'no such user'");
+    set(&["--user", "4294967295", "1G"], &space.mount).refused("nobody's number");
+    set(&["--user", "4711", "1G"], &space.path("dir")).refused("on the whole space");
     set(&["1G"], &space.path("dir/file")).refused("is no directory");
     set(&["1G"], &space.path("missing")).refused("missing");
     set(&["1G"], std::path::Path::new("/")).refused("not in a mounted space");
