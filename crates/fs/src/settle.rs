@@ -291,6 +291,9 @@ impl Space {
         if open.is_fenced() {
             self.end_lending(open, false);
         }
+        if let Some(backing) = open.backing.as_mut().filter(|backing| !backing.lends) {
+            backing.unseen = false;
+        }
     }
 
     /// Ends the backing file's registration in the kernel, if it has one.
