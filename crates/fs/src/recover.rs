@@ -153,7 +153,7 @@ impl Space {
             backing.written = true;
             backing.mappable = true;
             // The record may already be behind.
-            backing.baseline = Measure::default();
+            backing.baseline = Measure { block: backing.baseline.block, ..Measure::default() };
         }
         drop(open);
         // It goes to the settler, as any other that is no longer known.

@@ -1,9 +1,9 @@
-//! Files that are mapped since before a limit bounded them: they go on being written in the kernel.
+//! Files that are mapped since before a limit bounded them, or since before the daemon was killed: they go on being written in the kernel.
 
-use super::bed::{Below, limit, limited, set};
+use super::bed::{Below, in_pool, limit, limited, set};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -161,6 +161,31 @@ fn what_is_stored_since_before_a_limit_outlives_writes_at_the_limit() {
             let _ = writer.write_all_at(&[0xff; 8], (SIZE / 40) * (2 * n + 1) + 2048);
         }
     });
+    drop((writer, map));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Of such a file it was not known how large its blocks are before it was measured, and the first write to it ended the mount.
+#[test]
+fn who_writes_right_after_a_kill_to_what_others_still_have_mapped_is_counted() {
+    let space = Below::Ext4.space();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let (dir, path, map) = mapped(&space, MIB);
+    limit(&["8M"], &dir);
+    let pid = space.pid();
+    space.sync();
+    space.kill();
+    space.up();
+    assert_ne!(space.pid(), pid);
+    let restarted = space.pid();
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    writer.write_all_at(&vec![1; 65536], 2 * MIB).unwrap();
+    assert_eq!(space.pid(), restarted);
+    assert!(path.metadata().unwrap().blocks() * 512 >= MIB + 65536);
+    assert!(in_pool(&space) <= 8 * MIB);
     drop((writer, map));
     space.compare_du(&space.mount);
     space.down_and_check();
