@@ -166,6 +166,43 @@ fn what_is_stored_since_before_a_limit_outlives_writes_at_the_limit() {
     space.down_and_check();
 }
 
+/// It was not known of such a file that others write to it: it was filled with zeros, `ullage limit` said that there is none, and it was
+/// moved below a limit.
+#[test]
+fn what_is_stored_since_before_a_kill_outlives_writes_at_a_limit() {
+    const SIZE: u64 = 160 * MIB;
+    let space = Below::Ext4.space();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let (dir, path, mut map) = mapped(&space, SIZE);
+    space.sync();
+    space.kill();
+    space.up();
+    let told = set(&[&format!("{}B", counted(&dir).bytes), "--json"], &dir).json();
+    assert_eq!(told["unbound"], 1, "{told}");
+    let other = limited(&space, "other", 200 * MIB);
+    let moved = fs::rename(&path, other.join("file")).map_err(|error| error.raw_os_error());
+    assert_eq!(moved, Err(Some(libc::EXDEV)));
+    for writes in [OpenOptions::new().write(true), OpenOptions::new().read(true).write(true)] {
+        let writer = writes.open(&path).unwrap();
+        stores_beside(&mut map, SIZE, || {
+            for n in 0..20 {
+                let _ = writer.write_all_at(&[0xff; 8], (SIZE / 40) * (2 * n + 1) + 2048);
+            }
+        });
+        drop(writer);
+        settles();
+    }
+    drop(map);
+    eventually("nobody has it mapped", LIMIT, || {
+        settles();
+        fs::rename(&path, other.join("file")).is_ok()
+    });
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// Of such a file it was not known how large its blocks are before it was measured, and the first write to it ended the mount.
 #[test]
 fn who_writes_right_after_a_kill_to_what_others_still_have_mapped_is_counted() {
