@@ -12,9 +12,12 @@ pub(crate) struct Grant {
     unspent: u64,
     /// Of it, what writes under way may still take.
     under_way: u64,
-    /// Of it, what those that are over may have taken since the last measurement, and may take yet; and what of that was written out.
-    spent: u64,
-    settled: u64,
+    /// What was ever set aside for writes that are over; how far of that all was written out, or needs not be; and how far it showed in
+    /// a measurement. They only grow, so that two who write the file out at a time do not both count for what came between; a few
+    /// allocations of all there can be are more than 64 bits hold.
+    spent: u128,
+    settled: u128,
+    shown: u128,
     /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
     kept: u64,
     bare: u64,
@@ -54,6 +57,10 @@ pub(crate) enum Taken {
     /// Nothing: its blocks are placed.
     Nothing,
 }
+
+/// How far the writes to a file had come at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(u128);
 
 /// What is to be held as long as a file may be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,21 +139,24 @@ impl Grant {
         self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes
     }
 
-    /// What was set aside for writes that are over, since the last measurement, and may be taken yet.
+    /// What was set aside for writes that are over, and may be taken yet.
     pub(crate) fn spent(&self) -> u64 {
-        self.spent
+        (self.spent - self.settled) as u64
     }
 
-    /// So much of that was written out, and what it took shows.
-    pub(crate) fn settle(&mut self, spent: u64) {
-        let settled = spent.min(self.spent);
-        self.spent -= settled;
-        self.settled += settled;
+    /// How far writes have come that are over: what is written out from now on goes as far as this at least.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.spent)
+    }
+
+    /// All was written out as far as this, and what it took shows.
+    pub(crate) fn settle(&mut self, Mark(upto): Mark) {
+        self.settled = self.settled.max(upto.min(self.spent));
     }
 
     /// What was written since the last measurement, and shows in the next that `keeps` what is not written out.
     pub(crate) fn shows(&self, keeps: bool) -> u64 {
-        self.settled + if keeps { 0 } else { self.spent }
+        ((if keeps { self.settled } else { self.spent }) - self.shown) as u64
     }
 
     /// What of it the file's blocks, and the map of those, may take beyond what was measured.
@@ -269,7 +279,7 @@ impl Grant {
         match taken {
             Taken::Held(need) => {
                 self.under_way -= need;
-                self.spent += need;
+                self.spent += u128::from(need);
             }
             Taken::Nothing => self.relying -= 1,
         }
@@ -303,8 +313,11 @@ impl Grant {
     pub(crate) fn measured(&mut self, released: u64, keeps: bool) {
         self.held -= released;
         self.kept = self.kept.min(self.held);
-        (self.unspent, self.settled) = (0, 0);
-        self.spent = if keeps { self.spent } else { 0 };
+        self.unspent = 0;
+        if !keeps {
+            self.settled = self.spent;
+        }
+        self.shown = self.settled;
     }
 
     /// A range that takes its blocks later was counted with `need`. Gives back the one before, when they do not touch: it
@@ -451,6 +464,34 @@ mod tests {
         assert_eq!(grant.excess(), 0);
         grant.unkeep();
         assert_eq!(grant.excess(), first.bytes + second.bytes);
+    }
+
+    /// The second to come back counted as much for written out as the first had, of what was written since: it was let go of, and a limit
+    /// was passed by what the map grew by then.
+    #[test]
+    fn what_is_written_while_two_write_the_file_out_stays_held() {
+        let mut grant = Grant::default();
+        let write = |grant: &mut Grant, bytes: u64| {
+            assert!(grant.spend(bytes));
+            grant.ended(Taken::Held(bytes));
+        };
+        grant.add(100);
+        write(&mut grant, 10);
+        let (first, second) = (grant.mark(), grant.mark());
+        write(&mut grant, 7);
+        grant.settle(first);
+        assert_eq!((grant.spent(), grant.shows(true), grant.shows(false)), (7, 10, 17));
+        grant.settle(second);
+        assert_eq!((grant.spent(), grant.shows(true)), (7, 10));
+        grant.measured(grant.excess() - grant.spent(), true);
+        assert_eq!((grant.held, grant.spent(), grant.shows(true), grant.shows(false)), (7, 7, 0, 7));
+        // One who began before the last measurement counts for nothing of what came after it.
+        let late = grant.mark();
+        grant.measured(grant.excess(), false);
+        grant.add(100);
+        write(&mut grant, 5);
+        grant.settle(late);
+        assert_eq!((grant.held, grant.spent(), grant.shows(true), grant.shows(false)), (100, 5, 0, 5));
     }
 
     #[test]

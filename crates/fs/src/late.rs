@@ -112,11 +112,11 @@ impl Space {
     pub(crate) fn write_out_late(node: &Node) {
         let late = |open: &OpenFile| {
             let backing = open.backing.as_ref().filter(|backing| backing.late && open.grant.spent() > 0)?;
-            Some((backing.file.clone(), open.grant.spent()))
+            Some((backing.file.clone(), open.grant.mark()))
         };
-        let Some((file, spent)) = late(&node.open.lock()) else { return };
+        let Some((file, upto)) = late(&node.open.lock()) else { return };
         let _ = write_out(node, &file);
-        node.open.lock().grant.settle(spent);
+        node.open.lock().grant.settle(upto);
     }
 
     /// The same before a file is measured as closely as can be: of one that nobody can write to any more also what was written unseen into

@@ -83,9 +83,15 @@ impl OpenFile {
         backing.synced.is_some_and(|synced| Measure::of(&backing.file).is_ok_and(|now| same(synced, now)))
     }
 
-    /// It has no holes, or need not be without: it was written unseen before a limit bounded it.
+    /// It was written unseen before a limit bounded it, and may be still: through a handle, or without one through a mapping.
+    pub(crate) fn is_unbound(&self) -> bool {
+        let outlives = |backing: &OpenBacking| self.handles > 0 || backing.mappable;
+        self.backing.as_ref().is_some_and(|backing| backing.unseen && !backing.lends && outlives(backing))
+    }
+
+    /// It has no holes, or need not be without.
     pub(crate) fn is_solid_or_unbound(&self) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.solid || backing.unseen && !backing.lends)
+        self.backing.as_ref().is_none_or(|backing| backing.solid) || self.is_unbound()
     }
 
     /// Somebody wanted to map the file for writing and could not open it. Unless others did, it may have holes as before.

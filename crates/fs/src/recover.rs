@@ -144,7 +144,7 @@ impl Space {
     }
 
     /// Descriptors and mappings outlive the daemon that gave them out and still write: the file is measured until they are
-    /// gone.
+    /// gone, and is like one that was opened before a limit bounded it.
     fn watch(&self, inode: Arc<Inode>) -> Outcome<()> {
         let node = self.nodes.enter(inode);
         let mut open = node.open.lock();
@@ -152,8 +152,9 @@ impl Space {
         if let (Ok(()), Some(backing)) = (&opened, &mut open.backing) {
             backing.written = true;
             backing.mappable = true;
+            backing.unseen = true;
             // The record may already be behind.
-            backing.baseline = Measure::default();
+            backing.baseline = Measure { block: backing.baseline.block, ..Measure::default() };
         }
         drop(open);
         // It goes to the settler, as any other that is no longer known.

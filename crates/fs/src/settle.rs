@@ -139,15 +139,14 @@ impl Space {
     }
 
     /// The last handle of a file with a name has gone: what is known by now is written down, and the backing file stays open until
-    /// it is settled. The pages may still be on their way through a mapping.
+    /// it is settled, also where that cannot be written down now. The pages may still be on their way through a mapping.
     pub(crate) fn closed(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
         // A limit must know at once what is free below it.
         if self.catalog.has_limits() || open.grant.held > 0 || open.lends() {
-            self.record_measure(node, open)?;
             self.settler.push(node, open);
-        } else {
-            self.settler.push_unmeasured(node, open);
+            return self.record_measure(node, open);
         }
+        self.settler.push_unmeasured(node, open);
         Ok(())
     }
 
@@ -292,6 +291,9 @@ impl Space {
         if open.is_fenced() {
             self.end_lending(open, false);
         }
+        if let Some(backing) = open.backing.as_mut().filter(|backing| !backing.lends) {
+            backing.unseen = false;
+        }
     }
 
     /// Ends the backing file's registration in the kernel, if it has one.
@@ -380,9 +382,38 @@ pub(crate) fn is_full(error: &ullage_pool::Error) -> bool {
 mod tests {
     use crate::Filesystem;
     use crate::lend::tests::lending;
+    use crate::open_file::handle;
     use crate::test_kernel::TestKernel;
+    use std::fs::File;
     use std::sync::{Arc, mpsc};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
+    use ullage_types::FileId;
+
+    /// It stayed open for ever, its leaf marked, and what it had grown by was never charged.
+    #[test]
+    fn a_file_that_cannot_be_measured_at_its_last_close_is_measured_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let path = dir.path().join("backing");
+        std::fs::write(&path, vec![1; 65536]).unwrap();
+        {
+            let mut open = node.open.lock();
+            let backing = open.backing.as_mut().unwrap();
+            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
+            backing.discards = false;
+        }
+        space.forget(node.id, 1);
+        let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
+        assert!(space.do_release(node.id, handle(0, true, false)).is_err(), "its directory is not found");
+        node.inode.lock().record.parent = parent;
+        let until = Instant::now() + Duration::from_secs(20);
+        while space.node(node.id).is_ok() {
+            assert!(Instant::now() < until, "nobody closes it");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(node.open.lock().backing.is_none());
+        assert!(node.inode.lock().record.blocks >= 128);
+    }
 
     /// One closed a file that another had come to open meanwhile and was to make room for: each waited for the other, and soon everybody.
     #[test]

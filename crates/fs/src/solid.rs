@@ -43,7 +43,11 @@ impl Space {
         self.unregister(backing);
         // The kernel's own descriptors of ended handles are put away a moment later.
         let held = || probe_lease(&backing.file, Lease::Write) == Err(rustix::io::Errno::AGAIN);
-        (0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some())
+        let is_held = (0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some());
+        if !is_held {
+            self.ends_unseen(open);
+        }
+        is_held
     }
 
     /// Sees to it that a file has no holes, and gets none as long as it may be mapped. Its times stay.
@@ -52,6 +56,7 @@ impl Space {
     /// EDQUOT or ENOSPC when its holes do not fit into the limits. A file that nobody has open any more need not be so, and
     /// one that was opened for writing before a limit bounded it is not bound (`docs/SEMANTICS.md`).
     pub(crate) fn make_solid(&self, node: &Arc<Node>) -> Outcome<()> {
+        self.await_unbound(node)?;
         match self.fill_all(node) {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {}
             outcome => return outcome,
@@ -77,11 +82,30 @@ impl Space {
         Err(error)
     }
 
+    /// Whoever had a file mapped since before a limit bounded it may have gone, and somebody else only read it: then it is bound.
+    fn await_unbound(&self, node: &Arc<Node>) -> Outcome<()> {
+        for _ in 0..STEPS {
+            let mut open = node.open.lock();
+            if open.handles > 0 || !open.is_unbound() {
+                break;
+            }
+            let (settled, measured) = self.measure_unused(node, &mut open);
+            measured?;
+            if settled {
+                break;
+            }
+            drop(open);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// Fills all holes that a file has now, while nobody writes. From here on it gets none.
     fn fill_all(&self, node: &Arc<Node>) -> Outcome<()> {
         loop {
             let mut open = node.open.lock();
-            let Some(backing) = open.backing.as_mut().filter(|backing| !backing.unseen || backing.lends) else {
+            let unbound = open.is_unbound();
+            let Some(backing) = open.backing.as_mut().filter(|_| !unbound) else {
                 return Ok(());
             };
             backing.solid = true;

@@ -26,13 +26,11 @@ impl Space {
         }
         open.failed = None;
         let named = node.inode.lock().record.nlink > 0;
-        if named {
-            self.closed(&node, &mut open)?;
-        }
+        let measured = if named { self.closed(&node, &mut open) } else { Ok(()) };
         drop(open);
         if !node.is_known() {
             self.let_go(&node);
         }
-        Ok(())
+        measured
     }
 }

@@ -78,9 +78,7 @@ impl Space {
         let data = self.mode(caller, node, open, flags, bounded);
         let lent = writable && bounded && matches!(data, Data::Passthrough(_));
         let backing = open.backing.as_mut().expect("an opened file has its backing file open");
-        let nobody_maps = !backing.mappable
-            || flags & libc::O_ACCMODE == libc::O_RDWR && matches!(data, Data::Server) && !backing.solid;
-        if bounded && open.handles == 0 && nobody_maps {
+        if bounded && open.handles == 0 && !backing.mappable {
             // Who wrote to it before a limit bounded it has closed it.
             backing.unseen = false;
         }
@@ -97,14 +95,14 @@ impl Space {
 
     /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that
     /// a limit bounds comes to the server in either case. A handle that reads and writes such a file can be mapped, and
-    /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel.
+    /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel, or
+    /// mapped since before the limit.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
-        let solid = open.backing.as_ref().expect("the mode of an open file is asked for").solid;
-        if bounded && access == libc::O_RDWR && open.handles == 0 && !solid {
+        if bounded && access == libc::O_RDWR && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
         }
-        let backing = open.backing.as_mut().expect("still open");
+        let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
         let registered = match backing.registered {
             // Another kind of open while handles of the server's kind live would fail in the kernel.
             None if open.handles == 0 => self.register(backing),

@@ -18,15 +18,16 @@ impl Space {
     /// makes both durable where log and data are on one device; else the log is flushed while the data is.
     pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
         let node = self.node(node)?;
-        let spent = {
+        let late = {
             let open = node.open.lock();
-            if open.backing.as_ref().is_some_and(|backing| backing.late) { open.grant.spent() } else { 0 }
+            let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
+            late.then(|| open.grant.mark())
         };
         self.sync_file(&node, data_only)?;
-        if spent > 0 {
+        if let Some(upto) = late {
             let mut open = node.open.lock();
             // It was written out.
-            open.grant.settle(spent);
+            open.grant.settle(upto);
             self.record_measure(&node, &mut open)?;
         }
         Ok(())

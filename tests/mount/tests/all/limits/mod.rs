@@ -1,6 +1,7 @@
 //! Limits: no way in which files grow passes them, and nothing is refused while there is room.
 
 pub mod bed;
+mod before;
 mod beside;
 mod blocks;
 mod brake;

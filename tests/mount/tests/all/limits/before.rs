@@ -1,0 +1,229 @@
+//! Files that are mapped since before a limit bounded them, or since before the daemon was killed: they go on being written in the kernel.
+
+use super::bed::{Below, in_pool, limit, limited, set};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use ullage_mount_tests::map::Map;
+use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::run::{LIMIT, eventually};
+use ullage_mount_tests::space::Space;
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+/// So many stores at least.
+const ENOUGH: u64 = 2000;
+
+fn both(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// A directory without a limit, and a file of so many bytes in it that is mapped and that nobody has open any more.
+fn mapped(space: &Space, bytes: u64) -> (PathBuf, PathBuf, Map) {
+    let dir = space.path("box");
+    fs::create_dir(&dir).unwrap();
+    let path = dir.join("file");
+    let file = both(&path);
+    fallocate(&file, FallocateFlags::empty(), 0, bytes).unwrap();
+    file.sync_all().unwrap();
+    let map = Map::new(&file, bytes as usize).unwrap();
+    (dir, path, map)
+}
+
+/// Stores into page after page all over the mapping while `work` is done, and looks whether all of that is there afterwards.
+#[track_caller]
+fn stores_beside(map: &mut Map, bytes: u64, work: impl FnOnce()) {
+    let pages = bytes / PAGE;
+    let over = AtomicBool::new(false);
+    let stored = std::thread::scope(|scope| {
+        let stores = scope.spawn(|| {
+            let mut stored = 0;
+            while stored < pages && !(over.load(Relaxed) && stored >= ENOUGH) {
+                // Pages that jump about, each of them once.
+                map.store((stored * 7919 % pages * PAGE) as usize, stored + 1);
+                stored += 1;
+                if stored % 32 == 0 {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            stored
+        });
+        work();
+        over.store(true, Relaxed);
+        stores.join().unwrap()
+    });
+    let lost = (0..stored).filter(|n| map.load((n * 7919 % pages * PAGE) as usize) != n + 1).count();
+    assert_eq!(lost, 0, "of {stored} pages that were stored into so many are lost");
+}
+
+/// The last one of a handle may be on its way.
+fn settles() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// A handle that came after the limit had pages of its own: neither saw what the other wrote, and who wrote last took the other's away.
+#[test]
+fn a_mapping_from_before_a_limit_and_a_handle_of_after_it_show_the_same() {
+    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+        let space = below.space();
+        if !space.uses_passthrough() {
+            return;
+        }
+        let (dir, path, mut map) = mapped(&space, MIB);
+        settles();
+        let told = set(&["16M", "--json"], &dir).json();
+        assert_eq!(told["unbound"], 1, "{below:?}: {told}");
+        for round in 0..2u64 {
+            let file = both(&path);
+            map.store(PAGE as usize, 7 + round);
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, PAGE).unwrap();
+            assert_eq!(u64::from_ne_bytes(bytes), 7 + round, "{below:?}: a store is read");
+            file.write_all_at(&(70 + round).to_ne_bytes(), PAGE).unwrap();
+            assert_eq!(map.load(PAGE as usize), 70 + round, "{below:?}: a write is mapped");
+            let mut later = Map::new(&file, MIB as usize).unwrap();
+            later.store(2 * PAGE as usize, 8 + round);
+            assert_eq!(map.load(2 * PAGE as usize), 8 + round, "{below:?}: a store into another mapping");
+            map.store(2 * PAGE as usize + 8, 9 + round);
+            later.sync().unwrap();
+            assert_eq!(map.load(2 * PAGE as usize + 8), 9 + round, "{below:?}: what the other mapping wrote back");
+        }
+        // It goes on being written unseen, whoever came since.
+        let other = limited(&space, "other", 16 * MIB);
+        let file = both(&path);
+        let moved = fs::rename(&path, other.join("file")).map_err(|error| error.raw_os_error());
+        assert_eq!(moved, Err(Some(libc::EXDEV)), "{below:?}");
+        drop((map, file));
+        // Then a limit bounds it as any other.
+        eventually("nobody has it mapped", LIMIT, || {
+            settles();
+            fs::rename(&path, other.join("file")).is_ok()
+        });
+        limit(&["64K"], &other);
+        let file = both(&other.join("file"));
+        assert!(file.write_all_at(&[1; 4096], 32 * MIB).is_err(), "{below:?}");
+        drop(file);
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+/// Nobody writes to it any more, and somebody reads it: it was taken for one that is written since before the limit.
+#[test]
+fn who_only_reads_a_file_that_was_written_before_a_limit_leaves_it_bound() {
+    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+        let space = below.space();
+        if !space.uses_passthrough() {
+            return;
+        }
+        let dir = space.path("box");
+        fs::create_dir(&dir).unwrap();
+        let path = dir.join("file");
+        let writer = both(&path);
+        writer.set_len(MIB / 2).unwrap();
+        writer.write_all_at(&[1; 4096], 0).unwrap();
+        let reader = File::open(&path).unwrap();
+        limit(&["1M"], &dir);
+        drop(writer);
+        let seen = Map::for_reading(&reader, MIB as usize / 2).unwrap();
+        drop(reader);
+        settles();
+        let file = both(&path);
+        let mut map = Map::new(&file, MIB as usize / 2).unwrap();
+        (0..MIB / 2).step_by(4096).for_each(|at| map.store(at as usize, 3));
+        assert_eq!(seen.load(4096), 3, "{below:?}");
+        assert!(counted(&dir).bytes > MIB / 2, "{below:?}: its holes were filled before");
+        assert!(file.set_len(8 * MIB).is_err(), "{below:?}");
+        drop((map, seen, file));
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+/// What had been allocated was filled with zeros at the limit, and what others stored there meanwhile was gone.
+#[test]
+fn what_is_stored_since_before_a_limit_outlives_writes_at_the_limit() {
+    const SIZE: u64 = 160 * MIB;
+    let space = Below::Ext4.space();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let (dir, path, mut map) = mapped(&space, SIZE);
+    settles();
+    limit(&[&format!("{}B", counted(&dir).bytes)], &dir);
+    let writer = both(&path);
+    stores_beside(&mut map, SIZE, || {
+        for n in 0..20 {
+            // The limit may refuse what needs a larger map.
+            let _ = writer.write_all_at(&[0xff; 8], (SIZE / 40) * (2 * n + 1) + 2048);
+        }
+    });
+    drop((writer, map));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// It was not known of such a file that others write to it: it was filled with zeros, `ullage limit` said that there is none, and it was
+/// moved below a limit.
+#[test]
+fn what_is_stored_since_before_a_kill_outlives_writes_at_a_limit() {
+    const SIZE: u64 = 160 * MIB;
+    let space = Below::Ext4.space();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let (dir, path, mut map) = mapped(&space, SIZE);
+    space.sync();
+    space.kill();
+    space.up();
+    let told = set(&[&format!("{}B", counted(&dir).bytes), "--json"], &dir).json();
+    assert_eq!(told["unbound"], 1, "{told}");
+    let other = limited(&space, "other", 200 * MIB);
+    let moved = fs::rename(&path, other.join("file")).map_err(|error| error.raw_os_error());
+    assert_eq!(moved, Err(Some(libc::EXDEV)));
+    for writes in [OpenOptions::new().write(true), OpenOptions::new().read(true).write(true)] {
+        let writer = writes.open(&path).unwrap();
+        stores_beside(&mut map, SIZE, || {
+            for n in 0..20 {
+                let _ = writer.write_all_at(&[0xff; 8], (SIZE / 40) * (2 * n + 1) + 2048);
+            }
+        });
+        drop(writer);
+        settles();
+    }
+    drop(map);
+    eventually("nobody has it mapped", LIMIT, || {
+        settles();
+        fs::rename(&path, other.join("file")).is_ok()
+    });
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Of such a file it was not known how large its blocks are before it was measured, and the first write to it ended the mount.
+#[test]
+fn who_writes_right_after_a_kill_to_what_others_still_have_mapped_is_counted() {
+    let space = Below::Ext4.space();
+    if !space.uses_passthrough() {
+        return;
+    }
+    let (dir, path, map) = mapped(&space, MIB);
+    limit(&["8M"], &dir);
+    let pid = space.pid();
+    space.sync();
+    space.kill();
+    space.up();
+    assert_ne!(space.pid(), pid);
+    let restarted = space.pid();
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    writer.write_all_at(&vec![1; 65536], 2 * MIB).unwrap();
+    assert_eq!(space.pid(), restarted);
+    assert!(path.metadata().unwrap().blocks() * 512 >= MIB + 65536);
+    assert!(in_pool(&space) <= 8 * MIB);
+    drop((writer, map));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
