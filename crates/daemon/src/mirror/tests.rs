@@ -1,6 +1,7 @@
 //! Turns of the mirror's thread, without a mount.
 
 use super::*;
+use crate::State;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -38,14 +39,17 @@ impl Bed {
         store.follow(follower);
         let (writer, space) = (Writer::new(&settings, &|_| Bytes(0)), Weak::new());
         let files = settings.pools[0].files();
+        let turns = Arc::new(Turns::hold(&State::at(state.path().to_owned()), &settings).expect("held"));
         let worker = Worker {
             inbox: inbox.clone(),
             store: store.clone(),
             space,
             settings,
+            turns,
             writer,
             generation: None,
             failed: false,
+            uncounted: false,
         };
         Self { inbox, store, worker, files, _dirs: dirs }
     }
@@ -165,4 +169,19 @@ fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
     bed.worker.writer = Writer::new(&settings, &|_| Bytes(0));
     assert_ne!(bed.turn(), first, "nothing is begun where there is room again");
     assert!(!bed.worker.failed);
+}
+
+/// Of a space in which nothing changes a copy of the state stays the newest.
+#[test]
+fn a_turn_is_counted_where_something_changed_and_no_other() {
+    let mut bed = Bed::new();
+    let counted = |bed: &Bed| fs::read_to_string(bed.files.join(".ullage-turns")).ok();
+    bed.turn();
+    assert_eq!(counted(&bed), None);
+    for number in ["1", "2"] {
+        commit(&bed.store, 10, 100);
+        bed.turn();
+        bed.turn();
+        assert_eq!(counted(&bed).as_deref(), Some(number));
+    }
 }

@@ -27,5 +27,6 @@ mod semantics;
 mod stale;
 mod supervised;
 mod terminal;
+mod turns;
 mod unrebuilt;
 mod vm;
