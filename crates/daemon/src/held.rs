@@ -19,3 +19,10 @@ impl Held {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd())).join(name)
     }
 }
+
+/// What people know as the path of a file in a directory that is held.
+pub(crate) fn shown(path: &Path) -> PathBuf {
+    let mut parts = path.components();
+    let held: PathBuf = parts.by_ref().take("/proc/self/fd/N".split('/').count()).collect();
+    std::fs::read_link(held).map_or_else(|_| path.to_owned(), |dir| dir.join(parts.as_path()))
+}

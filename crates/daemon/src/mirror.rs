@@ -46,7 +46,7 @@ impl Mirror {
         let writer = Writer::new(&open.settings, &|pool| {
             let member = members.iter().find(|member| member.id == PoolId(pool.id));
             member.map_or(pool.reserve_bytes, |member| member.reserve)
-        });
+        })?;
         if seconds == 0 || writer.is_empty() {
             return Ok(None);
         }

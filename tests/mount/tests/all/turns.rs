@@ -81,6 +81,27 @@ fn moved_away(space: &mut Space, disk: &Path) -> PathBuf {
     space.ground.mount_image_with("elsewhere", &device, "defaults")
 }
 
+/// The pool went on and its copy of the catalog did not: that, and the count, went to the disk below.
+#[test]
+fn what_a_pool_has_of_the_catalog_stays_with_it_when_its_disk_is_unmounted_lazily() {
+    let (mut space, pool_disk, _) = on_two_disks();
+    let pool = moved_away(&mut space, &pool_disk).join("pool");
+    let mirrored = || crate::rebuild::generations(&pool, "").len();
+    let before = mirrored();
+    until_counted(&space, std::slice::from_ref(&pool));
+    assert!(mirrored() > before, "the copy of the catalog does not follow");
+    // What is mounted over it is none of ours either.
+    space.ground.mount_image_with("pool-disk", &device(&space.ground.join("elsewhere")), "defaults");
+    space.ground.tmpfs("pool-disk", 1024);
+    until_counted(&space, &[pool]);
+    assert_eq!(fs::read_dir(&pool_disk).unwrap().count(), 0, "something was written over the pool's disk");
+    program("umount", [&pool_disk]).ok();
+    space.down_and_check();
+    rebuild(&mut space, &[]);
+    assert!(space.path("tick-0").exists());
+    space.down_and_check();
+}
+
 /// The end was counted in the pools, and in what lay below the state's disk: when that came back the state was older than its pools.
 #[test]
 fn a_state_whose_disk_is_unmounted_lazily_is_no_older_than_its_pools() {
