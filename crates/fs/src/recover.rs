@@ -101,8 +101,19 @@ impl Space {
             self.watch(inode)?;
         }
         for (id, binding) in missing {
-            self.make_empty(id, &binding)?;
-            done.emptied += 1;
+            match self.make_empty(id, &binding) {
+                Err(Errno::ENOSPC | Errno::EDQUOT) => {
+                    tracing::warn!(
+                        "inode {} was never flushed, and its data is lost with the power: there is no room to make it again, empty, before the next start",
+                        binding.file
+                    );
+                    self.pools.get(id)?.doom(&binding)?;
+                }
+                made => {
+                    made?;
+                    done.emptied += 1;
+                }
+            }
         }
         for (id, binding) in strays {
             self.pools.get(id)?.release(binding);
