@@ -6,6 +6,7 @@ mod away;
 mod commands;
 mod connections;
 mod crash;
+mod damaged;
 mod descriptors;
 mod errors;
 mod fixtures;
