@@ -1,6 +1,6 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
-use crate::facts::{Progress, survey};
+use crate::facts::{Progress, refuse, survey};
 use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -60,13 +60,14 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     let facts = &seen.facts;
     let (mut report, records) = look(&store, &settings, facts, progress)?;
     store.close()?;
-    report.findings.extend_from_slice(&seen.unclear);
+    report.findings.extend(seen.unclear.iter().chain(&seen.unreadable).cloned());
     let older = crate::turns::older(state, &settings)?;
     report.findings.extend(older.clone());
     if !repair || report.findings.is_empty() {
         return Ok(report);
     }
-    seen.refuse_unclear()?;
+    refuse(&seen.unclear)?;
+    refuse(&seen.unreadable)?;
     if let Some(why) = older {
         return Err(Error::Refused(why));
     }
@@ -168,6 +169,9 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
         match facts.found.get(&(file, generation)) {
             Some(found) if found.pool == pool && found.locator == *locator => {
                 present += 1;
+                if found.unreadable {
+                    continue;
+                }
                 if !marked && report.sizes.get(&(pool, generation)).is_some_and(|size| *size != found.size) {
                     findings.push(format!("inode {file} has another length than {}", shown(pool, locator)));
                 }

@@ -252,9 +252,9 @@ impl State {
         self.dir.join("trees-in-step")
     }
 
-    /// How often the space was started, and ended in order (`turns.rs`).
+    /// How often the space was started, ended in order, and changed (`turns.rs`).
     pub(crate) fn turns_path(&self) -> PathBuf {
-        self.dir.join("turns")
+        self.dir.join(crate::turns::IN_STATE)
     }
 
     /// The control socket.

@@ -17,21 +17,21 @@ pub(crate) struct Seen {
     /// Of each file with data of which nobody can say whose it is, and what to do about it. While there are any nothing is mended:
     /// a repair would take them for lost.
     pub unclear: Vec<String>,
+    /// Of each file that cannot be read, what to do about it. A repair would have to guess; a rebuild goes by its name.
+    pub unreadable: Vec<String>,
     /// Nobody else uses the pools meanwhile.
     locked: Vec<Survey>,
 }
 
-impl Seen {
-    /// Refuses to go on without what is unclear.
-    pub(crate) fn refuse_unclear(&self) -> Result<()> {
-        match self.unclear.as_slice() {
-            [] => Ok(()),
-            [one] => Err(Error::Refused(format!("{one}; then try again"))),
-            [first, rest @ ..] => Err(Error::Refused(format!(
-                "{first}; so with {} more that `ullage check` names; then try again",
-                rest.len()
-            ))),
-        }
+/// Refuses to go on without what is unclear, or cannot be read.
+pub(crate) fn refuse(such: &[String]) -> Result<()> {
+    match such {
+        [] => Ok(()),
+        [one] => Err(Error::Refused(format!("{one}; then try again"))),
+        [first, rest @ ..] => Err(Error::Refused(format!(
+            "{first}; so with {} more that `ullage check` names; then try again",
+            rest.len()
+        ))),
     }
 }
 
@@ -55,8 +55,16 @@ pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progres
                 let owner = found.annotation.map(|note| (note.class, note.uid, note.gid));
                 let (size, blocks, locator, bare) = (found.size, found.blocks, found.locator.0, found.bare);
                 let (atime, mtime, ctime) = (found.atime, found.mtime, found.ctime);
-                let numbers = found.numbers;
-                let found = Found { pool: id, locator, size, blocks, atime, mtime, ctime, bare, owner };
+                let (numbers, unreadable) = (found.numbers, found.unreadable);
+                if let Some(errno) = unreadable {
+                    let path = root.join(String::from_utf8_lossy(&locator).as_ref());
+                    seen.unreadable.push(format!(
+                        "{} cannot be read ({errno}): unmount the pool's disk and run fsck on it, or remove the file to give it up",
+                        path.display()
+                    ));
+                }
+                let unreadable = unreadable.is_some();
+                let found = Found { pool: id, locator, size, blocks, atime, mtime, ctime, bare, unreadable, owner };
                 let left = match numbers {
                     Some(numbers) => put(&mut seen.facts.found, numbers, found),
                     None => Some(found),
@@ -74,8 +82,9 @@ pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progres
 
 /// Gives back the one of two with the same number that has less to say for itself.
 fn put(all: &mut FxHashMap<(FileId, Generation), Found>, numbers: (FileId, Generation), found: Found) -> Option<Found> {
+    let less = |found: &Found| found.bare || found.unreadable;
     match all.get(&numbers) {
-        Some(held) if found.bare || !held.bare => Some(found),
+        Some(held) if less(&found) || !less(held) => Some(found),
         _ => all.insert(numbers, found),
     }
 }

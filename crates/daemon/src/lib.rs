@@ -16,6 +16,7 @@ mod first_use;
 mod flags;
 mod fuzz;
 mod guests;
+mod held;
 mod import;
 mod limit;
 mod messages;

@@ -14,6 +14,7 @@ mod writer;
 
 pub(crate) use files::{Generation, generations, read_settings};
 
+use crate::turns::Turns;
 use crate::{OpenSpace, Result, SpaceSettings};
 use copies::Rest;
 use inbox::{Inbox, KEPT_MAX, Turn};
@@ -45,7 +46,7 @@ impl Mirror {
         let writer = Writer::new(&open.settings, &|pool| {
             let member = members.iter().find(|member| member.id == PoolId(pool.id));
             member.map_or(pool.reserve_bytes, |member| member.reserve)
-        });
+        })?;
         if seconds == 0 || writer.is_empty() {
             return Ok(None);
         }
@@ -57,9 +58,11 @@ impl Mirror {
             store: open.store.clone(),
             space: Arc::downgrade(&open.space),
             settings: open.settings.clone(),
+            turns: open.turns.clone(),
             writer,
             generation: None,
             failed: false,
+            uncounted: false,
         };
         let period = Duration::from_secs(seconds);
         let thread = std::thread::Builder::new()
@@ -109,9 +112,12 @@ struct Worker {
     store: Arc<Store>,
     space: Weak<Space>,
     settings: SpaceSettings,
+    turns: Arc<Turns>,
     writer: Writer,
     generation: Option<Current>,
     failed: bool,
+    /// The last turn that changed anything could not be counted.
+    uncounted: bool,
 }
 
 impl Worker {
@@ -136,12 +142,22 @@ impl Worker {
         if turn.gap {
             self.generation = None;
         }
+        // The end itself is counted.
+        let counts = !turn.last && (turn.gap || !turn.waiting.is_empty());
         match self.mirror(turn) {
             Ok(()) => self.failed = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.failed, true) {
                     tracing::warn!("the catalog is not mirrored into the pools as it should be: {error}; trying again");
                 }
+            }
+        }
+        // Last: pools that make a state an old one hold a copy of what it has not.
+        if counts {
+            let counted = self.turns.count();
+            let before = std::mem::replace(&mut self.uncounted, counted.is_err());
+            if let (false, Err(error)) = (before, counted) {
+                tracing::warn!("a copy of the state from before is not told from this one: {error}; trying again");
             }
         }
     }

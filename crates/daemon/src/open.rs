@@ -3,6 +3,7 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::import::import;
+use crate::turns::Turns;
 use crate::{
     Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, numbers, refuse_places, turns,
 };
@@ -26,6 +27,8 @@ pub struct OpenSpace {
     pub settings: SpaceSettings,
     /// What had to be mended.
     pub recovered: Recovered,
+    /// What is counted in state and pools.
+    pub(crate) turns: Arc<Turns>,
 }
 
 impl OpenSpace {
@@ -94,7 +97,8 @@ impl OpenSpace {
             state.store(&settings)?;
         }
         // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
-        turns::count(state, &settings)?;
+        let turns = Arc::new(Turns::hold(state, &settings)?);
+        turns.count()?;
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
@@ -103,7 +107,7 @@ impl OpenSpace {
         for member in space.pools().members() {
             member.pool.begin();
         }
-        Ok(Self { space, store, settings, recovered })
+        Ok(Self { space, store, settings, recovered, turns })
     }
 }
 

@@ -7,7 +7,7 @@
 mod restore;
 
 use crate::error::io_error;
-use crate::facts::{Progress, Seen, survey};
+use crate::facts::{Progress, Seen, refuse, survey};
 use crate::mirror::{Generation, generations, read_settings};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use serde::Serialize;
@@ -66,7 +66,7 @@ pub fn rebuild(
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
     refuse_places(&settings, state)?;
     let mut seen = survey(&settings.pools, uuid, progress)?;
-    seen.refuse_unclear()?;
+    refuse(&seen.unclear)?;
     seen.facts.mode = RepairMode::Rebuild;
     seen.facts.gone = gone;
     let is_new = !state.dir().exists();
@@ -113,10 +113,11 @@ fn build(
     // Last: with it the space is there.
     state.store(settings)?;
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let in_the_future = generation.as_ref().and_then(|generation| in_the_future(generation, now));
     Ok(RebuildReport {
         state: state.dir().to_owned(),
         snapshot_age_seconds: generation.as_ref().map(|generation| now.saturating_sub(generation.seconds())),
-        warnings: generation.iter().filter_map(|generation| in_the_future(generation, now)).collect(),
+        warnings: in_the_future.into_iter().chain(seen.unreadable.iter().cloned()).collect(),
         tails,
         damaged,
         files: report.files,

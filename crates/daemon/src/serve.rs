@@ -5,9 +5,7 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{
-    Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, notify, report, rlimits, turns,
-};
+use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, notify, report, rlimits};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -96,7 +94,7 @@ impl Serving {
         if let Some(mirror) = &self.mirror {
             mirror.finish();
         }
-        if let Err(error) = turns::count(&self.state, &self.open.settings) {
+        if let Err(error) = self.open.turns.count() {
             tracing::warn!("{error}");
         }
         if matches!(written, Ok(true)) && self.open.space.trees_in_step() {

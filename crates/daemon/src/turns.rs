@@ -1,17 +1,22 @@
-//! How often a space was started, and ended in order: a number in its state, and one in each pool.
+//! How often a space was started, ended in order, and changed between two turns of its mirror: a number in its state, and one in each
+//! pool.
 //!
 //! A state that is older than its pools (restored from a copy of before, or what a rebuilt one took the place of) does not know what was
 //! made since: it would drop those files as nobody's, and give their numbers out again.
 
 use crate::config::replace;
 use crate::error::io_error;
+use crate::held::Held;
 use crate::{Error, Kind, Result, SpaceSettings, State};
+use parking_lot::Mutex;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// In the state.
+pub(crate) const IN_STATE: &str = "turns";
 /// In the directory of a pool's backing files.
-const NAME: &str = ".ullage-turns";
+const IN_POOL: &str = ".ullage-turns";
 
 /// Refuses a state that is older than one of its pools.
 pub(crate) fn refuse_older(state: &State, settings: &SpaceSettings) -> Result<()> {
@@ -24,7 +29,8 @@ pub(crate) fn refuse_older(state: &State, settings: &SpaceSettings) -> Result<()
 /// Why a state cannot be used with these pools; nothing if it can.
 pub(crate) fn older(state: &State, settings: &SpaceSettings) -> Result<Option<String>> {
     let own = read(&state.turns_path())?.unwrap_or(0);
-    for (name, path) in places(settings) {
+    for (name, files) in places(settings) {
+        let path = files.join(IN_POOL);
         if read(&path)?.is_some_and(|there| there > own) {
             return Ok(Some(format!(
                 "the state {0} is older than the pool '{name}', which was used with a newer one since: put that back, or make a new \
@@ -37,16 +43,51 @@ pub(crate) fn older(state: &State, settings: &SpaceSettings) -> Result<Option<St
     Ok(None)
 }
 
-/// Counts one more, in the state and then in the pools. A pool that cannot be written is behind, which does no harm.
-pub(crate) fn count(state: &State, settings: &SpaceSettings) -> Result<()> {
-    let turns = newest(state, settings)?.saturating_add(1).to_string();
-    state.replace(&state.turns_path(), &turns)?;
-    for (name, path) in places(settings) {
-        if let Err(error) = replace(&path, &turns) {
-            tracing::warn!(pool = name, "{} cannot be written: {error}", path.display());
-        }
+/// The numbers of a space that is up.
+pub(crate) struct Turns {
+    state: Held,
+    shown: PathBuf,
+    counted: Mutex<Counted>,
+}
+
+struct Counted {
+    number: u64,
+    pools: Vec<Pool>,
+}
+
+struct Pool {
+    name: String,
+    files: Held,
+    failed: bool,
+}
+
+impl Turns {
+    /// Those of a state that is not older than its pools.
+    pub(crate) fn hold(state: &State, settings: &SpaceSettings) -> Result<Self> {
+        let hold = |(name, files): (&str, PathBuf)| {
+            Ok(Pool { name: name.to_owned(), files: Held::open(&files)?, failed: false })
+        };
+        let pools = places(settings).map(hold).collect::<Result<_>>()?;
+        let counted = Counted { number: newest(state, settings)?, pools };
+        Ok(Self { state: Held::open(state.dir())?, shown: state.turns_path(), counted: Mutex::new(counted) })
     }
-    Ok(())
+
+    /// Counts one more, in the state and then in the pools: where only the first was done, the state is ahead. A pool that cannot be
+    /// written is behind, which does no harm.
+    pub(crate) fn count(&self) -> Result<()> {
+        let Counted { number, pools } = &mut *self.counted.lock();
+        *number = number.saturating_add(1);
+        let text = number.to_string();
+        replace(&self.state.join(IN_STATE), &text).map_err(io_error("write", &self.shown))?;
+        for pool in pools {
+            let written = replace(&pool.files.join(IN_POOL), &text);
+            let failed = std::mem::replace(&mut pool.failed, written.is_err());
+            if let (false, Err(error)) = (failed, written) {
+                tracing::warn!(pool = pool.name, "its {IN_POOL} cannot be written: {error}");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A new state of what is in the pools is as new as they are.
@@ -56,15 +97,15 @@ pub(crate) fn take_over(state: &State, settings: &SpaceSettings) -> Result<()> {
 
 fn newest(state: &State, settings: &SpaceSettings) -> Result<u64> {
     let mut newest = read(&state.turns_path())?.unwrap_or(0);
-    for (_, path) in places(settings) {
-        newest = newest.max(read(&path)?.unwrap_or(0));
+    for (_, files) in places(settings) {
+        newest = newest.max(read(&files.join(IN_POOL))?.unwrap_or(0));
     }
     Ok(newest)
 }
 
 fn places(settings: &SpaceSettings) -> impl Iterator<Item = (&str, PathBuf)> {
     let with_files = settings.pools.iter().filter(|pool| pool.kind != Kind::Null);
-    with_files.map(|pool| (pool.name.as_str(), pool.files().join(NAME)))
+    with_files.map(|pool| (pool.name.as_str(), pool.files()))
 }
 
 /// None where there is no number: nobody counted there yet, or what is there is no number.

@@ -20,6 +20,8 @@ pub struct Recovered {
     pub measured: u64,
     /// Backing files that no file of the catalog is bound to, given back to their pool.
     pub discarded: u64,
+    /// Backing files that cannot be read, left as they are.
+    pub unreadable: u64,
     /// Files without a name, removed.
     pub orphans: u64,
     /// Files that were never flushed and whose backing file did not survive a power cut: made again, empty.
@@ -68,6 +70,15 @@ impl Space {
                 for suspect in suspects {
                     done.files += 1;
                     there.insert((id, suspect.locator.clone()));
+                    if suspect.unreadable {
+                        done.unreadable += 1;
+                        // Whoever it belongs to keeps it. Each start looks at it again.
+                        if let Some(binding) = pool.stray(suspect) {
+                            pool.doom(&binding)?;
+                            kept.insert((id, leaf.clone()));
+                        }
+                        continue;
+                    }
                     let stray = self.compare(id, suspect, &mut done, &mut busy)?.and_then(|stray| pool.stray(stray));
                     if let Some(binding) = stray {
                         done.discarded += 1;
@@ -101,8 +112,19 @@ impl Space {
             self.watch(inode)?;
         }
         for (id, binding) in missing {
-            self.make_empty(id, &binding)?;
-            done.emptied += 1;
+            match self.make_empty(id, &binding) {
+                Err(Errno::ENOSPC | Errno::EDQUOT) => {
+                    tracing::warn!(
+                        "inode {} was never flushed, and its data is lost with the power: there is no room to make it again, empty, before the next start",
+                        binding.file
+                    );
+                    self.pools.get(id)?.doom(&binding)?;
+                }
+                made => {
+                    made?;
+                    done.emptied += 1;
+                }
+            }
         }
         for (id, binding) in strays {
             self.pools.get(id)?.release(binding);
@@ -114,6 +136,7 @@ impl Space {
                 files = done.files,
                 measured = done.measured,
                 discarded = done.discarded,
+                unreadable = done.unreadable,
                 orphans = done.orphans,
                 emptied = done.emptied,
                 "recovered from an unclean end"

@@ -88,6 +88,8 @@ pub struct Usage {
 pub struct Suspect {
     /// What its extended attribute says, if it has a whole one.
     pub binding: Option<Binding>,
+    /// It cannot be read, so nobody knows whose it is.
+    pub unreadable: bool,
     /// Where it is.
     pub locator: Locator,
 }

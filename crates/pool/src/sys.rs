@@ -49,6 +49,11 @@ fn set_lease(fd: libc::c_int, kind: libc::c_int) -> Result<(), Errno> {
     }
 }
 
+/// Whether this says that what lies on the disk cannot be read, rather than that something else is in the way.
+pub fn is_damage(errno: Errno) -> bool {
+    matches!(errno, Errno::IO | Errno::UCLEAN | Errno::BADMSG)
+}
+
 /// Opens the file of a descriptor once more, in another way.
 pub fn reopen(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());

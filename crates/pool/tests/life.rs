@@ -245,7 +245,7 @@ fn a_file_that_was_adopted_keeps_its_first_name_and_its_data_whatever_becomes_of
         assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"data", "{kind}");
         // A crash in between leaves one that no catalog knows.
         let suspect = adopt();
-        let stray = ullage_pool::Suspect { binding: None, locator: suspect.locator.clone() };
+        let stray = ullage_pool::Suspect { binding: None, unreadable: false, locator: suspect.locator.clone() };
         opened.pool.release(opened.pool.stray(stray).unwrap());
         let backing = opened.pool.backing_path(&suspect.locator).unwrap();
         until("its second name is gone", || !backing.exists());

@@ -22,6 +22,8 @@ pub struct Found {
     pub ctime: Timestamp,
     /// Its attribute was lost: nobody may open it until a start, which looks through marked leaves, has written it again.
     pub bare: bool,
+    /// It is there and cannot be read: length, blocks and times are not known.
+    pub unreadable: bool,
     /// Class, owner and group, where they were recorded on it.
     pub owner: Option<(Class, u32, u32)>,
 }

@@ -88,7 +88,7 @@ fn bind(model: &mut Model, facts: &Facts) {
             // In a marked leaf the next start measures; elsewhere nobody would.
             if facts.mode == Mode::Rebuild {
                 measure(record, found);
-            } else if record.size != found.size {
+            } else if record.size != found.size && !found.unreadable {
                 model.done.push(format!("inode {id} got the length of its backing file: {} bytes", found.size));
                 measure(record, found);
             }
@@ -143,7 +143,7 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
         let mark = (found.pool.0, leaf(&found.locator).to_vec());
         let expected = facts.mode == Mode::Repair && model.marked.contains(&mark);
         // Empty ones are mostly spare files of the pool, which keep the owner of the last one.
-        let holds = found.size > 0;
+        let holds = found.size > 0 || found.unreadable;
         if expected {
             continue;
         }
@@ -171,7 +171,8 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
     }
 }
 
-/// Where backing files have lost their attributes, the next start looks, and writes them again.
+/// Where backing files have lost their attributes, the next start looks, and writes them again. Where one cannot be read each start looks,
+/// until it can be measured.
 pub(super) fn mark_bare(model: &mut Model, facts: &Facts) {
     let mut bare: BTreeMap<_, u64> = BTreeMap::new();
     for found in facts.found.values().filter(|found| found.bare) {
@@ -183,6 +184,9 @@ pub(super) fn mark_bare(model: &mut Model, facts: &Facts) {
             String::from_utf8_lossy(&mark.1)
         ));
         model.marks.insert(mark);
+    }
+    for found in facts.found.values().filter(|found| found.unreadable) {
+        model.marks.insert((found.pool.0, leaf(&found.locator).to_vec()));
     }
 }
 
@@ -208,7 +212,7 @@ fn from_backing(model: &Model, id: FileId, generation: Generation, found: &Found
 }
 
 fn measure(record: &mut Record, found: &Found) {
-    if (record.size, record.blocks) != (found.size, found.blocks) {
+    if !found.unreadable && (record.size, record.blocks) != (found.size, found.blocks) {
         (record.size, record.blocks) = (found.size, found.blocks);
         record.atime = record.atime.max(found.atime);
         record.mtime = record.mtime.max(found.mtime);

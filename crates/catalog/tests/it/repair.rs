@@ -80,7 +80,18 @@ fn sound() -> &'static (Map, Facts) {
             let (size, blocks, locator) = (record.size, record.blocks, backing.locator.clone());
             let (atime, mtime, ctime) = (record.atime, record.mtime, record.ctime);
             let owner = Some((record.class, record.uid, record.gid));
-            let found = Found { pool: PoolId(0), locator, size, blocks, atime, mtime, ctime, bare: false, owner };
+            let found = Found {
+                pool: PoolId(0),
+                locator,
+                size,
+                blocks,
+                atime,
+                mtime,
+                ctime,
+                bare: false,
+                unreadable: false,
+                owner,
+            };
             facts.found.insert((file.id, backing.generation), found);
         }
         drop((files, open, upper, lower, root));

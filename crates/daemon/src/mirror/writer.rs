@@ -3,6 +3,7 @@
 use super::copies::{Copies, Rest};
 use super::files::{DIRECTORY, Generation, SETTINGS, generations};
 use crate::error::io_error;
+use crate::held::{Held, shown};
 use crate::{Kind, PoolSettings, Result, SpaceSettings};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,21 +17,28 @@ pub(super) struct Writer {
     needs: u64,
 }
 
-/// The mirror's directory in a pool.
+/// A pool.
 struct Place {
-    dir: PathBuf,
+    /// By its descriptor: what is mounted over it is no pool of ours.
+    files: Held,
+    path: PathBuf,
     /// Bytes that the pool is to leave free.
     reserve: u64,
 }
 
 impl Place {
-    fn pool(&self) -> &Path {
-        self.dir.parent().unwrap_or(&self.dir)
+    fn pool(&self) -> PathBuf {
+        self.files.join("")
+    }
+
+    /// The mirror's directory in it.
+    fn dir(&self) -> PathBuf {
+        self.files.join(DIRECTORY)
     }
 
     /// Removes the files whose names are such.
     fn remove(&self, such: impl Fn(&str) -> bool) {
-        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.dir()).into_iter().flatten().flatten() {
             if such(&entry.file_name().to_string_lossy()) {
                 let _ = fs::remove_file(entry.path());
             }
@@ -48,10 +56,13 @@ type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::
 
 impl Writer {
     /// Into these pools, each with what it is to leave free.
-    pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Self {
+    pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Result<Self> {
         let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir);
-        let places = pools.map(|pool| Place { dir: pool.files().join(DIRECTORY), reserve: reserve(pool).0 });
-        Self { places: places.collect(), needs: 0 }
+        let place = |pool: &PoolSettings| {
+            let path = pool.files();
+            Ok(Place { files: Held::open(&path)?, path, reserve: reserve(pool).0 })
+        };
+        Ok(Self { places: pools.map(place).collect::<Result<_>>()?, needs: 0 })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -73,7 +84,7 @@ impl Writer {
     /// still get theirs; it fails when none does.
     pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
         let mut out = Copies::new(None);
-        write_into(self.places.iter().map(|place| &*place.dir), name, &mut out, fill)?;
+        write_into(self.places.iter().map(Place::dir), name, &mut out, fill)?;
         Ok(out.bytes)
     }
 
@@ -86,7 +97,7 @@ impl Writer {
         fill: &mut Fill<'_>,
     ) -> Result<u64> {
         let mut out = Copies::new(rest);
-        let written = write_into(dirs.iter().map(|dir| &**dir), name, &mut out, fill);
+        let written = write_into(dirs.iter().cloned(), name, &mut out, fill);
         // How much longer than what there was room for, nobody knows.
         self.needs = if written.is_ok() { out.bytes } else { out.bytes.saturating_mul(2) };
         written.map(|()| out.bytes)
@@ -98,7 +109,7 @@ impl Writer {
         self.remove_unfinished();
         let bytes = self.needs.max(self.newest().map_or(0, |(_, bytes)| bytes));
         let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.free() > bytes);
-        let pools: Vec<String> = without.iter().map(|place| place.pool().display().to_string()).collect();
+        let pools: Vec<String> = without.iter().map(|place| place.path.display().to_string()).collect();
         let pools = pools.join(", ");
         if with.is_empty() {
             return Err(crate::Error::Refused(format!(
@@ -109,7 +120,7 @@ impl Writer {
         if !without.is_empty() {
             tracing::warn!("these pools have no room for a copy of the catalog that is up to date: {pools}");
         }
-        Ok(with.into_iter().map(|place| place.dir.clone()).collect())
+        Ok(with.into_iter().map(Place::dir).collect())
     }
 
     /// A new generation, after all that any pool has.
@@ -120,8 +131,8 @@ impl Writer {
     /// The newest generation in any pool, and the length of its snapshot.
     fn newest(&self) -> Option<(Generation, u64)> {
         let newest = |place: &Place| {
-            let newest = generations(place.pool()).ok()?.1.into_iter().next()?;
-            let bytes = fs::metadata(place.dir.join(newest.snapshot())).map_or(0, |meta| meta.len());
+            let newest = generations(&place.pool()).ok()?.1.into_iter().next()?;
+            let bytes = fs::metadata(place.dir().join(newest.snapshot())).map_or(0, |meta| meta.len());
             Some((newest, bytes))
         };
         self.places.iter().filter_map(newest).max()
@@ -130,7 +141,7 @@ impl Writer {
     /// Removes all but this generation and the newest one before it.
     pub(super) fn keep_newest(&self, newest: &Generation) {
         for place in &self.places {
-            let Ok((_, found)) = generations(place.pool()) else { continue };
+            let Ok((_, found)) = generations(&place.pool()) else { continue };
             let before = found.into_iter().find(|generation| generation != newest);
             place.remove(|name| {
                 let of = Generation::parse(name);
@@ -146,8 +157,8 @@ impl Writer {
 }
 
 /// Writes a file durably and in one step into each of these directories, or fails.
-fn write_into<'a>(
-    dirs: impl Iterator<Item = &'a Path>,
+fn write_into(
+    dirs: impl Iterator<Item = PathBuf>,
     name: &str,
     out: &mut Copies<'_>,
     fill: &mut Fill<'_>,
@@ -155,7 +166,7 @@ fn write_into<'a>(
     let new = format!("{name}.new");
     for dir in dirs {
         let path = dir.join(&new);
-        match fs::create_dir_all(dir).and_then(|()| private(dir)).and_then(|()| File::create(&path)) {
+        match private(&dir).and_then(|()| File::create(&path)) {
             Ok(file) => out.files.push((path, file)),
             Err(error) => out.fail(&path, error),
         }
@@ -180,18 +191,22 @@ fn write_into<'a>(
     }
     filled?;
     match (written, out.failed.take()) {
-        (0, Some((path, error))) => Err(io_error("write", path)(error)),
+        (0, Some((path, error))) => Err(io_error("write", shown(&path))(error)),
         (_, Some((path, error))) => {
-            tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", path.display());
+            tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", shown(&path).display());
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// It holds every name of the space: for nobody but its owner.
+/// Makes it where there is none. It holds every name of the space: for nobody but its owner.
 fn private(dir: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
@@ -205,7 +220,7 @@ mod tests {
         let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
         let place = format!("p={}", pool.path().display()).parse().expect("a pool");
         let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
-        let mut writer = Writer::new(&settings, &|_| Bytes(0));
+        let mut writer = Writer::new(&settings, &|_| Bytes(0)).expect("there is a pool");
         let dirs = writer.with_room().expect("there is room");
         let mut write = |full: bool| {
             let fill: &mut Fill<'_> = &mut |out| {

@@ -1,6 +1,6 @@
 //! What the file system below a pool can do, tried out once when the pool is opened.
 
-use super::record;
+use super::{marker, record};
 use crate::sys::{self, Lease};
 use crate::{Error, sys::reopen};
 use rustix::fd::{AsFd, OwnedFd};
@@ -38,7 +38,11 @@ const NAMES: [&str; 2] = [".ullage-probe-0", ".ullage-probe-1"];
 
 /// Tries everything out on two files that are gone afterwards.
 pub fn abilities(root: &OwnedFd, path: &Path) -> Result<Abilities, Error> {
-    let result = probe(root).map_err(|errno| match errno {
+    let probed = match probe(root) {
+        Err(Errno::NOSPC | Errno::DQUOT) => Ok(untried(root, path)),
+        probed => probed,
+    };
+    let result = probed.map_err(|errno| match errno {
         Errno::ROFS => Error::Unusable(format!(
             "the pool {} is on a file system that is mounted read-only: remount it with 'mount -o remount,rw', \
              after looking for errors in the kernel's log",
@@ -50,6 +54,24 @@ pub fn abilities(root: &OwnedFd, path: &Path) -> Result<Abilities, Error> {
         let _ = rustix::fs::unlinkat(root, name, AtFlags::empty());
     }
     result
+}
+
+/// What is safe to take for granted where no file can be made: what was not tried is not there, so files are removed and not used again.
+fn untried(root: &OwnedFd, path: &Path) -> Abilities {
+    tracing::warn!(
+        "the pool {} is full: until a start finds room in it, its files are removed and not used again",
+        path.display()
+    );
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let marker = rustix::fs::openat(root, marker::NAME, flags, Mode::empty());
+    let asked = marker.and_then(|marker| rustix::fs::fgetxattr(marker, record::NAME, &mut [0u8; 0][..]));
+    let xattrs = matches!(asked, Ok(_) | Err(Errno::NODATA));
+    Abilities { xattrs, ordered: is_ordered(root), ..Abilities::default() }
+}
+
+/// See [`Abilities::ordered`].
+fn is_ordered(root: &OwnedFd) -> bool {
+    matches!(&*fs_type(root), "ext4" | "xfs" | "btrfs" | "tmpfs")
 }
 
 fn probe(root: &OwnedFd) -> rustix::io::Result<Abilities> {
@@ -68,8 +90,7 @@ fn probe(root: &OwnedFd) -> rustix::io::Result<Abilities> {
     let reflink = filled && rustix::fs::ioctl_ficlone(&to, &from).is_ok();
     let direct_io = reopen(&from, OFlags::RDWR | OFlags::DIRECT).is_ok();
     let leases = probe_leases(from);
-    let ordered = matches!(&*fs_type(root), "ext4" | "xfs" | "btrfs" | "tmpfs");
-    Ok(Abilities { reflink, leases, direct_io, ordered, xattrs })
+    Ok(Abilities { reflink, leases, direct_io, ordered: is_ordered(root), xattrs })
 }
 
 /// Both kinds must be granted on a free file, and refused on one that is held: a file system that grants

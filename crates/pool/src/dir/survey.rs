@@ -4,7 +4,7 @@ use super::config::Uuid;
 use super::marker::{self, Claim};
 use super::record::{self, Annotation, Record};
 use super::{leaf, name};
-use crate::{Error, Locator};
+use crate::{Error, Locator, sys};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -21,6 +21,8 @@ pub struct Surveyed {
     pub numbers: Option<(FileId, Generation)>,
     /// Its name is all there is: its attribute was lost, as in a copy of the pool that was made without any.
     pub bare: bool,
+    /// Its name is all that can be read of it, and why: neither attribute, length nor times are known.
+    pub unreadable: Option<Errno>,
     /// Class and owner, where they were recorded.
     pub annotation: Option<Annotation>,
     /// Length in bytes.
@@ -85,9 +87,11 @@ impl Survey {
                         todo.push(if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") });
                     }
                     FileType::RegularFile if !path.is_empty() => {
-                        if let Some(found) = self.look(&dir, &path, name).map_err(fail)? {
-                            visit(found);
-                        }
+                        let found = match self.look(&dir, &path, name) {
+                            Err(errno) if sys::is_damage(errno) => unreadable(errno, &path, name),
+                            looked => looked.map_err(fail)?,
+                        };
+                        found.into_iter().for_each(&mut *visit);
                     }
                     _ => {}
                 }
@@ -129,12 +133,30 @@ impl Survey {
     }
 }
 
+/// What can be said of a file that cannot be read.
+fn unreadable(errno: Errno, leaf: &str, name: &str) -> Option<Surveyed> {
+    let never = Timestamp::default();
+    name::parse(name).map(|numbers| Surveyed {
+        locator: name::locator(leaf, name),
+        numbers: Some(numbers),
+        bare: false,
+        unreadable: Some(errno),
+        annotation: None,
+        size: 0,
+        blocks: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+    })
+}
+
 fn surveyed(stat: &Stat, leaf: &str, name: &str, numbers: Option<(FileId, Generation)>) -> Surveyed {
     let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
     Surveyed {
         locator: name::locator(leaf, name),
         numbers,
         bare: false,
+        unreadable: None,
         annotation: None,
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,

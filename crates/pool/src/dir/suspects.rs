@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::{leaf, name, record};
-use crate::{Binding, Error, Suspect};
+use crate::{Binding, Error, Suspect, sys};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,11 +21,19 @@ impl Core {
             let entry = entry.map_err(fail)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if leaf::kind_of(&dir, &entry).map_err(fail)? == FileType::RegularFile {
-                match self.binding_of(&dir, path, name) {
-                    Ok(binding) => visit(Suspect { binding, locator: name::locator(path, name) }),
-                    Err(Errno::NOENT) => {}
+                let (binding, unreadable) = match self.binding_of(&dir, path, name) {
+                    Ok(binding) => (binding, false),
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) if sys::is_damage(errno) => {
+                        tracing::warn!(
+                            "{} cannot be read ({errno}) and is left as it is: take the space down and run fsck on the pool's disk",
+                            self.full_path(path, name).display()
+                        );
+                        (None, true)
+                    }
                     Err(errno) => return Err(fail(errno)),
-                }
+                };
+                visit(Suspect { binding, unreadable, locator: name::locator(path, name) });
             }
         }
         Ok(())
@@ -46,9 +54,9 @@ impl Core {
     /// went: its name is its first one, since a recycled file gets its attribute before its name, so the name says whose it is,
     /// and the attribute is made up for.
     fn binding_of(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<Option<Binding>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?;
         let numbers = if self.abilities.xattrs {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?;
             match self.read_record(&file)? {
                 Some(record) => Some((record.file, record.generation)),
                 None if rustix::fs::fgetxattr(&file, record::NAME, &mut [0u8; 0][..]) == Err(Errno::NODATA) => {

@@ -290,7 +290,7 @@ fn damaged_snapshots_are_passed_over_and_without_any_all_files_are_kept() {
     space.down_and_check();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     program("cp", ["-a".as_ref(), from.as_os_str(), to.as_os_str()]).ok();
 }

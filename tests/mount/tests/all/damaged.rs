@@ -1,0 +1,91 @@
+//! A pool in which a file cannot be read any more.
+
+use crate::rebuild::{pools, run};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::program;
+use ullage_mount_tests::space::Space;
+
+/// The head of the list of extents in an ext4 inode with one.
+const SOUND: &str = "0x0001f30a";
+
+fn content(space: &Space, n: u32) -> String {
+    fs::read_to_string(space.path(format!("dir/file-{n}"))).unwrap_or_else(|error| error.to_string())
+}
+
+fn expect(space: &Space, those: &[u32]) {
+    for n in those {
+        assert_eq!(content(space, *n), format!("content {n}"));
+    }
+}
+
+/// Sets the first word of an inode's map, on the disk that nobody has mounted meanwhile.
+fn set_map(space: &mut Space, disk: &Path, inode: u64, word: &str) {
+    program("umount", [disk]).ok();
+    let image = space.ground.join("pool-disk.img");
+    let request = format!("set_inode_field <{inode}> block[0] {word}");
+    program("debugfs", ["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_os_str()]).ok();
+    space.ground.mount_image("pool-disk", &image);
+}
+
+/// One file that could not be read kept `up`, `check` and `rebuild` from all the others.
+#[test]
+fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept() {
+    let mut ground = Ground::new();
+    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
+    let mut space = Space::on(ground, &state);
+    fs::create_dir(disk.join("pool")).unwrap();
+    space.pools = vec![format!("main={}", disk.join("pool").display())];
+    space.up();
+    fs::create_dir(space.path("dir")).unwrap();
+    for n in 0..4 {
+        let name = space.path(format!("dir/file-{n}"));
+        fs::write(&name, format!("content {n}")).unwrap();
+        fs::File::open(&name).and_then(|file| file.sync_all()).unwrap();
+    }
+    let backing = space.backing(&space.path("dir/file-1"));
+    let (shown, inode) = (backing.display().to_string(), backing.metadata().unwrap().ino());
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    set_map(&mut space, &disk, inode, "0");
+    for _ in 0..2 {
+        space.up();
+        expect(&space, &[0, 2, 3]);
+        assert!(content(&space, 1).contains("os error 5"), "{}", content(&space, 1));
+        assert!(space.log().contains(&shown), "{}", space.log());
+        fs::write(space.path("dir/later"), "made since").unwrap();
+        space.sync();
+        space.kill();
+        program("umount", [&space.mount]).ok();
+    }
+    space.up();
+    space.down();
+    let check = space.try_check(&[]);
+    assert_eq!(check.code, Some(1), "{}", check.err);
+    assert!(check.out.contains(&shown) && check.out.contains("fsck"), "{}", check.out);
+    space.try_check(&["--repair"]).refused(&shown);
+    let all = space.pools.clone();
+    let old = space.state.clone();
+    let rebuilt = run(&mut space, "state-new", &all, &[]);
+    let report: serde_json::Value = serde_json::from_str(&rebuilt.out).unwrap();
+    assert!(report["warnings"].to_string().contains(&shown), "{report}");
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
+    space.up();
+    expect(&space, &[0, 2, 3]);
+    assert_eq!(space.path("dir/file-1").metadata().unwrap().len(), 9, "its length is not that of the copy");
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    // Mended, it is there whole, in the state of before too.
+    set_map(&mut space, &disk, inode, SOUND);
+    space.up();
+    expect(&space, &[0, 1, 2, 3]);
+    space.down_and_check();
+    let rebuilt = std::mem::replace(&mut space.state, old);
+    fs::remove_file(pools(&space)[0].join(".ullage-turns")).unwrap();
+    space.up();
+    expect(&space, &[0, 1, 2, 3]);
+    space.down_and_check();
+    space.state = rebuilt;
+}

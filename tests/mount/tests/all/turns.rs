@@ -1,0 +1,119 @@
+//! Which of a state and its pools is newer, while the space is up and its disks come and go.
+
+use crate::rebuild::{copy, expect, fill, pools, rebuild, two};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::process;
+use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::space::Space;
+
+/// Takes a space down and up again that mirrors its catalog, and counts, each second from then on.
+fn every_second(space: &Space) {
+    space.down();
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("mirror_seconds = 30", "mirror_seconds = 1")).unwrap();
+    space.up();
+}
+
+fn counted(pool: &Path) -> u64 {
+    fs::read_to_string(pool.join(".ullage-turns")).unwrap().trim().parse().unwrap()
+}
+
+/// Changes something until it was counted twice in all of these pools: what was there before is mirrored then.
+fn until_counted(space: &Space, pools: &[PathBuf]) {
+    let before: Vec<u64> = pools.iter().map(|pool| counted(pool)).collect();
+    let mut names = 0..;
+    eventually("what is changed is counted", Duration::from_secs(30), || {
+        fs::write(space.path(format!("tick-{}", names.next().unwrap_or(0))), "").unwrap();
+        pools.iter().zip(&before).all(|(pool, before)| counted(pool) >= before + 2)
+    });
+}
+
+/// Only starts and ends were counted: after a crash a state that was copied at any time of the last run was taken for the newest, and
+/// what was made since for nobody's, what fsync(2) had returned for too.
+#[test]
+fn a_state_that_was_copied_while_the_space_was_up_is_refused_after_a_crash() {
+    let mut space = two();
+    every_second(&space);
+    fill(&space, 0, 3);
+    space.sync();
+    let kept = space.ground.join("kept");
+    copy(&space.state, &kept);
+    fill(&space, 3, 40);
+    for n in 3..43 {
+        File::open(space.path(format!("dir/file-{n}"))).and_then(|file| file.sync_all()).unwrap();
+    }
+    until_counted(&space, &pools(&space));
+    space.kill();
+    copy(&kept, &space.state);
+    space.try_up().refused("older than the pool 'a'");
+    assert!(space.try_check(&[]).out.contains("older than the pool"), "a check says that it is clean");
+    assert_ne!(space.try_check(&["--repair"]).code, Some(0));
+    rebuild(&mut space, &[]);
+    (0..43).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
+
+/// A space whose pool and state lie on disks of their own, in this order, the names of which are returned.
+fn on_two_disks() -> (Space, PathBuf, PathBuf) {
+    let mut ground = Ground::new();
+    let (pool_disk, state_disk) = (ground.ext4("pool-disk", 128), ground.ext4("state-disk", 256));
+    let mut space = Space::on(ground, &state_disk);
+    fs::create_dir(pool_disk.join("pool")).unwrap();
+    space.pools = vec![format!("main={}", pool_disk.join("pool").display())];
+    space.up();
+    every_second(&space);
+    (space, pool_disk, state_disk)
+}
+
+/// The device that is mounted somewhere.
+fn device(at: &Path) -> PathBuf {
+    program("findmnt", ["-n".as_ref(), "-o".as_ref(), "SOURCE".as_ref(), at.as_os_str()]).ok().trim().into()
+}
+
+/// Takes a disk from the tree that is still in use, and shows it elsewhere.
+fn moved_away(space: &mut Space, disk: &Path) -> PathBuf {
+    let device = device(disk);
+    program("umount", ["-l".as_ref(), disk.as_os_str()]).ok();
+    space.ground.mount_image_with("elsewhere", &device, "defaults")
+}
+
+/// The pool went on and its copy of the catalog did not: that, and the count, went to the disk below.
+#[test]
+fn what_a_pool_has_of_the_catalog_stays_with_it_when_its_disk_is_unmounted_lazily() {
+    let (mut space, pool_disk, _) = on_two_disks();
+    let pool = moved_away(&mut space, &pool_disk).join("pool");
+    let mirrored = || crate::rebuild::generations(&pool, "").len();
+    let before = mirrored();
+    until_counted(&space, std::slice::from_ref(&pool));
+    assert!(mirrored() > before, "the copy of the catalog does not follow");
+    // What is mounted over it is none of ours either.
+    space.ground.mount_image_with("pool-disk", &device(&space.ground.join("elsewhere")), "defaults");
+    space.ground.tmpfs("pool-disk", 1024);
+    until_counted(&space, &[pool]);
+    assert_eq!(fs::read_dir(&pool_disk).unwrap().count(), 0, "something was written over the pool's disk");
+    program("umount", [&pool_disk]).ok();
+    space.down_and_check();
+    rebuild(&mut space, &[]);
+    assert!(space.path("tick-0").exists());
+    space.down_and_check();
+}
+
+/// The end was counted in the pools, and in what lay below the state's disk: when that came back the state was older than its pools.
+#[test]
+fn a_state_whose_disk_is_unmounted_lazily_is_no_older_than_its_pools() {
+    let (mut space, pool_disk, state_disk) = on_two_disks();
+    let pid = space.pid();
+    let elsewhere = moved_away(&mut space, &state_disk);
+    until_counted(&space, &[pool_disk.join("pool")]);
+    program("umount", [&space.mount]).ok();
+    process::wait(pid);
+    assert_eq!(fs::read_dir(&state_disk).unwrap().count(), 0, "something was written below the state's disk");
+    space.ground.mount_image_with("state-disk", &device(&elsewhere), "defaults");
+    space.up();
+    assert!(space.path("tick-0").exists());
+    space.down_and_check();
+}
