@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -160,6 +160,71 @@ fn a_job_of_cron_is_marked_with_what_it_started() {
     assert!(!sandbox.group().exists());
     let child = moved[1].to_string();
     assert!(Command::new("kill").arg(child).status().unwrap().success(), "it goes on");
+}
+
+/// What the kernel ends a process for, beyond its size.
+fn oom_score(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().to_owned()
+}
+
+/// A process that holds so many bytes once `go` exists.
+fn holder(bytes: &str, group: Option<&Path>, go: &Path) -> Child {
+    let script = "[ -z \"$1\" ] || echo $$ > \"$1/cgroup.procs\"; until [ -e \"$2\" ]; do sleep 0.05; done; \
+                  exec dd if=/dev/zero bs=\"$0\" count=1";
+    let group = group.unwrap_or(Path::new(""));
+    // Nobody reads: it fills its buffer, and stays.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, bytes]).args([group, go]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Regression: the kernel ended the larger one, which was the user's.
+#[test]
+fn contributed_work_goes_first_when_memory_runs_out() {
+    let Some(mut sandbox) = Box96::new("oom") else { return };
+    let controller = sandbox.start();
+    let (lent, back) = (sandbox.runtime.path().with_file_name("lent"), sandbox.runtime.path().with_file_name("back"));
+    let usage = |group: &Path| fs::read_to_string(group.join("memory.usage_in_bytes")).unwrap();
+    let mib = |group: &Path| usage(group).trim().parse::<u64>().unwrap() >> 20;
+    sandbox.children.push(holder("30M", None, &lent));
+    let work = sandbox.children[0].id() as i32;
+    join::mark(&sandbox.runtime, work).unwrap();
+    fs::write(&lent, "").unwrap();
+    wait("the work to hold what it is lent", || mib(&sandbox.group()) >= 30);
+    sandbox.children.push(holder("80M", Some(&sandbox.path), &back));
+    fs::write(&back, "").unwrap();
+    // The kernel may end another one before what the first held has come free: which one goes first is ours.
+    wait("the work to be ended", || sandbox.children[0].try_wait().unwrap().is_some());
+    controller.end().unwrap();
+}
+
+#[test]
+fn who_is_contributed_no_more_is_ended_no_earlier_than_before() {
+    let Some(mut sandbox) = Box96::new("score") else { return };
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "until [ -e \"$0\" ]; do sleep 0.05; done; sleep 60 & wait"]);
+    let go = sandbox.runtime.path().with_file_name("go");
+    sandbox.children.push(shell.arg(&go).spawn().unwrap());
+    let pid = sandbox.children[0].id() as i32;
+    fs::write(format!("/proc/{pid}/oom_score_adj"), "300").unwrap();
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    let chosen = sandbox.sleeper();
+    join::mark(&sandbox.runtime, chosen).unwrap();
+    fs::write(format!("/proc/{chosen}/oom_score_adj"), "500").unwrap();
+    fs::write(&go, "").unwrap();
+    let born = || {
+        let found = processes::descendants(pid, &[]).unwrap();
+        found
+            .into_iter()
+            .find(|child| fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|c| c.contains("60")))
+    };
+    wait("a child", || born().is_some());
+    let child = born().unwrap();
+    assert_eq!([oom_score(pid), oom_score(child)], ["1000", "1000"]);
+    controller.end().unwrap();
+    let mine = oom_score(std::process::id() as i32);
+    assert_eq!([oom_score(pid), oom_score(child), oom_score(chosen)], ["300".to_owned(), mine, "500".to_owned()]);
+    assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
 }
 
 #[test]

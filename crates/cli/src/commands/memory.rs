@@ -37,7 +37,7 @@ pub struct Memory {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Run a command as contributed work, starting a controller if none runs
+    /// Run a command as contributed work, starting a controller if none runs; when memory runs out it is the first to go
     Run(run::Run),
     /// Start a controller for 'run', and end when it is there or has ended (started by it)
     #[command(hide = true)]

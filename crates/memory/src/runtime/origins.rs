@@ -1,19 +1,30 @@
 //! Where a contributed process came from, so that it can be put back.
 
 use crate::error::{Error, Result};
-use crate::system::{processes, read};
+use crate::system::{oom, processes, read};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// Begins what a line says of when the kernel would have ended a process; what it says of groups has colons.
+const SCORE: &str = "oom_score_adj ";
+
 /// Notes the groups a process is in before it is moved: a line of `pid start line-of-/proc/PID/cgroup`
-/// per hierarchy.
+/// per hierarchy, and one of `pid start oom_score_adj N`, which is missing in files of earlier versions.
 pub fn record(file: &Path, pid: i32) -> Result<()> {
     let groups = read(format!("/proc/{pid}/cgroup")).map_err(|_| Error::NoSuchProcess(pid))?;
     let started = processes::started(pid).ok_or(Error::NoSuchProcess(pid))?;
-    let lines: Vec<String> = groups.lines().map(|line| format!("{pid} {started} {line}\n")).collect();
+    let score = oom::score(pid).map(|score| format!("{SCORE}{score}"));
+    let lines = groups.lines().chain(score.as_deref()).map(|line| format!("{pid} {started} {line}\n"));
+    let lines: Vec<String> = lines.collect();
     let mut out = OpenOptions::new().create(true).append(true).open(file).map_err(Error::io("opening", file))?;
     out.write_all(lines.concat().as_bytes()).map_err(Error::io("writing", file))
+}
+
+/// When the kernel would have ended a process, as it was before it was moved.
+pub fn score_of(origins: &str, pid: i32) -> Option<i32> {
+    let own = format!("{pid} {} {SCORE}", processes::started(pid)?);
+    origins.lines().find_map(|line| line.strip_prefix(own.as_str())?.parse().ok())
 }
 
 /// The group in `directory`'s hierarchy that a process came from. A child of a marked process has no
