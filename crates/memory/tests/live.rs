@@ -324,6 +324,52 @@ fn a_group_is_not_taken_down_while_somebody_enters() {
     thread.join().unwrap().unwrap();
 }
 
+/// Regression: who made a control group of its own, as every container does, was taken to have ended: the controller ended,
+/// and what had been bounded went on without a limit.
+#[test]
+fn who_makes_a_group_of_its_own_inside_stays_contributed() {
+    let Some(mut sandbox) = Box96::new("container") else { return };
+    let options = Options { until_empty: true, ..sandbox.options() };
+    let flag = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&flag);
+    let thread = std::thread::spawn(move || run(&options, &stop));
+    wait("the controller's status", || Status::read(&sandbox.runtime).is_ok() || thread.is_finished());
+    let pid = sandbox.sleeper();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    for group in [Some(sandbox.group()), sandbox.freezer()].into_iter().flatten() {
+        fs::create_dir_all(group.join("outer/inner")).unwrap();
+        fs::write(group.join("outer/inner/cgroup.procs"), pid.to_string()).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!thread.is_finished());
+    wait("the status to list it", || Status::read(&sandbox.runtime).is_ok_and(|status| status.contributed == [pid]));
+    flag.store(true, Ordering::Relaxed);
+    thread.join().unwrap().unwrap();
+    assert!(!sandbox.group().exists() && sandbox.freezer().is_none_or(|path| !path.exists()));
+    assert!(!fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().contains("ullage"), "it is where it came from");
+}
+
+#[test]
+fn who_is_in_a_group_below_is_stopped_and_ended_with_all() {
+    use ullage_memory::backend::{Backend, V1};
+    let Some(mut sandbox) = Box96::new("below") else { return };
+    let mut backend = V1::create(&sandbox.path, false, sandbox.group(), None).unwrap();
+    let pid = sandbox.sleeper();
+    let inner = sandbox.group().join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("cgroup.procs"), pid.to_string()).unwrap();
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().split(' ').nth(2).unwrap().to_owned();
+    backend.freeze().unwrap();
+    wait("it to stop", || state() == "T");
+    backend.thaw().unwrap();
+    wait("it to go on", || state() == "S");
+    assert_eq!((backend.contributed().unwrap(), backend.opaque().unwrap()), (vec![pid], vec![]));
+    backend.kill().unwrap();
+    sandbox.children[0].wait().unwrap();
+    drop(backend);
+    wait("the groups to be empty", || fs::remove_dir(&inner).is_ok() && fs::remove_dir(sandbox.group()).is_ok());
+}
+
 #[test]
 fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
     use ullage_memory::backend::{Backend, V1};

@@ -77,8 +77,7 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
     }
     // Processes may fork while they are moved: a few rounds, then what is left stays, unlimited.
     for _ in 0..20 {
-        let members = processes::members(directory).unwrap_or_default();
-        for pid in &members {
+        for pid in &processes::below(directory, None).unwrap_or_default() {
             if stopped {
                 let _gone = sys::signal(*pid, libc::SIGCONT);
             }
@@ -88,6 +87,9 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
             if write(target.join("cgroup.procs"), &pid.to_string()).is_err() {
                 let _gone_or_stays_unlimited = write(parent.join("cgroup.procs"), &pid.to_string());
             }
+        }
+        for group in processes::groups_below(directory).iter().rev() {
+            let _not_empty_yet = fs::remove_dir(group);
         }
         match fs::remove_dir(directory) {
             Ok(()) => return failed,

@@ -52,5 +52,5 @@ fn resolve(line: &str, directory: &Path) -> Option<PathBuf> {
     // The mount point is the topmost ancestor that is a group.
     let root = directory.ancestors().take_while(|ancestor| ancestor.join("cgroup.procs").exists()).last()?;
     let target = root.join(path.trim_start_matches('/'));
-    (matches && target != directory && target.is_dir()).then_some(target)
+    (matches && !target.starts_with(directory) && target.is_dir()).then_some(target)
 }
