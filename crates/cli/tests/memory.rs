@@ -254,6 +254,40 @@ fn the_controller_is_no_child_of_the_command() {
     wait("the controller to end", || !runtime.exists());
 }
 
+/// Regression: it kept the first caller's standard error, locks and directory until everybody's work had ended.
+#[test]
+fn a_controller_keeps_nothing_of_who_started_it() {
+    let Some(sandbox) = Sandbox::new("kept") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, lock) = (dir.path().join("rt"), dir.path().join("lock"));
+    // Its directory is named as seen from where it is started.
+    let mut shell = Command::new("sh");
+    let script = "exec 9> lock; flock 9; \"$0\" memory --runtime-dir rt run --box \"$1\" -- sh -c 'sleep 3; echo done'";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&sandbox.0).current_dir(&dir);
+    let first = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait("the controller", || ullage(&runtime).arg("status").output().unwrap().status.success());
+    let mut other = ullage(&runtime).args(["run", "--", "sleep", "60"]).spawn().unwrap();
+    let began = Instant::now();
+    let output = first.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15), "its end is heard of at once");
+    assert_eq!(text(&output), "done\n");
+    let status: serde_json::Value =
+        serde_json::from_slice(&ullage(&runtime).args(["status", "--json"]).output().unwrap().stdout).unwrap();
+    let controller = status["pid"].as_u64().unwrap() as u32;
+    assert!(fs::File::open(&lock).unwrap().try_lock().is_ok(), "nor is what was locked");
+    for pid in [&[controller][..], &children(controller)].concat() {
+        assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
+        let session = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let ours = fs::read_to_string("/proc/self/stat").unwrap();
+        let of = |stat: &str| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap().to_owned();
+        assert_ne!(of(&session), of(&ours), "nor are they of its session");
+    }
+    assert_eq!(children(controller).len(), 1, "the guard was looked at too");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    wait("the controller to end", || !runtime.exists());
+}
+
 #[test]
 fn marking_a_shell_leaves_out_the_controller_it_started_and_its_guard() {
     let Some(sandbox) = Sandbox::new("shell") else { return };

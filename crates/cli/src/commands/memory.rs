@@ -233,7 +233,7 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                 std::env::current_exe()?.into(),
                 "memory".into(),
                 "--runtime-dir".into(),
-                runtime.path().into(),
+                std::path::absolute(runtime.path())?.into(),
                 "guard".into(),
             ];
             let if_none = options.if_none;
