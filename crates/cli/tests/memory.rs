@@ -62,13 +62,21 @@ impl Drop for Sandbox {
 #[test]
 fn what_is_missing_is_said_and_the_exit_code_is_1() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["status"], "no controller runs"),
         (&["mark", "1"], "no controller runs"),
         (&["mark", "2147483647"], "is gone, or never was"),
         (&["daemon", "--box", "/tmp"], "no usable memory controller"),
         (&["daemon", "--speed-up", "1e-20"], "--speed-up must be a number from"),
         (&["daemon", "--beta", "0.5"], "beta must be at least 1"),
+        // Regression: nobody could talk to a controller whose status cannot be read, and the others were taken for 1.
+        (
+            &["daemon", "--box", "/tmp", "--paging-rate", "inf"],
+            "the paging rate must be a number of pages a second above 0, not inf",
+        ),
+        (&["run", "--box", "/tmp", "--paging-rate", "nan", "--", "true"], "the paging rate must be"),
+        (&["daemon", "--box", "/tmp", "--paging-rate", "0"], "the paging rate must be"),
+        (&["daemon", "--box", "/tmp", "--paging-rate=-4"], "the paging rate must be"),
         (&["daemon", "--box", "/sys/fs/cgroup/memory/ullage-is-not-there"], "no usable memory controller"),
         (&["simulate", "/dev/null"], "no accesses"),
     ];
