@@ -222,9 +222,47 @@ fn who_is_contributed_no_more_is_ended_no_earlier_than_before() {
     let child = born().unwrap();
     assert_eq!([oom_score(pid), oom_score(child)], ["1000", "1000"]);
     controller.end().unwrap();
-    let mine = oom_score(std::process::id() as i32);
-    assert_eq!([oom_score(pid), oom_score(child), oom_score(chosen)], ["300".to_owned(), mine, "500".to_owned()]);
+    assert_eq!([oom_score(pid), oom_score(child), oom_score(chosen)], ["300", "300", "500"]);
     assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
+}
+
+/// Regression: children of one service went to the group of another, which had been marked first.
+#[test]
+fn who_was_born_inside_goes_where_its_parent_came_from() {
+    let Some(mut sandbox) = Box96::new("kin") else { return };
+    let (first, second) = (sandbox.path.join("first"), sandbox.path.join("second"));
+    let go = sandbox.runtime.path().with_file_name("go");
+    for group in [&first, &second] {
+        fs::create_dir(group).unwrap();
+        // One child lives with its parent, one has lost it.
+        let script = "until [ -e \"$0\" ]; do sleep 0.05; done; sleep 60 & sh -c 'sleep 61 &'; wait";
+        let shell = Command::new("sh").args(["-c", script]).arg(&go).spawn().unwrap();
+        fs::write(group.join("cgroup.procs"), shell.id().to_string()).unwrap();
+        sandbox.children.push(shell);
+    }
+    let controller = sandbox.start();
+    for child in &sandbox.children {
+        join::mark(&sandbox.runtime, child.id() as i32).unwrap();
+    }
+    fs::write(&go, "").unwrap();
+    let members = |group: &Path, command: &str| {
+        let all = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        let runs =
+            |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(command));
+        all.lines().filter(runs).count()
+    };
+    let inside = sandbox.group();
+    wait("the children", || members(&inside, "sleep\x0060") == 2 && members(&inside, "sleep\x0061") == 2);
+    let born = fs::read_to_string(inside.join("cgroup.procs")).unwrap();
+    controller.end().unwrap();
+    let found: Vec<usize> = [&first, &second, &sandbox.path].map(|group| members(group, "sleep\x0060")).into();
+    let orphans: Vec<usize> = [&first, &second, &sandbox.path].map(|group| members(group, "sleep\x0061")).into();
+    for pid in born.lines() {
+        let _gone = Command::new("kill").arg(pid).status().unwrap();
+    }
+    assert_eq!((found, orphans), (vec![1, 1, 0], vec![0, 0, 2]));
+    wait("the groups to be empty", || fs::remove_dir(&first).is_ok() || !first.exists());
+    wait("the groups to be empty", || fs::remove_dir(&second).is_ok() || !second.exists());
 }
 
 #[test]

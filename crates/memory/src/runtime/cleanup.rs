@@ -82,11 +82,9 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
                 let _gone = sys::signal(*pid, libc::SIGCONT);
             }
             restore_score(origins, *pid);
-            let parent = directory.parent().unwrap_or(directory);
-            let target = returning_to(origins, *pid, directory).unwrap_or_else(|| parent.to_owned());
-            if write(target.join("cgroup.procs"), &pid.to_string()).is_err() {
-                let _gone_or_stays_unlimited = write(parent.join("cgroup.procs"), &pid.to_string());
-            }
+            let enter = |target: PathBuf| write(target.join("cgroup.procs"), &pid.to_string());
+            let _else_gone_or_stays_unlimited =
+                returning_to(origins, *pid, directory).into_iter().any(|target| enter(target).is_ok());
         }
         for group in processes::groups_below(directory).iter().rev() {
             let _not_empty_yet = fs::remove_dir(group);
@@ -104,8 +102,8 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
     failed
 }
 
-/// Has the kernel end a process no earlier than before it was moved; one that was born inside as late as who cleans up,
-/// which has what the session has. What somebody has set since stays.
+/// Has the kernel end a process no earlier than before it was moved. Of who was born inside and has no kin left nobody
+/// knows: as late as who cleans up, which has what the session has. What somebody has set since stays.
 fn restore_score(origins: &str, pid: i32) {
     if oom::score(pid) == Some(oom::FIRST) {
         let mine = || oom::score(std::process::id() as i32);

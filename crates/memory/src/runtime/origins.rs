@@ -21,19 +21,27 @@ pub fn record(file: &Path, pid: i32) -> Result<()> {
     out.write_all(lines.concat().as_bytes()).map_err(Error::io("writing", file))
 }
 
-/// When the kernel would have ended a process, as it was before it was moved.
+/// When the kernel would have ended a process, or the nearest of its ancestors with a record, before it was moved.
 pub fn score_of(origins: &str, pid: i32) -> Option<i32> {
-    let own = format!("{pid} {} {SCORE}", processes::started(pid)?);
-    origins.lines().find_map(|line| line.strip_prefix(own.as_str())?.parse().ok())
+    records(origins, pid).find_map(|record| record.strip_prefix(SCORE)?.parse().ok())
 }
 
-/// The group in `directory`'s hierarchy that a process came from. A child of a marked process has no
-/// record of its own: then the first one recorded in that hierarchy is as good as any of its kin's.
-pub fn returning_to(origins: &str, pid: i32, directory: &Path) -> Option<PathBuf> {
-    let identity = format!("{pid} {} ", processes::started(pid)?);
-    let own = origins.lines().filter_map(|line| line.strip_prefix(identity.as_str()));
-    let kin = origins.lines().filter_map(|line| line.splitn(3, ' ').nth(2));
-    own.chain(kin).find_map(|line| resolve(line, directory))
+/// The groups in `directory`'s hierarchy that a process may be put into, best first: the one that it came from, or, of a
+/// process that was born inside, the nearest of its ancestors with a record. Of who has none left nobody knows: the
+/// group above is as good as any, but not every one may have processes; then those others came from are.
+pub fn returning_to(origins: &str, pid: i32, directory: &Path) -> Vec<PathBuf> {
+    let own = records(origins, pid);
+    let others = origins.lines().filter_map(|line| line.splitn(3, ' ').nth(2));
+    let above = directory.parent().map(Path::to_owned);
+    let found = |record| resolve(record, directory);
+    own.filter_map(found).take(1).chain(above).chain(others.filter_map(found).take(1)).collect()
+}
+
+/// What is recorded of a process, then of its parent, and so on.
+fn records(origins: &str, pid: i32) -> impl Iterator<Item = &str> {
+    let kin = std::iter::successors(Some(pid), |pid| processes::parent(*pid).filter(|parent| *parent > 0));
+    kin.filter_map(|pid| Some(format!("{pid} {} ", processes::started(pid)?)))
+        .flat_map(move |identity| origins.lines().filter_map(move |line| line.strip_prefix(identity.as_str())))
 }
 
 /// From `4:memory:/a/b` and a directory in a mount of the same hierarchy to the directory of `/a/b`.

@@ -80,7 +80,8 @@ pub fn descendants(pid: i32, without: &[i32]) -> Result<Vec<i32>> {
     Ok(found.split_off(1))
 }
 
-fn parent(pid: i32) -> Option<i32> {
+/// Who started a process, or has inherited it; 0 where nobody has.
+pub fn parent(pid: i32) -> Option<i32> {
     fields(pid)?.get(1)?.parse().ok()
 }
 
