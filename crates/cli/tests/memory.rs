@@ -296,6 +296,29 @@ fn a_controller_keeps_nothing_of_who_started_it() {
     wait("the controller to end", || !runtime.exists());
 }
 
+/// Regression: they were dropped without a word.
+#[test]
+fn settings_that_a_running_controller_does_not_have_are_told() {
+    let Some(sandbox) = Sandbox::new("settings") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut daemon = sandbox.start(&runtime);
+    let run = |settings: &[&str]| {
+        let output = ullage(&runtime).arg("run").args(settings).args(["--", "true"]).output().unwrap();
+        (output.status.code(), text(&output))
+    };
+    let within = sandbox.0.to_str().unwrap();
+    assert_eq!(run(&[]), (Some(0), String::new()));
+    let as_it_is = ["--box", within, "--speed-up", "20", "--beta", "1.05", "--paging-rate", "2048"];
+    assert_eq!(run(&as_it_is), (Some(0), String::new()));
+    let (code, told) = run(&["--kill-after", "5", "--beta", "1.5", "--paging-rate", "2048", "--sampler", "mglru"]);
+    assert!(code == Some(0) && told.contains("--beta, --kill-after, --sampler are not in force"), "{told}");
+    let (code, told) = run(&["--box", &format!("{within}/other")]);
+    assert!(code == Some(1) && told.contains(&format!("divides {within}")) && told.contains("--runtime-dir"), "{told}");
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+}
+
 #[test]
 fn marking_a_shell_leaves_out_the_controller_it_started_and_its_guard() {
     let Some(sandbox) = Sandbox::new("shell") else { return };

@@ -1,10 +1,11 @@
 //! `ullage memory`: idle memory lent to background work, and never missed.
 
 mod run;
+mod settings;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use std::ffi::OsString;
+use settings::Settings;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -98,60 +99,6 @@ struct Daemon {
     /// Write the timeline here and keep it (one line of JSON a second); appended to what is there
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct Settings {
-    /// The cgroup whose memory is divided [default: the machine, or what is delegated to you]
-    #[arg(long = "box", value_name = "CGROUP")]
-    within: Option<PathBuf>,
-    /// Sampler to use: mglru, idle-bitmap or clear-refs [default: the first of these that works]
-    #[arg(long)]
-    sampler: Option<String>,
-    /// Factor by which opaque misses may grow
-    #[arg(long, default_value_t = Config::default().beta)]
-    beta: f64,
-    /// Kill contributed work that does not give memory back within so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    kill_after: Option<f64>,
-    /// Pages a second contributed work may page in again; what it reads for the first time is not limited
-    #[arg(long, value_name = "PAGES", default_value_t = Config::default().contributed_paging_per_s)]
-    paging_rate: f64,
-    /// Divide all ageing times by this, for measurements
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide_short_help = true)]
-    speed_up: f64,
-}
-
-impl Settings {
-    fn config(&self) -> anyhow::Result<Config> {
-        if !(1e-3..=1e6).contains(&self.speed_up) {
-            bail!("--speed-up must be a number from 0.001 to 1000000, not {}", self.speed_up);
-        }
-        let patience =
-            |seconds: f64| Duration::try_from_secs_f64(seconds).context("--kill-after must be a time in seconds");
-        let config = Config {
-            beta: self.beta,
-            kill_after: self.kill_after.map(patience).transpose()?,
-            contributed_paging_per_s: self.paging_rate,
-            ..Config::default()
-        };
-        Ok(config.sped_up(self.speed_up))
-    }
-
-    /// As arguments of a daemon.
-    fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![
-            format!("--beta={}", self.beta).into(),
-            format!("--paging-rate={}", self.paging_rate).into(),
-            format!("--speed-up={}", self.speed_up).into(),
-        ];
-        if let Some(within) = &self.within {
-            arguments.extend(["--box".into(), within.into()]);
-        }
-        arguments.extend(self.sampler.iter().map(|name| format!("--sampler={name}").into()));
-        arguments.extend(self.kill_after.iter().map(|seconds| format!("--kill-after={seconds}").into()));
-        arguments
-    }
 }
 
 #[derive(Debug, Args)]
