@@ -39,32 +39,62 @@ pub struct Memory {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Run a command as contributed work, starting a controller if none runs; when memory runs out it is the first to go
+    #[command(after_help = "Examples:
+  ullage memory run -- povray scene.pov
+  ullage memory run --kill-after 10 -- make -j4   ended where it does not give back within ten seconds
+  0 3 * * * ullage memory run -- updatedb         (crontab)")]
     Run(run::Run),
     /// Start a controller for 'run', and end when it is there or has ended (started by it)
     #[command(hide = true)]
     Start(Box<Settings>),
     /// Make processes that run contributed work, with all their descendants (jobs of cron, say)
-    #[command(visible_alias = "maketransparent")]
+    #[command(
+        visible_alias = "maketransparent",
+        after_help = "Examples:
+  ullage memory daemon --box /sys/fs/cgroup/work &
+  ullage memory mark 4711 4712              they, and all that they have started
+  ullage memory mark $(pidof -s transmission-daemon)"
+    )]
     Mark {
         /// Process numbers
         #[arg(required = true, value_name = "PID")]
         pids: Vec<i32>,
     },
     /// Watch opaque memory and bound contributed work, until stopped
+    #[command(after_help = "Examples:
+  ullage memory daemon                            lend what the machine does not need
+  ullage memory daemon --box /sys/fs/cgroup/work --kill-after 10
+  ullage memory daemon --until-empty --log memory.jsonl")]
     Daemon(Box<Daemon>),
     /// Show where memory is and what is lent out
+    #[command(after_help = "Examples:
+  ullage memory status
+  ullage memory status --json | jq .contributed")]
     Status,
     /// Show the LRU histogram
+    #[command(after_help = "Examples:
+  ullage memory histogram
+  ullage memory histogram --json > histogram.json")]
     Histogram,
     /// Draw memory in use and limits over time (figure 9 of the paper) as SVG
+    #[command(after_help = "Examples:
+  ullage memory timeline > figure9.svg             of the controller that runs
+  ullage memory timeline memory.jsonl > kept.svg   of 'daemon --log memory.jsonl'")]
     Timeline {
         /// A timeline kept with 'daemon --log' [default: that of the running controller]
         log: Option<PathBuf>,
     },
     /// Compare exact LRU stack distances of a trace with the sampled estimate
+    #[command(after_help = "Examples:
+  ullage memory simulate trace.txt --total 1G
+  awk '{print $1, $3}' log | ullage memory simulate - --period 10")]
     Simulate(Simulate),
     /// Measure: a user goes away and comes back beside a hog, under several systems (needs root and
     /// cgroup v1). The paper's five minutes: --prime 150 --away 300 --back 60 --speed-up 1
+    #[command(after_help = "Examples:
+  ullage memory bench --repeats 1
+  ullage memory bench --systems ullage,none --report out
+  ullage memory bench --repeats 0 --report out     only reports what was recorded")]
     Bench(Bench),
     /// Loads for the bench
     #[command(hide = true)]
