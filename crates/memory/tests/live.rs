@@ -1,7 +1,7 @@
 //! The whole thing on this kernel: a box, a contributed process, and every way of ending.
 //!
-//! Needs root and a cgroup v1 or v2 memory hierarchy; says so and passes where they are missing.
-//! Each test has a box of its own and removes it.
+//! Needs root and a cgroup v1 memory hierarchy; says so and passes where they are missing. The same with v2 runs in a virtual
+//! machine (`crates/cli/tests/vm.rs`). Each test has a box of its own and removes it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
@@ -548,8 +548,42 @@ fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     let group = dir.path().join("ullage.contributed");
     fs::create_dir(&group).unwrap();
     std::os::unix::fs::symlink("/dev/full", group.join("memory.high")).unwrap();
+    fs::write(group.join("memory.current"), "0").unwrap();
     let mut backend = V2::create(dir.path(), group.clone()).unwrap();
     let error = backend.limit(1000).unwrap_err();
     assert!(matches!(&error, Error::LimitRefused { limit, .. } if limit == "4096000"), "{error}");
     assert!(error.to_string().contains(group.to_str().unwrap()) && error.errno() == Some(28), "{error}");
+}
+
+/// Regression: it was written at once, and the kernel reclaims all that is above before it answers.
+#[test]
+fn a_limit_of_v2_is_lowered_in_steps() {
+    use ullage_memory::backend::{Backend, V2};
+    let dir = tempfile::tempdir().unwrap();
+    let group = dir.path().join("ullage.contributed");
+    fs::create_dir(&group).unwrap();
+    let high = group.join("memory.high");
+    let mut backend = V2::create(dir.path(), group.clone()).unwrap();
+    let mib = |pages: u64| pages >> 8;
+    // Used, wanted, and what is in force then; none where nothing is written.
+    let steps = [
+        (100, 200, Some(200)),
+        (100, 40, Some(84)),
+        (84, 40, Some(68)),
+        (68, 40, Some(52)),
+        (75, 40, None),
+        (52, 40, Some(40)),
+        (90, 40, None),
+        (90, 50, Some(50)),
+        (10, 60, Some(60)),
+    ];
+    let mut in_force = 0;
+    for (used, wanted, written) in steps {
+        fs::write(group.join("memory.current"), (used << 20u64).to_string()).unwrap();
+        fs::write(&high, "").unwrap();
+        in_force = written.unwrap_or(in_force);
+        assert_eq!(mib(backend.limit(wanted << 8).unwrap()), in_force, "{used} used, {wanted} wanted");
+        let expected = written.map(|limit: u64| (limit << 20).to_string()).unwrap_or_default();
+        assert_eq!(fs::read_to_string(&high).unwrap(), expected, "{used} used, {wanted} wanted");
+    }
 }
