@@ -62,13 +62,21 @@ impl Drop for Sandbox {
 #[test]
 fn what_is_missing_is_said_and_the_exit_code_is_1() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["status"], "no controller runs"),
         (&["mark", "1"], "no controller runs"),
         (&["mark", "2147483647"], "is gone, or never was"),
         (&["daemon", "--box", "/tmp"], "no usable memory controller"),
         (&["daemon", "--speed-up", "1e-20"], "--speed-up must be a number from"),
         (&["daemon", "--beta", "0.5"], "beta must be at least 1"),
+        // Regression: nobody could talk to a controller whose status cannot be read, and the others were taken for 1.
+        (
+            &["daemon", "--box", "/tmp", "--paging-rate", "inf"],
+            "the paging rate must be a number of pages a second above 0, not inf",
+        ),
+        (&["run", "--box", "/tmp", "--paging-rate", "nan", "--", "true"], "the paging rate must be"),
+        (&["daemon", "--box", "/tmp", "--paging-rate", "0"], "the paging rate must be"),
+        (&["daemon", "--box", "/tmp", "--paging-rate=-4"], "the paging rate must be"),
         (&["daemon", "--box", "/sys/fs/cgroup/memory/ullage-is-not-there"], "no usable memory controller"),
         (&["simulate", "/dev/null"], "no accesses"),
     ];
@@ -252,6 +260,63 @@ fn the_controller_is_no_child_of_the_command() {
     run.kill().unwrap();
     run.wait().unwrap();
     wait("the controller to end", || !runtime.exists());
+}
+
+/// Regression: it kept the first caller's standard error, locks and directory until everybody's work had ended.
+#[test]
+fn a_controller_keeps_nothing_of_who_started_it() {
+    let Some(sandbox) = Sandbox::new("kept") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, lock) = (dir.path().join("rt"), dir.path().join("lock"));
+    // Its directory is named as seen from where it is started.
+    let mut shell = Command::new("sh");
+    let script = "exec 9> lock; flock 9; \"$0\" memory --runtime-dir rt run --box \"$1\" -- sh -c 'sleep 3; echo done'";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&sandbox.0).current_dir(&dir);
+    let first = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait("the controller", || ullage(&runtime).arg("status").output().unwrap().status.success());
+    let mut other = ullage(&runtime).args(["run", "--", "sleep", "60"]).spawn().unwrap();
+    let began = Instant::now();
+    let output = first.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15), "its end is heard of at once");
+    assert_eq!(text(&output), "done\n");
+    let status: serde_json::Value =
+        serde_json::from_slice(&ullage(&runtime).args(["status", "--json"]).output().unwrap().stdout).unwrap();
+    let controller = status["pid"].as_u64().unwrap() as u32;
+    assert!(fs::File::open(&lock).unwrap().try_lock().is_ok(), "nor is what was locked");
+    for pid in [&[controller][..], &children(controller)].concat() {
+        assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), Path::new("/"));
+        let session = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let ours = fs::read_to_string("/proc/self/stat").unwrap();
+        let of = |stat: &str| stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap().to_owned();
+        assert_ne!(of(&session), of(&ours), "nor are they of its session");
+    }
+    assert_eq!(children(controller).len(), 1, "the guard was looked at too");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    wait("the controller to end", || !runtime.exists());
+}
+
+/// Regression: they were dropped without a word.
+#[test]
+fn settings_that_a_running_controller_does_not_have_are_told() {
+    let Some(sandbox) = Sandbox::new("settings") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let mut daemon = sandbox.start(&runtime);
+    let run = |settings: &[&str]| {
+        let output = ullage(&runtime).arg("run").args(settings).args(["--", "true"]).output().unwrap();
+        (output.status.code(), text(&output))
+    };
+    let within = sandbox.0.to_str().unwrap();
+    assert_eq!(run(&[]), (Some(0), String::new()));
+    let as_it_is = ["--box", within, "--speed-up", "20", "--beta", "1.05", "--paging-rate", "2048"];
+    assert_eq!(run(&as_it_is), (Some(0), String::new()));
+    let (code, told) = run(&["--kill-after", "5", "--beta", "1.5", "--paging-rate", "2048", "--sampler", "mglru"]);
+    assert!(code == Some(0) && told.contains("--beta, --kill-after, --sampler are not in force"), "{told}");
+    let (code, told) = run(&["--box", &format!("{within}/other")]);
+    assert!(code == Some(1) && told.contains(&format!("divides {within}")) && told.contains("--runtime-dir"), "{told}");
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
 }
 
 #[test]

@@ -2,19 +2,30 @@
 
 use crate::error::{Error, Result};
 use crate::runtime::RuntimeDir;
+use crate::sys;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// Starts the guard as the given command. It lives as long as the returned child's standard input is
+/// Leaves who started this process: what it starts from now on belongs to no session of theirs, and has none of the files
+/// that they had open, which would stay open, and locked, for as long as that lives.
+pub fn leave_the_caller() {
+    let _leads_a_group = sys::begin_session();
+    let _not_before_linux_5_11 = sys::keep_files();
+}
+
+/// Starts the guard as the given command, whose paths are absolute. It lives as long as the returned child's standard input is
 /// open, that is, until the controller ends, however it ends.
 pub fn start(command: &[OsString]) -> Result<Child> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Error::Invalid("the guard's command is empty".into()));
     };
+    let _not_before_linux_5_11 = sys::keep_files();
     Command::new(program)
         .args(arguments)
+        // In nobody's file system, which could not be unmounted.
+        .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         // Its own process group: Ctrl-C is for the controller, which then ends in order.

@@ -3,7 +3,7 @@
 use crate::backend::Members;
 use crate::error::{Error, Result};
 use crate::runtime::{RuntimeDir, Undo, record_origin};
-use crate::system::processes;
+use crate::system::{oom, processes};
 
 /// How often children that appear while their parents are being moved are looked for.
 const ROUNDS: usize = 5;
@@ -58,5 +58,11 @@ fn group(runtime: &RuntimeDir, pid: i32) -> Result<(Undo, Members)> {
 
 fn admit(runtime: &RuntimeDir, members: &Members, pid: i32) -> Result<()> {
     record_origin(&runtime.origins(), pid)?;
-    members.admit(pid)
+    let before = oom::score(pid);
+    // What opaque work takes faster than memory comes back is missing for a moment: it is ours that goes then. Before it
+    // enters, so that no child is born inside without it; a process may hide its files from its own user.
+    let _it_is_bounded_all_the_same = oom::set_score(pid, oom::FIRST);
+    members.admit(pid).inspect_err(|_| {
+        let _gone = before.map(|score| oom::set_score(pid, score));
+    })
 }

@@ -17,6 +17,18 @@ pub fn signal(pid: i32, signal: i32) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Begins a session; `false` for the leader of a group, which is in one of its shell's.
+pub fn begin_session() -> bool {
+    // SAFETY: setsid has no arguments and touches no memory of ours.
+    unsafe { libc::setsid() >= 0 }
+}
+
+/// Keeps all files that are open but the standard ones from programs that are started from now on; before Linux 5.11 not.
+pub fn keep_files() -> bool {
+    // SAFETY: close_range takes integers; with this flag it closes nothing, so no descriptor of ours is invalid afterwards.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 }
+}
+
 /// CPU time this thread has used.
 pub fn thread_cpu() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -1,13 +1,13 @@
 //! The whole thing on this kernel: a box, a contributed process, and every way of ending.
 //!
-//! Needs root and a cgroup v1 or v2 memory hierarchy; says so and passes where they are missing.
-//! Each test has a box of its own and removes it.
+//! Needs root and a cgroup v1 memory hierarchy; says so and passes where they are missing. The same with v2 runs in a virtual
+//! machine (`crates/cli/tests/vm.rs`). Each test has a box of its own and removes it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -162,6 +162,109 @@ fn a_job_of_cron_is_marked_with_what_it_started() {
     assert!(Command::new("kill").arg(child).status().unwrap().success(), "it goes on");
 }
 
+/// What the kernel ends a process for, beyond its size.
+fn oom_score(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().to_owned()
+}
+
+/// A process that holds so many bytes once `go` exists.
+fn holder(bytes: &str, group: Option<&Path>, go: &Path) -> Child {
+    let script = "[ -z \"$1\" ] || echo $$ > \"$1/cgroup.procs\"; until [ -e \"$2\" ]; do sleep 0.05; done; \
+                  exec dd if=/dev/zero bs=\"$0\" count=1";
+    let group = group.unwrap_or(Path::new(""));
+    // Nobody reads: it fills its buffer, and stays.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, bytes]).args([group, go]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Regression: the kernel ended the larger one, which was the user's.
+#[test]
+fn contributed_work_goes_first_when_memory_runs_out() {
+    let Some(mut sandbox) = Box96::new("oom") else { return };
+    let controller = sandbox.start();
+    let (lent, back) = (sandbox.runtime.path().with_file_name("lent"), sandbox.runtime.path().with_file_name("back"));
+    let usage = |group: &Path| fs::read_to_string(group.join("memory.usage_in_bytes")).unwrap();
+    let mib = |group: &Path| usage(group).trim().parse::<u64>().unwrap() >> 20;
+    sandbox.children.push(holder("30M", None, &lent));
+    let work = sandbox.children[0].id() as i32;
+    join::mark(&sandbox.runtime, work).unwrap();
+    fs::write(&lent, "").unwrap();
+    wait("the work to hold what it is lent", || mib(&sandbox.group()) >= 30);
+    sandbox.children.push(holder("80M", Some(&sandbox.path), &back));
+    fs::write(&back, "").unwrap();
+    // The kernel may end another one before what the first held has come free: which one goes first is ours.
+    wait("the work to be ended", || sandbox.children[0].try_wait().unwrap().is_some());
+    controller.end().unwrap();
+}
+
+#[test]
+fn who_is_contributed_no_more_is_ended_no_earlier_than_before() {
+    let Some(mut sandbox) = Box96::new("score") else { return };
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", "until [ -e \"$0\" ]; do sleep 0.05; done; sleep 60 & wait"]);
+    let go = sandbox.runtime.path().with_file_name("go");
+    sandbox.children.push(shell.arg(&go).spawn().unwrap());
+    let pid = sandbox.children[0].id() as i32;
+    fs::write(format!("/proc/{pid}/oom_score_adj"), "300").unwrap();
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    let chosen = sandbox.sleeper();
+    join::mark(&sandbox.runtime, chosen).unwrap();
+    fs::write(format!("/proc/{chosen}/oom_score_adj"), "500").unwrap();
+    fs::write(&go, "").unwrap();
+    let born = || {
+        let found = processes::descendants(pid, &[]).unwrap();
+        found
+            .into_iter()
+            .find(|child| fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|c| c.contains("60")))
+    };
+    wait("a child", || born().is_some());
+    let child = born().unwrap();
+    assert_eq!([oom_score(pid), oom_score(child)], ["1000", "1000"]);
+    controller.end().unwrap();
+    assert_eq!([oom_score(pid), oom_score(child), oom_score(chosen)], ["300", "300", "500"]);
+    assert!(Command::new("kill").arg(child.to_string()).status().unwrap().success());
+}
+
+/// Regression: children of one service went to the group of another, which had been marked first.
+#[test]
+fn who_was_born_inside_goes_where_its_parent_came_from() {
+    let Some(mut sandbox) = Box96::new("kin") else { return };
+    let (first, second) = (sandbox.path.join("first"), sandbox.path.join("second"));
+    let go = sandbox.runtime.path().with_file_name("go");
+    for group in [&first, &second] {
+        fs::create_dir(group).unwrap();
+        // One child lives with its parent, one has lost it.
+        let script = "until [ -e \"$0\" ]; do sleep 0.05; done; sleep 60 & sh -c 'sleep 61 &'; wait";
+        let shell = Command::new("sh").args(["-c", script]).arg(&go).spawn().unwrap();
+        fs::write(group.join("cgroup.procs"), shell.id().to_string()).unwrap();
+        sandbox.children.push(shell);
+    }
+    let controller = sandbox.start();
+    for child in &sandbox.children {
+        join::mark(&sandbox.runtime, child.id() as i32).unwrap();
+    }
+    fs::write(&go, "").unwrap();
+    let members = |group: &Path, command: &str| {
+        let all = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        let runs =
+            |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains(command));
+        all.lines().filter(runs).count()
+    };
+    let inside = sandbox.group();
+    wait("the children", || members(&inside, "sleep\x0060") == 2 && members(&inside, "sleep\x0061") == 2);
+    let born = fs::read_to_string(inside.join("cgroup.procs")).unwrap();
+    controller.end().unwrap();
+    let found: Vec<usize> = [&first, &second, &sandbox.path].map(|group| members(group, "sleep\x0060")).into();
+    let orphans: Vec<usize> = [&first, &second, &sandbox.path].map(|group| members(group, "sleep\x0061")).into();
+    for pid in born.lines() {
+        let _gone = Command::new("kill").arg(pid).status().unwrap();
+    }
+    assert_eq!((found, orphans), (vec![1, 1, 0], vec![0, 0, 2]));
+    wait("the groups to be empty", || fs::remove_dir(&first).is_ok() || !first.exists());
+    wait("the groups to be empty", || fs::remove_dir(&second).is_ok() || !second.exists());
+}
+
 #[test]
 fn pids_that_are_gone_or_missing_controllers_are_told() {
     let Some(mut sandbox) = Box96::new("pids") else { return };
@@ -257,6 +360,52 @@ fn a_group_is_not_taken_down_while_somebody_enters() {
     sandbox.children[1].wait().unwrap();
     wait("the controller to end", || thread.is_finished());
     thread.join().unwrap().unwrap();
+}
+
+/// Regression: who made a control group of its own, as every container does, was taken to have ended: the controller ended,
+/// and what had been bounded went on without a limit.
+#[test]
+fn who_makes_a_group_of_its_own_inside_stays_contributed() {
+    let Some(mut sandbox) = Box96::new("container") else { return };
+    let options = Options { until_empty: true, ..sandbox.options() };
+    let flag = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&flag);
+    let thread = std::thread::spawn(move || run(&options, &stop));
+    wait("the controller's status", || Status::read(&sandbox.runtime).is_ok() || thread.is_finished());
+    let pid = sandbox.sleeper();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    for group in [Some(sandbox.group()), sandbox.freezer()].into_iter().flatten() {
+        fs::create_dir_all(group.join("outer/inner")).unwrap();
+        fs::write(group.join("outer/inner/cgroup.procs"), pid.to_string()).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!thread.is_finished());
+    wait("the status to list it", || Status::read(&sandbox.runtime).is_ok_and(|status| status.contributed == [pid]));
+    flag.store(true, Ordering::Relaxed);
+    thread.join().unwrap().unwrap();
+    assert!(!sandbox.group().exists() && sandbox.freezer().is_none_or(|path| !path.exists()));
+    assert!(!fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().contains("ullage"), "it is where it came from");
+}
+
+#[test]
+fn who_is_in_a_group_below_is_stopped_and_ended_with_all() {
+    use ullage_memory::backend::{Backend, V1};
+    let Some(mut sandbox) = Box96::new("below") else { return };
+    let mut backend = V1::create(&sandbox.path, false, sandbox.group(), None).unwrap();
+    let pid = sandbox.sleeper();
+    let inner = sandbox.group().join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("cgroup.procs"), pid.to_string()).unwrap();
+    let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().split(' ').nth(2).unwrap().to_owned();
+    backend.freeze().unwrap();
+    wait("it to stop", || state() == "T");
+    backend.thaw().unwrap();
+    wait("it to go on", || state() == "S");
+    assert_eq!((backend.contributed().unwrap(), backend.opaque().unwrap()), (vec![pid], vec![]));
+    backend.kill().unwrap();
+    sandbox.children[0].wait().unwrap();
+    drop(backend);
+    wait("the groups to be empty", || fs::remove_dir(&inner).is_ok() && fs::remove_dir(sandbox.group()).is_ok());
 }
 
 #[test]
@@ -399,8 +548,42 @@ fn a_limit_the_kernel_refuses_is_told_with_group_and_value() {
     let group = dir.path().join("ullage.contributed");
     fs::create_dir(&group).unwrap();
     std::os::unix::fs::symlink("/dev/full", group.join("memory.high")).unwrap();
+    fs::write(group.join("memory.current"), "0").unwrap();
     let mut backend = V2::create(dir.path(), group.clone()).unwrap();
     let error = backend.limit(1000).unwrap_err();
     assert!(matches!(&error, Error::LimitRefused { limit, .. } if limit == "4096000"), "{error}");
     assert!(error.to_string().contains(group.to_str().unwrap()) && error.errno() == Some(28), "{error}");
+}
+
+/// Regression: it was written at once, and the kernel reclaims all that is above before it answers.
+#[test]
+fn a_limit_of_v2_is_lowered_in_steps() {
+    use ullage_memory::backend::{Backend, V2};
+    let dir = tempfile::tempdir().unwrap();
+    let group = dir.path().join("ullage.contributed");
+    fs::create_dir(&group).unwrap();
+    let high = group.join("memory.high");
+    let mut backend = V2::create(dir.path(), group.clone()).unwrap();
+    let mib = |pages: u64| pages >> 8;
+    // Used, wanted, and what is in force then; none where nothing is written.
+    let steps = [
+        (100, 200, Some(200)),
+        (100, 40, Some(84)),
+        (84, 40, Some(68)),
+        (68, 40, Some(52)),
+        (75, 40, None),
+        (52, 40, Some(40)),
+        (90, 40, None),
+        (90, 50, Some(50)),
+        (10, 60, Some(60)),
+    ];
+    let mut in_force = 0;
+    for (used, wanted, written) in steps {
+        fs::write(group.join("memory.current"), (used << 20u64).to_string()).unwrap();
+        fs::write(&high, "").unwrap();
+        in_force = written.unwrap_or(in_force);
+        assert_eq!(mib(backend.limit(wanted << 8).unwrap()), in_force, "{used} used, {wanted} wanted");
+        let expected = written.map(|limit: u64| (limit << 20).to_string()).unwrap_or_default();
+        assert_eq!(fs::read_to_string(&high).unwrap(), expected, "{used} used, {wanted} wanted");
+    }
 }

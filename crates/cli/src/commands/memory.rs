@@ -1,10 +1,11 @@
 //! `ullage memory`: idle memory lent to background work, and never missed.
 
 mod run;
+mod settings;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use std::ffi::OsString;
+use settings::Settings;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,33 +38,63 @@ pub struct Memory {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Run a command as contributed work, starting a controller if none runs
+    /// Run a command as contributed work, starting a controller if none runs; when memory runs out it is the first to go
+    #[command(after_help = "Examples:
+  ullage memory run -- povray scene.pov
+  ullage memory run --kill-after 10 -- make -j4   ended where it does not give back within ten seconds
+  0 3 * * * ullage memory run -- updatedb         (crontab)")]
     Run(run::Run),
     /// Start a controller for 'run', and end when it is there or has ended (started by it)
     #[command(hide = true)]
     Start(Box<Settings>),
     /// Make processes that run contributed work, with all their descendants (jobs of cron, say)
-    #[command(visible_alias = "maketransparent")]
+    #[command(
+        visible_alias = "maketransparent",
+        after_help = "Examples:
+  ullage memory daemon --box /sys/fs/cgroup/work &
+  ullage memory mark 4711 4712              they, and all that they have started
+  ullage memory mark $(pidof -s transmission-daemon)"
+    )]
     Mark {
         /// Process numbers
         #[arg(required = true, value_name = "PID")]
         pids: Vec<i32>,
     },
     /// Watch opaque memory and bound contributed work, until stopped
+    #[command(after_help = "Examples:
+  ullage memory daemon                            lend what the machine does not need
+  ullage memory daemon --box /sys/fs/cgroup/work --kill-after 10
+  ullage memory daemon --until-empty --log memory.jsonl")]
     Daemon(Box<Daemon>),
     /// Show where memory is and what is lent out
+    #[command(after_help = "Examples:
+  ullage memory status
+  ullage memory status --json | jq .contributed")]
     Status,
     /// Show the LRU histogram
+    #[command(after_help = "Examples:
+  ullage memory histogram
+  ullage memory histogram --json > histogram.json")]
     Histogram,
     /// Draw memory in use and limits over time (figure 9 of the paper) as SVG
+    #[command(after_help = "Examples:
+  ullage memory timeline > figure9.svg             of the controller that runs
+  ullage memory timeline memory.jsonl > kept.svg   of 'daemon --log memory.jsonl'")]
     Timeline {
         /// A timeline kept with 'daemon --log' [default: that of the running controller]
         log: Option<PathBuf>,
     },
     /// Compare exact LRU stack distances of a trace with the sampled estimate
+    #[command(after_help = "Examples:
+  ullage memory simulate trace.txt --total 1G
+  awk '{print $1, $3}' log | ullage memory simulate - --period 10")]
     Simulate(Simulate),
     /// Measure: a user goes away and comes back beside a hog, under several systems (needs root and
     /// cgroup v1). The paper's five minutes: --prime 150 --away 300 --back 60 --speed-up 1
+    #[command(after_help = "Examples:
+  ullage memory bench --repeats 1
+  ullage memory bench --systems ullage,none --report out
+  ullage memory bench --repeats 0 --report out     only reports what was recorded")]
     Bench(Bench),
     /// Loads for the bench
     #[command(hide = true)]
@@ -98,60 +129,6 @@ struct Daemon {
     /// Write the timeline here and keep it (one line of JSON a second); appended to what is there
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct Settings {
-    /// The cgroup whose memory is divided [default: the machine, or what is delegated to you]
-    #[arg(long = "box", value_name = "CGROUP")]
-    within: Option<PathBuf>,
-    /// Sampler to use: mglru, idle-bitmap or clear-refs [default: the first of these that works]
-    #[arg(long)]
-    sampler: Option<String>,
-    /// Factor by which opaque misses may grow
-    #[arg(long, default_value_t = Config::default().beta)]
-    beta: f64,
-    /// Kill contributed work that does not give memory back within so many seconds
-    #[arg(long, value_name = "SECONDS")]
-    kill_after: Option<f64>,
-    /// Pages a second contributed work may page in again; what it reads for the first time is not limited
-    #[arg(long, value_name = "PAGES", default_value_t = Config::default().contributed_paging_per_s)]
-    paging_rate: f64,
-    /// Divide all ageing times by this, for measurements
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, hide_short_help = true)]
-    speed_up: f64,
-}
-
-impl Settings {
-    fn config(&self) -> anyhow::Result<Config> {
-        if !(1e-3..=1e6).contains(&self.speed_up) {
-            bail!("--speed-up must be a number from 0.001 to 1000000, not {}", self.speed_up);
-        }
-        let patience =
-            |seconds: f64| Duration::try_from_secs_f64(seconds).context("--kill-after must be a time in seconds");
-        let config = Config {
-            beta: self.beta,
-            kill_after: self.kill_after.map(patience).transpose()?,
-            contributed_paging_per_s: self.paging_rate,
-            ..Config::default()
-        };
-        Ok(config.sped_up(self.speed_up))
-    }
-
-    /// As arguments of a daemon.
-    fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec![
-            format!("--beta={}", self.beta).into(),
-            format!("--paging-rate={}", self.paging_rate).into(),
-            format!("--speed-up={}", self.speed_up).into(),
-        ];
-        if let Some(within) = &self.within {
-            arguments.extend(["--box".into(), within.into()]);
-        }
-        arguments.extend(self.sampler.iter().map(|name| format!("--sampler={name}").into()));
-        arguments.extend(self.kill_after.iter().map(|seconds| format!("--kill-after={seconds}").into()));
-        arguments
-    }
 }
 
 #[derive(Debug, Args)]
@@ -233,7 +210,7 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                 std::env::current_exe()?.into(),
                 "memory".into(),
                 "--runtime-dir".into(),
-                runtime.path().into(),
+                std::path::absolute(runtime.path())?.into(),
                 "guard".into(),
             ];
             let if_none = options.if_none;

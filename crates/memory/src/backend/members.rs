@@ -39,9 +39,9 @@ pub fn enter(directory: &Path, pid: i32) -> Result<()> {
     })
 }
 
-/// Sends a signal to every process of a group. Processes that end meanwhile are no error.
+/// Sends a signal to every process of a group and those below it. Processes that end meanwhile are no error.
 pub fn signal_all(directory: &Path, signal: i32) -> Result<()> {
-    for pid in processes::members(directory)? {
+    for pid in processes::below(directory, None)? {
         match sys::signal(pid, signal) {
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
                 return Err(Error::io("signalling the processes of", directory)(error));

@@ -29,7 +29,7 @@ pub trait Backend: Send {
     /// Misses and stalls since the previous call.
     fn feedback(&mut self) -> Result<Feedback>;
 
-    /// Contributed processes.
+    /// Contributed processes, also those in groups that they have made.
     fn contributed(&self) -> Result<Vec<i32>>;
 
     /// Opaque processes: those to be watched.

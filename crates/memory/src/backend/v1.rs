@@ -106,12 +106,12 @@ impl Backend for V1 {
     }
 
     fn contributed(&self) -> Result<Vec<i32>> {
-        processes::members(&self.group)
+        processes::below(&self.group, None)
     }
 
     fn opaque(&self) -> Result<Vec<i32>> {
         if !self.whole_machine {
-            return processes::below(&self.base, &self.group);
+            return processes::below(&self.base, Some(&self.group));
         }
         let contributed = self.contributed()?;
         Ok(processes::all()?.into_iter().filter(|pid| !contributed.contains(pid)).collect())

@@ -92,12 +92,12 @@ impl Backend for V2 {
     }
 
     fn contributed(&self) -> Result<Vec<i32>> {
-        processes::members(&self.group)
+        processes::below(&self.group, None)
     }
 
     fn opaque(&self) -> Result<Vec<i32>> {
         if !self.whole_machine {
-            return processes::below(&self.base, &self.group);
+            return processes::below(&self.base, Some(&self.group));
         }
         let contributed = self.contributed()?;
         Ok(processes::all()?.into_iter().filter(|pid| !contributed.contains(pid)).collect())
@@ -105,22 +105,22 @@ impl Backend for V2 {
 
     fn limit(&mut self, pages: u64) -> Result<u64> {
         let wanted = pages.saturating_mul(PAGE);
-        let file = self.own("memory.high");
-        if self.limit != Some(wanted) {
-            let text = wanted.to_string();
-            write(&file, &text).map_err(vanished(&self.group)).map_err(|error| match error {
+        let usage = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
+        // Lowering it makes the kernel reclaim, before it answers, all that is above. It is not raised for what is over it.
+        let over = usage.saturating_sub(SHRINK_STEP).min(self.limit.unwrap_or(u64::MAX));
+        let step = wanted.max(over);
+        if self.limit != Some(step) {
+            let text = step.to_string();
+            write(self.own("memory.high"), &text).map_err(vanished(&self.group)).map_err(|error| match error {
                 Error::Io { source, .. } => Error::LimitRefused { group: self.group.clone(), limit: text, source },
                 other => other,
             })?;
-            self.limit = Some(wanted);
+            self.limit = Some(step);
+        } else if usage > step {
+            // memory.high slows whoever allocates; frozen or idle processes must be shrunk by us.
+            reclaim(&self.group, (usage - step).min(SHRINK_STEP))?;
         }
-        // memory.high slows whoever allocates; frozen or idle processes must be shrunk by us.
-        let usage = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
-        let excess = usage.saturating_sub(wanted).min(SHRINK_STEP);
-        if excess > 0 {
-            reclaim(&self.group, excess)?;
-        }
-        Ok(pages)
+        Ok(step / PAGE)
     }
 
     fn evict(&mut self, pages: u64) -> Result<u64> {

@@ -92,6 +92,10 @@ impl Config {
         share("the margin", self.margin)?;
         share("the noise share", self.noise_share)?;
         share("alpha", self.alpha)?;
+        let rate = self.contributed_paging_per_s;
+        if !(rate > 0.0 && rate.is_finite()) {
+            return Err(format!("the paging rate must be a number of pages a second above 0, not {rate}"));
+        }
         if self.fast_period.is_zero() || self.slow_period.is_zero() {
             return Err("an ageing period must be longer than nothing".into());
         }

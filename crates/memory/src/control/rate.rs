@@ -13,7 +13,7 @@ impl PagingRate {
     /// Counts `pages` paged in during `elapsed`. Gives how long contributed work must pause to come
     /// back to its rate, at most half a second at a time so that it stays alive.
     pub fn count(&mut self, config: &Config, pages: u64, elapsed: Duration) -> Option<Duration> {
-        let rate = config.contributed_paging_per_s.max(1.0);
+        let rate = config.contributed_paging_per_s;
         self.debt = (self.debt + pages as f64 - rate * elapsed.as_secs_f64()).clamp(-rate, 10.0 * rate);
         (self.debt > 0.0).then(|| Duration::from_secs_f64((self.debt / rate).min(0.5)))
     }

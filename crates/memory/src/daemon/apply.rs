@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::runtime::{RuntimeDir, Undo};
 use crate::sampler::{IdleRange, Worker};
 use crate::sys;
+use crate::system::place;
 use std::time::Duration;
 
 /// Idle ranges are asked for at most this often: reading them costs as much as a sample.
@@ -124,7 +125,9 @@ impl Hands {
     /// finds least recently used by the reference bits that the window has left it.
     fn evict(&mut self, pages: u64, by_bits: bool, now: Duration) -> Result<()> {
         let mut left = pages;
-        while self.may_page_out && left > 0 {
+        // The ranges are anonymous: without swap they stay where they are, though the kernel says that it has taken them.
+        let swap = place::has_free_swap();
+        while swap && self.may_page_out && left > 0 {
             let Some(range) = self.idle_ranges.pop() else { break };
             let bytes = range.bytes.min(PIECE);
             let resident = (range.resident * bytes).div_ceil(range.bytes.max(1));
@@ -149,7 +152,7 @@ impl Hands {
             }
         }
         let due = self.asked_ranges.is_none_or(|asked| now.saturating_sub(asked) >= RANGES_EVERY);
-        if self.may_page_out && self.idle_ranges.is_empty() && due && !self.worker.is_busy() {
+        if swap && self.may_page_out && self.idle_ranges.is_empty() && due && !self.worker.is_busy() {
             self.asked_ranges = Some(now);
             self.worker.idle_ranges(self.backend.opaque()?, now)?;
             return Ok(());
@@ -162,5 +165,88 @@ impl Hands {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Feedback, Picture, Sample};
+    use crate::sampler::{Request, Sampler};
+    use std::path::{Path, PathBuf};
+
+    /// Finds seven pages of file cache.
+    struct Cache;
+
+    impl Backend for Cache {
+        fn name(&self) -> &'static str {
+            "cache"
+        }
+        fn group(&self) -> &Path {
+            Path::new("/")
+        }
+        fn picture(&mut self) -> Result<Picture> {
+            Ok(Picture::default())
+        }
+        fn feedback(&mut self) -> Result<Feedback> {
+            Ok(Feedback::default())
+        }
+        fn contributed(&self) -> Result<Vec<i32>> {
+            Ok(Vec::new())
+        }
+        fn opaque(&self) -> Result<Vec<i32>> {
+            Ok(Vec::new())
+        }
+        fn limit(&mut self, pages: u64) -> Result<u64> {
+            Ok(pages)
+        }
+        fn evict(&mut self, pages: u64) -> Result<u64> {
+            Ok(pages.min(7))
+        }
+        fn freeze(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn thaw(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn kill(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn directories(&self) -> Vec<PathBuf> {
+            Vec::new()
+        }
+    }
+
+    struct Blind;
+
+    impl Sampler for Blind {
+        fn name(&self) -> &'static str {
+            "blind"
+        }
+        fn begin_window(&mut self, _: &Request) -> Result<()> {
+            Ok(())
+        }
+        fn sample(&mut self, _: &Request) -> Result<Sample> {
+            Err(crate::Error::Stopped)
+        }
+    }
+
+    /// Regression: they counted as evicted, and the file cache, which could go, was not asked for.
+    #[test]
+    fn without_swap_idle_ranges_are_not_taken_to_have_gone() {
+        if place::has_free_swap() {
+            eprintln!("skipped: there is swap");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let undo = Undo { pid: 1, directories: Vec::new(), stopped: false };
+        let runtime = RuntimeDir::new(Some(dir.path().to_owned()));
+        let mut hands = Hands::new(Box::new(Cache), Worker::start(Box::new(Blind)), &runtime, undo);
+        let block = vec![1u8; 5 << 20];
+        let start = (block.as_ptr() as u64).next_multiple_of(PAGE);
+        let pid = std::process::id() as i32;
+        hands.idle_ranges.push(IdleRange { pid, start, bytes: PIECE, resident: PIECE / PAGE });
+        hands.apply(&[Action::EvictTail(PIECE / PAGE)], Duration::ZERO).unwrap();
+        assert!(std::hint::black_box(&block).len() == 5 << 20 && hands.evicted == 7, "{}", hands.evicted);
     }
 }

@@ -5,7 +5,7 @@ mod cost;
 mod record;
 
 use crate::backend;
-use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
+use crate::control::{Action, Aging, Config, Controller, Feedback, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
 use crate::runtime::{Held, RuntimeDir, Undo, lift};
@@ -45,6 +45,10 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// While the group shrinks, the user waits.
 const SHRINKING_TICK: Duration = Duration::from_millis(10);
+
+/// While nothing is lent, what opaque work misses is looked at this often: it is only what the goal is compared with, and
+/// each look reads the counters of every group.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
 
 /// A controller that is to end with contributed work waits so long for the first to come.
 const FIRST_COMES: Duration = Duration::from_secs(5);
@@ -99,7 +103,8 @@ fn divide(
     let start = sys::monotonic();
     let mut controller = Controller::new(options.config.clone(), hands.backend.picture()?.total, Duration::ZERO);
     let mut meter = Meter::new();
-    let mut not_before = Duration::ZERO;
+    let (mut not_before, mut look_again) = (Duration::ZERO, Duration::ZERO);
+    let mut shrunk = None;
     let mut wants = Vec::from([Action::BeginWindow]);
     if !place::has_swap() {
         recorder.warn("there is no swap: only file pages can be taken back from contributed work by shrinking");
@@ -109,10 +114,14 @@ fn divide(
         let news = hands.worker.poll(now)?;
         hands.idle_ranges.extend(news.idle_ranges);
         let contributed = hands.backend.contributed()?;
+        let look = !contributed.is_empty() || now >= look_again;
+        if look {
+            look_again = now + IDLE_LOOK;
+        }
         let observation = Observation {
             picture: hands.backend.picture()?,
             sample: news.sample,
-            feedback: hands.backend.feedback()?,
+            feedback: if look { hands.backend.feedback()? } else { Feedback::default() },
             has_contributed: !contributed.is_empty(),
         };
         if observation.sample.is_some() {
@@ -148,10 +157,22 @@ fn divide(
                 return Ok(Some(door));
             }
         }
-        let shrinking = matches!(controller.report().phase, Phase::Shrinking { .. });
-        std::thread::sleep(if shrinking { SHRINKING_TICK } else { TICK });
+        std::thread::sleep(pause(controller.report().phase, controller.report().picture.contributed, &mut shrunk));
     }
     Ok(None)
+}
+
+/// The time until the next tick. What does not shrink, since nothing of it can be evicted, is not tried all the time; `shrunk`
+/// is what was used at the previous tick of the same shrinking.
+fn pause(phase: Phase, used: u64, shrunk: &mut Option<u64>) -> Duration {
+    let before = match phase {
+        Phase::Shrinking { .. } => shrunk.replace(used).unwrap_or(u64::MAX),
+        Phase::Running => {
+            *shrunk = None;
+            return TICK;
+        }
+    };
+    if used < before { SHRINKING_TICK } else { TICK }
 }
 
 /// A flag that SIGINT, SIGTERM and SIGHUP raise.
@@ -168,4 +189,18 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
 fn opaque(hands: &Hands) -> Result<Vec<i32>> {
     let me = std::process::id() as i32;
     Ok(hands.backend.opaque()?.into_iter().filter(|pid| *pid != me).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a hundred times a second it was tried, for ever.
+    #[test]
+    fn what_does_not_shrink_is_tried_no_oftener_than_all_else() {
+        let (mut shrunk, phase) = (None, Phase::Shrinking { since: Duration::ZERO });
+        let pauses: Vec<Duration> = [900, 800, 800, 800, 700].map(|used| pause(phase, used, &mut shrunk)).into();
+        assert_eq!(pauses, [SHRINKING_TICK, SHRINKING_TICK, TICK, TICK, SHRINKING_TICK]);
+        assert_eq!((pause(Phase::Running, 700, &mut shrunk), pause(phase, 700, &mut shrunk)), (TICK, SHRINKING_TICK));
+    }
 }

@@ -1,11 +1,11 @@
 //! Undoing: limits lifted, the frozen thawed, processes moved back, groups removed.
 
 use super::RuntimeDir;
-use super::origins::returning_to;
+use super::origins::{returning_to, score_of};
 use crate::backend::{GROUP_NAME, hold};
 use crate::error::{Error, Result};
 use crate::sys;
-use crate::system::{processes, write};
+use crate::system::{oom, processes, write};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs;
@@ -77,16 +77,17 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
     }
     // Processes may fork while they are moved: a few rounds, then what is left stays, unlimited.
     for _ in 0..20 {
-        let members = processes::members(directory).unwrap_or_default();
-        for pid in &members {
+        for pid in &processes::below(directory, None).unwrap_or_default() {
             if stopped {
                 let _gone = sys::signal(*pid, libc::SIGCONT);
             }
-            let parent = directory.parent().unwrap_or(directory);
-            let target = returning_to(origins, *pid, directory).unwrap_or_else(|| parent.to_owned());
-            if write(target.join("cgroup.procs"), &pid.to_string()).is_err() {
-                let _gone_or_stays_unlimited = write(parent.join("cgroup.procs"), &pid.to_string());
-            }
+            restore_score(origins, *pid);
+            let enter = |target: PathBuf| write(target.join("cgroup.procs"), &pid.to_string());
+            let _else_gone_or_stays_unlimited =
+                returning_to(origins, *pid, directory).into_iter().any(|target| enter(target).is_ok());
+        }
+        for group in processes::groups_below(directory).iter().rev() {
+            let _not_empty_yet = fs::remove_dir(group);
         }
         match fs::remove_dir(directory) {
             Ok(()) => return failed,
@@ -99,6 +100,16 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
         directory.display()
     )));
     failed
+}
+
+/// Has the kernel end a process no earlier than before it was moved. Of who was born inside and has no kin left nobody
+/// knows: as late as who cleans up, which has what the session has. What somebody has set since stays.
+fn restore_score(origins: &str, pid: i32) {
+    if oom::score(pid) == Some(oom::FIRST) {
+        let mine = || oom::score(std::process::id() as i32);
+        let _gone_or_not_lowered_but_by_root =
+            score_of(origins, pid).or_else(mine).map(|score| oom::set_score(pid, score));
+    }
 }
 
 #[cfg(test)]

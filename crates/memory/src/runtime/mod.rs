@@ -8,7 +8,7 @@ mod status;
 
 pub use cleanup::{Undo, lift};
 pub use held::Held;
-pub use origins::{record as record_origin, returning_to};
+pub use origins::{record as record_origin, returning_to, score_of};
 pub use status::{Cost, Status, TimelinePoint};
 
 use crate::error::{Error, Result};

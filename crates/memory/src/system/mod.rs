@@ -1,6 +1,7 @@
 //! What is read from and written to the kernel's files.
 
 pub mod mounts;
+pub mod oom;
 pub mod place;
 pub mod processes;
 pub mod smaps;

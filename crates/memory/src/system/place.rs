@@ -69,6 +69,11 @@ pub fn has_swap() -> bool {
     read("/proc/meminfo").is_ok_and(|text| keyed(&text, "SwapTotal") > 0)
 }
 
+/// Whether there is room left in swap.
+pub fn has_free_swap() -> bool {
+    read("/proc/meminfo").is_ok_and(|text| keyed(&text, "SwapFree") > 0)
+}
+
 /// Bytes swapped out on the whole machine.
 pub fn swapped() -> u64 {
     read("/proc/meminfo").map_or(0, |text| keyed(&text, "SwapTotal").saturating_sub(keyed(&text, "SwapFree")) * 1024)

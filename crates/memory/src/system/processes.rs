@@ -5,7 +5,7 @@ use crate::sys;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// All processes this user may look into, kernel threads aside.
 pub fn all() -> Result<Vec<i32>> {
@@ -21,24 +21,27 @@ pub fn all() -> Result<Vec<i32>> {
 }
 
 /// Processes in a cgroup directory and all below it, except below `without`.
-pub fn below(group: &Path, without: &Path) -> Result<Vec<i32>> {
-    let mut found = Vec::new();
-    let mut open = vec![group.to_owned()];
-    while let Some(directory) = open.pop() {
-        if directory == without {
-            continue;
-        }
-        match members(&directory) {
-            Ok(members) => found.extend(members),
-            // A group may go while its siblings are read; the one asked for may not.
-            Err(_) if directory != group => continue,
-            Err(error) => return Err(error),
-        }
-        if let Ok(entries) = fs::read_dir(&directory) {
-            open.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
-        }
+pub fn below(group: &Path, without: Option<&Path>) -> Result<Vec<i32>> {
+    let mut found = members(group)?;
+    // A group may go while its siblings are read; the one asked for may not.
+    for directory in groups_below(group).iter().filter(|group| !without.is_some_and(|one| group.starts_with(one))) {
+        found.extend(members(directory).unwrap_or_default());
     }
     Ok(found)
+}
+
+/// The groups below one, each after its parent.
+pub fn groups_below(group: &Path) -> Vec<PathBuf> {
+    let mut found = vec![group.to_owned()];
+    let mut next = 0;
+    while let Some(directory) = found.get(next) {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let groups: Vec<PathBuf> =
+            entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect();
+        found.extend(groups);
+        next += 1;
+    }
+    found.split_off(1)
 }
 
 /// Processes directly in a cgroup.
@@ -77,7 +80,8 @@ pub fn descendants(pid: i32, without: &[i32]) -> Result<Vec<i32>> {
     Ok(found.split_off(1))
 }
 
-fn parent(pid: i32) -> Option<i32> {
+/// Who started a process, or has inherited it; 0 where nobody has.
+pub fn parent(pid: i32) -> Option<i32> {
     fields(pid)?.get(1)?.parse().ok()
 }
 

@@ -1,6 +1,6 @@
 //! `run`: starts a controller if none runs, enters the contributed group and becomes the command.
 
-use super::Settings;
+use super::settings::Settings;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use ullage_memory::runtime::{RuntimeDir, Status};
-use ullage_memory::{Error, join};
+use ullage_memory::{Error, guard, join};
 
 /// How long is waited for a controller that starts, or that ends before another can start.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,6 +45,17 @@ pub(super) fn command(runtime: &RuntimeDir, run: &Run) -> anyhow::Result<ExitCod
         }
         std::thread::sleep(LOOK_EVERY);
     }
+    // It may be another's, with settings of its own.
+    if let Ok(status) = Status::read(runtime) {
+        let missing = run.settings.not_in_force(&status)?;
+        if !missing.is_empty() {
+            whisper!(
+                "ullage: {} are not in force: a controller with other settings runs (pid {}); they will be when it is stopped",
+                missing.join(", "),
+                status.pid
+            );
+        }
+    }
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("running {}", program.display()))
 }
 
@@ -57,15 +68,20 @@ fn started(runtime: &RuntimeDir, settings: &Settings) -> anyhow::Result<bool> {
     Ok(between.status().context("starting a controller")?.success())
 }
 
-/// The process between: ends when the controller is there, or like the controller.
+/// The process between: ends when the controller is there, or like the controller. That may live longer than who wants it
+/// first: it keeps nothing of what is theirs.
 pub(super) fn start(runtime: &RuntimeDir, settings: &Settings) -> anyhow::Result<ExitCode> {
+    guard::leave_the_caller();
     let mut daemon = this_program(runtime)?;
-    daemon.args(["daemon", "--until-empty", "--if-none"]).args(settings.arguments());
-    let mut daemon = daemon.process_group(0).spawn().context("starting a controller")?;
+    daemon.args(["daemon", "--until-empty", "--if-none"]).args(settings.arguments()).current_dir("/");
+    let mut daemon = daemon.stderr(Stdio::piped()).spawn().context("starting a controller")?;
     let until = Instant::now() + PATIENCE;
     while Status::read(runtime).is_err() && Instant::now() < until {
-        // It says itself what hinders it.
         if let Some(status) = daemon.try_wait()? {
+            // It says itself what hinders it.
+            if let Some(mut said) = daemon.stderr.take() {
+                std::io::copy(&mut said, &mut std::io::stderr())?;
+            }
             return Ok(ExitCode::from(u8::from(!status.success())));
         }
         std::thread::sleep(LOOK_EVERY);
@@ -75,6 +91,7 @@ pub(super) fn start(runtime: &RuntimeDir, settings: &Settings) -> anyhow::Result
 
 fn this_program(runtime: &RuntimeDir) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["memory", "--runtime-dir"]).arg(runtime.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let runtime = std::path::absolute(runtime.path())?;
+    command.args(["memory", "--runtime-dir"]).arg(runtime).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
 }
