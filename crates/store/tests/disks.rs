@@ -1,0 +1,53 @@
+//! Stores on file systems of their own, which fail, are full, or count in a way of their own.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod disk;
+
+use disk::{Mounted, can_mount, name, open, put};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use ullage_journal::Durability;
+
+/// Fills a file system with one file.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+}
+
+/// One flush failed, the next one, by a descriptor that had been told of nothing, did not; and the journal, which alone had what was
+/// answered, was dropped.
+#[test]
+fn what_cannot_be_flushed_stays_in_the_journal() {
+    if !can_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let at = |name: &str| ground.path().join(name);
+    // What lies in a file that gets no more room cannot be written to a disk that is made of it.
+    let below = Mounted::tmpfs(&at("below"), 64);
+    let image = below.path().join("image");
+    let disk = Mounted::image(&at("disk"), &image, "ext4", 256);
+    fs::create_dir(at("journal")).unwrap();
+    symlink(at("journal"), disk.path().join("journal")).unwrap();
+    let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+    let filler = below.path().join("filler");
+    fill(&filler);
+    let chunks: Vec<String> = (0..100).map(|number| format!("alice/{number}")).collect();
+    for chunk in &chunks {
+        put(&store, chunk, &[1; 32 << 10]).unwrap();
+    }
+    assert!(store.snapshot().is_err(), "the disk takes nothing");
+    assert!(store.snapshot().is_err() && put(&store, "alice/more", b"data").is_err(), "the store has stopped");
+    fs::remove_file(&filler).unwrap();
+    drop(store);
+    drop(disk);
+    let disk = Mounted::again(&at("disk"), &image);
+    let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+    for chunk in &chunks {
+        let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == [1; 32 << 10]);
+        assert!(matches!(read, Ok(true)), "{chunk}: {read:?}");
+    }
+}
