@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use ullage_journal::Durability;
+use ullage_store::chunk::OpError;
 
 /// Fills a file system with one file.
 fn fill(path: &Path) {
@@ -32,6 +33,30 @@ fn a_chunk_on_xfs_is_charged_what_it_occupies() {
             assert_eq!(charged, (size as u64).next_multiple_of(4096) + 4096, "{size} bytes, put {round} times before");
         }
     }
+}
+
+/// What was there of a copy stayed where it had found no room, and nobody could write any more.
+#[test]
+fn a_refused_write_on_a_full_disk_takes_no_room() {
+    if !can_mount(&[]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let disk = Mounted::tmpfs(&ground.path().join("disk"), 48);
+    let whole = (8 << 20) + 4096;
+    let store = open(disk.path(), whole + (16 << 10), Durability::Process);
+    put(&store, "alice/large", &vec![1; 8 << 20]).unwrap();
+    let filler = disk.path().join("filler");
+    fill(&filler);
+    let left = fs::metadata(&filler).unwrap().len() - (2 << 20);
+    fs::File::options().write(true).open(&filler).unwrap().set_len(left).unwrap();
+    for offset in [9 << 20, 10 << 20] {
+        let owner = "alice".into();
+        let refused = store.write_at(&name("alice/large"), "alice", &owner, offset, &[1; 32 << 10], &());
+        assert!(matches!(refused, Err(OpError::Refused("over the limit"))), "{refused:?}");
+        assert_eq!(fs::read_dir(disk.path().join("new")).unwrap().count(), 0);
+    }
+    put(&store, "alice/small", &[1; 4096]).unwrap();
 }
 
 /// One flush failed, the next one, by a descriptor that had been told of nothing, did not; and the journal, which alone had what was
