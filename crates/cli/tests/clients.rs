@@ -4,7 +4,7 @@
 
 mod site;
 
-use site::{ULLAGE, ullage};
+use site::{Plan, Site, ULLAGE, ullage};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,6 +16,26 @@ fn fails(arguments: &[&str]) -> (String, String) {
     let (stdout, stderr) = (text(stdout), text(stderr));
     assert_eq!(status.code(), Some(1), "{stdout}{stderr}");
     (stdout, stderr)
+}
+
+/// Only the failure was told, without its name; those before and after it were removed in silence.
+#[test]
+fn rm_tells_what_became_of_each_name() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    site.user("alice", 1 << 30);
+    let (file, config) = (site.directory.path().join("file"), site.config("alice"));
+    let (file, config) = (file.to_str().unwrap(), config.to_str().unwrap());
+    fs::write(file, b"data").unwrap();
+    for name in ["a", "c\n", "d"] {
+        ullage(&["put", file, name, "--config", config]);
+    }
+    let (out, err) = fails(&["rm", "a", "b", "c\n", "--config", config]);
+    assert_eq!(out, "a: removed\nc\\n: removed\n");
+    assert!(err.starts_with("ullage: b: ") && err.lines().count() == 1, "{err}");
+    let (out, _) = fails(&["rm", "--json", "b", "d", "--config", config]);
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["removed"][0]["name"], &said["failed"][0]["name"]), (&"d".into(), &"b".into()), "{said}");
+    assert_eq!(ullage(&["ls", "--config", config]), "");
 }
 
 struct Killed(Child);
