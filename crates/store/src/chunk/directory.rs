@@ -51,8 +51,15 @@ impl Directory {
         self.path.join(format!("new/{id:016x}"))
     }
 
+    /// Where a file can be kept that nobody accounts for: beside those of the same name that were found before.
     pub(crate) fn lost(&self, file: &str) -> PathBuf {
-        self.path.join("lost").join(file)
+        let mut path = self.path.join("lost").join(file);
+        let mut number = 0;
+        while path.symlink_metadata().is_ok() {
+            number += 1;
+            path.set_file_name(format!("{file}.{number}"));
+        }
+        path
     }
 
     /// Flushes everything of the file system the store is on.
