@@ -7,7 +7,6 @@ use hyper::Method;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -86,7 +85,8 @@ impl BankClient {
         path: &str,
         body: Option<&A>,
     ) -> Result<B, CallError> {
-        let mut answer = pin!(self.client.json(bank, method, path, body));
+        // Both are large, and so would be every future of who asks.
+        let mut answer = Box::pin(self.client.json(bank, method, path, body));
         if self.banks.len() < 2 {
             return answer.await;
         }
@@ -94,7 +94,7 @@ impl BankClient {
             if let Ok(answer) = timeout(SILENT_MAX, &mut answer).await {
                 return answer;
             }
-            let status = self.client.json::<(), BankStatus>(bank, Method::GET, "/v1/status", None);
+            let status = Box::pin(self.client.json::<(), BankStatus>(bank, Method::GET, "/v1/status", None));
             if !matches!(timeout(SILENT_MAX, status).await, Ok(Ok(_) | Err(CallError::Refused(_)))) {
                 return Err(CallError::Transport { server: bank.to_owned(), reason: "it is silent".to_owned() });
             }

@@ -50,9 +50,10 @@ fn a_refused_write_on_a_full_disk_takes_no_room() {
     fill(&filler);
     let left = fs::metadata(&filler).unwrap().len() - (2 << 20);
     fs::File::options().write(true).open(&filler).unwrap().set_len(left).unwrap();
+    let data = vec![1; 32 << 10];
     for offset in [9 << 20, 10 << 20] {
         let owner = "alice".into();
-        let refused = store.write_at(&name("alice/large"), "alice", &owner, offset, &[1; 32 << 10], &());
+        let refused = store.write_at(&name("alice/large"), "alice", &owner, offset, &data, &());
         assert!(matches!(refused, Err(OpError::Refused("over the limit"))), "{refused:?}");
         assert_eq!(fs::read_dir(disk.path().join("new")).unwrap().count(), 0);
     }
@@ -78,8 +79,9 @@ fn what_cannot_be_flushed_stays_in_the_journal() {
     let filler = below.path().join("filler");
     fill(&filler);
     let chunks: Vec<String> = (0..100).map(|number| format!("alice/{number}")).collect();
+    let data = vec![1; 32 << 10];
     for chunk in &chunks {
-        put(&store, chunk, &[1; 32 << 10]).unwrap();
+        put(&store, chunk, &data).unwrap();
     }
     assert!(store.snapshot().is_err(), "the disk takes nothing");
     assert!(store.snapshot().is_err() && put(&store, "alice/more", b"data").is_err(), "the store has stopped");
@@ -89,7 +91,7 @@ fn what_cannot_be_flushed_stays_in_the_journal() {
     let disk = Mounted::again(&at("disk"), &image);
     let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
     for chunk in &chunks {
-        let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == [1; 32 << 10]);
+        let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == data);
         assert!(matches!(read, Ok(true)), "{chunk}: {read:?}");
     }
 }
