@@ -9,7 +9,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use ullage_net::client::{CallError, Client};
+
+/// A bank that has not answered for so long, and then not said how it is for as long again, is left for another.
+const SILENT_MAX: Duration = Duration::from_secs(2);
 
 /// Talks to the banks of a site. Requests are made so that repeating them has no second effect.
 #[derive(Debug, Clone)]
@@ -37,7 +41,7 @@ impl BankClient {
         let mut turn = 0;
         loop {
             let bank = self.preferred.lock().clone();
-            let error = match self.client.json(&bank, method.clone(), path, body).await {
+            let error = match self.attempt(&bank, method.clone(), path, body).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -50,18 +54,49 @@ impl BankClient {
                 CallError::Refused(problem) if matches!(problem.code.as_str(), "timeout" | "too_many") => None,
                 CallError::Refused(_) => return Err(error),
             };
+            // Also for those who ask after this: they may have no more patience than for one bank.
+            self.leave(&bank, leader.filter(|leader| *leader != bank));
             if Instant::now() >= until {
                 return Err(error);
             }
             turn += 1;
-            let next = leader
-                .filter(|leader| *leader != bank)
-                .or_else(|| self.banks.get(turn % self.banks.len().max(1)).cloned());
-            if let Some(next) = next {
-                *self.preferred.lock() = next;
-            }
             if turn >= self.banks.len() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// Prefers `next`, or the one after `bank`, unless somebody else has left that one meanwhile.
+    fn leave(&self, bank: &str, next: Option<String>) {
+        let after = self.banks.iter().position(|known| known == bank).map_or(0, |position| position + 1);
+        let next = next.or_else(|| self.banks.get(after).or(self.banks.first()).cloned());
+        let mut preferred = self.preferred.lock();
+        if let Some(next) = next.filter(|_| *preferred == bank) {
+            *preferred = next;
+        }
+    }
+
+    /// One request to one bank. Where there are others, it is asked whether it is there at all while the answer is long in coming, as that
+    /// to a request that waits for other clients, or for mail, may be.
+    async fn attempt<A: Serialize + Sync, B: DeserializeOwned>(
+        &self,
+        bank: &str,
+        method: Method,
+        path: &str,
+        body: Option<&A>,
+    ) -> Result<B, CallError> {
+        // Both are large, and so would be every future of who asks.
+        let mut answer = Box::pin(self.client.json(bank, method, path, body));
+        if self.banks.len() < 2 {
+            return answer.await;
+        }
+        loop {
+            if let Ok(answer) = timeout(SILENT_MAX, &mut answer).await {
+                return answer;
+            }
+            let status = Box::pin(self.client.json::<(), BankStatus>(bank, Method::GET, "/v1/status", None));
+            if !matches!(timeout(SILENT_MAX, status).await, Ok(Ok(_) | Err(CallError::Refused(_)))) {
+                return Err(CallError::Transport { server: bank.to_owned(), reason: "it is silent".to_owned() });
             }
         }
     }
@@ -143,7 +178,7 @@ impl BankClient {
     /// # Errors
     /// When it does not answer.
     pub async fn status(&self, bank: &str) -> Result<BankStatus, CallError> {
-        self.client.json(bank, Method::GET, "/v1/status", None::<&()>).await
+        self.attempt(bank, Method::GET, "/v1/status", None::<&()>).await
     }
 
     /// The banks.

@@ -161,6 +161,14 @@ async fn from_store(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answ
     if batch.messages.len() > MESSAGES_MAX {
         return Err(bad(format!("more than {MESSAGES_MAX} messages in one request")));
     }
+    let shards = shared.members.len();
+    if batch.shards != 0 && batch.shards as usize != shards {
+        let message = format!(
+            "the banks spread users over {shards} shards, this store over {}: start it with --shards {shards}",
+            batch.shards
+        );
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "shards", message).with_detail(shards));
+    }
     let member = shared.members.get(batch.shard as usize).ok_or_else(|| bad("no such shard"))?;
     Ok(json(&StoreAnswers { messages: member.store(batch.messages).await? }))
 }

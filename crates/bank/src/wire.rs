@@ -54,6 +54,10 @@ pub struct ClientAnswers {
 pub struct StoreBatch {
     /// Which shard.
     pub shard: u32,
+    /// Of how many: a store that spreads users over another number would account for them at banks that do not know them. 0 from
+    /// an older store, which does not say.
+    #[serde(default)]
+    pub shards: u32,
     /// The messages.
     pub messages: Vec<StoreToBank>,
 }

@@ -38,6 +38,7 @@ impl Journal {
     /// When the directory cannot be read or written, or when durable bytes are damaged.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), JournalError> {
         fs::create_dir_all(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
+        snapshot::remove_unfinished(directory)?;
         let (recovered, number) = recover(directory, options.durability)?;
         let shared = Arc::new(Shared::default());
         let reserve = Arc::new(Reserve::open(directory));

@@ -33,6 +33,19 @@ pub(crate) fn write(directory: &Path, number: u64, state: &[u8], reserve: &Reser
     sync_directory(directory)
 }
 
+/// Removes what a crash left of snapshots that it kept from becoming whole.
+pub(crate) fn remove_unfinished(directory: &Path) -> Result<(), JournalError> {
+    let list = |e| JournalError::io("list", directory, e);
+    for entry in fs::read_dir(directory).map_err(list)? {
+        let path = entry.map_err(list)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("snapshot-") && path.extension().is_some_and(|extension| extension == "new") {
+            fs::remove_file(&path).map_err(|e| JournalError::io("remove", &path, e))?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads snapshot `number`. It was flushed before it got its name, so damage is an error.
 pub(crate) fn read(directory: &Path, number: u64) -> Result<Vec<u8>, JournalError> {
     let file = path(directory, number);

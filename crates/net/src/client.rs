@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 /// Why there is no good answer.
@@ -88,13 +89,39 @@ impl std::fmt::Debug for Settings {
     }
 }
 
-type Sender = SendRequest<Full<Bytes>>;
+/// How long a connection may take to say why it failed.
+const WHY_MAX: Duration = Duration::from_secs(1);
+
+/// An open connection, and how it ends.
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    end: JoinHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    /// Why a request failed. The request may say only that it was cancelled: a server that does not take our certificate, say, tells the
+    /// connection.
+    async fn why(self, error: &hyper::Error) -> String {
+        drop(self.sender);
+        match tokio::time::timeout(WHY_MAX, self.end).await {
+            Ok(Ok(Err(end))) => reasons(&end),
+            _ => reasons(error),
+        }
+    }
+}
+
+/// An error and what caused it.
+fn reasons(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
 
 /// Talks to any number of servers, named `host:port`.
 #[derive(Debug, Default)]
 pub struct Client {
     settings: Settings,
-    idle: Mutex<HashMap<String, Vec<Sender>>>,
+    idle: Mutex<HashMap<String, Vec<Connection>>>,
 }
 
 impl Client {
@@ -134,9 +161,9 @@ impl Client {
         loop {
             let kept = self.idle.lock().get_mut(server).and_then(Vec::pop);
             let was_kept = kept.is_some();
-            let mut sender = match kept {
-                Some(sender) if sender.is_closed() => continue,
-                Some(sender) => sender,
+            let mut connection = match kept {
+                Some(connection) if connection.sender.is_closed() => continue,
+                Some(connection) => connection,
                 None => self.connect(server).await?,
             };
             let mut request = Request::builder().method(method.clone()).uri(path).header("host", server);
@@ -149,25 +176,25 @@ impl Client {
             }
             let request = request.body(Full::new(body.clone())).map_err(|error| error.to_string())?;
             // A kept connection may just have been closed by the server; if nothing was sent, another one serves.
-            if sender.ready().await.is_err() && was_kept {
+            if connection.sender.ready().await.is_err() && was_kept {
                 continue;
             }
-            let response = match sender.try_send_request(request).await {
+            let response = match connection.sender.try_send_request(request).await {
                 Ok(response) => response,
                 Err(error) if was_kept && error.message().is_some() => continue,
-                Err(error) => return Err(error.into_error().to_string()),
+                Err(error) => return Err(connection.why(&error.into_error()).await),
             };
             let (head, incoming) = response.into_parts();
             let body = Limited::new(incoming, self.settings.answer_max_bytes).collect().await;
-            let body = body.map_err(|error| error.to_string())?.to_bytes();
-            if !sender.is_closed() {
-                self.idle.lock().entry(server.to_owned()).or_default().push(sender);
+            let body = body.map_err(|error| reasons(&*error))?.to_bytes();
+            if !connection.sender.is_closed() {
+                self.idle.lock().entry(server.to_owned()).or_default().push(connection);
             }
             return Ok(Reply { status: head.status, headers: head.headers, body });
         }
     }
 
-    async fn connect(&self, server: &str) -> Result<Sender, String> {
+    async fn connect(&self, server: &str) -> Result<Connection, String> {
         let stream = TcpStream::connect(server).await.map_err(|error| error.to_string())?;
         let _ = stream.set_nodelay(true);
         match &self.settings.tls {
@@ -181,16 +208,12 @@ impl Client {
         }
     }
 
-    async fn handshake<S>(stream: S) -> Result<Sender, String>
+    async fn handshake<S>(stream: S) -> Result<Connection, String>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        tokio::spawn(async move {
-            // Its end is seen by the next request.
-            let _ = connection.await;
-        });
-        Ok(sender)
+        Ok(Connection { sender, end: tokio::spawn(connection) })
     }
 
     /// As [`Self::send`], with every status but success turned into the server's problem.

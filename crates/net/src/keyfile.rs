@@ -16,6 +16,9 @@ pub enum KeyFileError {
         /// The reason.
         source: io::Error,
     },
+    /// It would be lost.
+    #[error("{0} exists already, and is not overwritten")]
+    Exists(PathBuf),
     /// Others could read it.
     #[error("{path} has mode {mode:04o}; a secret's file must have mode 0600 (chmod 600 {path})")]
     Open {
@@ -69,8 +72,33 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(io)?;
     }
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+    let opened = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = opened.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
+        _ => io(error),
+    })?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)
+}
+
+/// Where a file is written that is to come in place of another. Nothing of an earlier one is there.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = name.into();
+    let _ = fs::remove_file(&new);
+    new
+}
+
+/// Writes a secret file with mode 0600, in place of one that may be there: who reads finds the one or the other.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    let new = beside(path);
+    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
+    write(&new, bytes).and_then(|()| fs::rename(&new, path).map_err(io)).inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
 }
 
 /// Makes a random key and writes it as 64 hexadecimal digits.

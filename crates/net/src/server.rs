@@ -9,8 +9,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -68,6 +71,32 @@ struct Shared<H> {
     gate: Gate,
     limits: Limits,
     rate: RateLimit,
+    turned_away: TurnedAway,
+}
+
+/// How often it is said that somebody was turned away: anybody can be, as often as they like.
+const SAID_EVERY: Duration = Duration::from_secs(1);
+
+/// When that was said last.
+#[derive(Default)]
+struct TurnedAway(Mutex<Option<Instant>>);
+
+impl TurnedAway {
+    fn say(&self, from: SocketAddr, why: &str) {
+        let now = Instant::now();
+        let mut last = self.0.lock();
+        if last.is_none_or(|last| now.duration_since(last) >= SAID_EVERY) {
+            *last = Some(now);
+            tracing::warn!(%from, why, "a connection is turned away");
+        }
+    }
+
+    /// Who leaves without a word only looked whether anybody listens.
+    fn say_error(&self, from: SocketAddr, error: &io::Error) {
+        if error.kind() != ErrorKind::UnexpectedEof {
+            self.say(from, &error.to_string());
+        }
+    }
 }
 
 /// Answers requests on `listener` until `end` completes. The handler gets authenticated requests only.
@@ -77,7 +106,7 @@ where
     F: Future<Output = Result<Answer, Problem>> + Send,
 {
     let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
-    let shared = Arc::new(Shared { handler, gate, limits, rate });
+    let shared = Arc::new(Shared { handler, gate, limits, rate, turned_away: TurnedAway::default() });
     let places = Arc::new(Semaphore::new(limits.connections));
     tokio::pin!(end);
     // Dropped at the end, and the connections with it: nothing is answered after this returns.
@@ -92,7 +121,7 @@ where
             next = next => next,
             () = &mut end => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, from)) = accepted else {
             // Out of descriptors: let some connections end first.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
@@ -106,14 +135,17 @@ where
                 None => connection(shared, stream, None).await,
                 Some(config) => {
                     let handshake = TlsAcceptor::from(config).accept(stream);
-                    let Ok(Ok(stream)) = tokio::time::timeout(shared.limits.head_timeout, handshake).await else {
-                        return;
+                    let stream = match tokio::time::timeout(shared.limits.head_timeout, handshake).await {
+                        Ok(Ok(stream)) => stream,
+                        Ok(Err(error)) => return shared.turned_away.say_error(from, &error),
+                        Err(_) => return shared.turned_away.say(from, "it takes too long to say who it is"),
                     };
                     let certificates = stream.get_ref().1.peer_certificates();
                     let peer = certificates.and_then(|chain| tls::peer_of(chain.first()?));
-                    if peer.is_some() {
-                        connection(shared, stream, peer).await;
+                    if peer.is_none() {
+                        return shared.turned_away.say(from, "its certificate has no name and role");
                     }
+                    connection(shared, stream, peer).await;
                 }
             }
         });

@@ -1,7 +1,7 @@
 //! TLS configurations: both ends always show a certificate of the one authority.
 
 use crate::keyfile::{self, KeyFileError};
-use crate::{Peer, Role};
+use crate::{Peer, Role, clock};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -41,6 +41,18 @@ pub enum TlsError {
     /// A file that is no PEM of the right kind.
     #[error("read {0}: {1}")]
     Pem(PathBuf, rustls::pki_types::pem::Error),
+    /// Nobody would take it any more.
+    #[error("{path} was good until {until}: `ullage pki issue DIR {name} --role {role} --renew` makes it anew")]
+    Expired {
+        /// The certificate's file.
+        path: PathBuf,
+        /// When it ended.
+        until: String,
+        /// Whose it is.
+        name: String,
+        /// What its owner may do.
+        role: Role,
+    },
     /// The parts do not fit together.
     #[error("set TLS up: {0}")]
     Rustls(#[from] rustls::Error),
@@ -63,7 +75,24 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
     }
     let key = keyfile::read(&files.key)?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| TlsError::Pem(files.key.clone(), error))?;
-    Ok((roots, certificates(&files.certificate)?, key))
+    let own = certificates(&files.certificate)?;
+    if let Some(certificate) = own.first() {
+        check_age(&files.certificate, certificate)?;
+    }
+    Ok((roots, own, key))
+}
+
+/// Says what the other end would not: it only ends the connection.
+fn check_age(path: &Path, certificate: &[u8]) -> Result<(), TlsError> {
+    let (Ok((_, parsed)), Some(peer)) = (X509Certificate::from_der(certificate), peer_of(certificate)) else {
+        return Ok(());
+    };
+    let until = parsed.validity().not_after;
+    if until.timestamp() < clock::now_secs().cast_signed() {
+        let (path, until) = (path.to_owned(), until.to_string());
+        return Err(TlsError::Expired { path, until, name: peer.name, role: peer.role });
+    }
+    Ok(())
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -115,4 +144,31 @@ pub fn peer_of(certificate: &[u8]) -> Option<Peer> {
 pub fn peer_in_file(path: &Path) -> Result<Option<Peer>, TlsError> {
     let certificate = CertificateDer::from_pem_file(path).map_err(|error| TlsError::Pem(path.to_owned(), error))?;
     Ok(peer_of(&certificate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki;
+    use std::time::{Duration, Instant};
+
+    /// The other end took no connection, and nobody said why.
+    #[test]
+    fn a_certificate_that_has_ended_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "alice", Role::User, &[], 0).unwrap();
+        let files = Files::in_directory(directory.path(), "alice");
+        let until = Instant::now() + Duration::from_secs(5);
+        let error = loop {
+            if let Err(error) = client(&files) {
+                break error.to_string();
+            }
+            assert!(Instant::now() < until, "it ends now");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        assert!(error.contains("alice.pem") && error.contains("alice --role user --renew"), "{error}");
+        pki::renew(directory.path(), "alice", Role::User, &[], 1).unwrap();
+        client(&files).unwrap();
+    }
 }

@@ -338,7 +338,7 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         assert_eq!(code(alice.change("alice", &AccountChange::default()).await.unwrap_err()), "forbidden");
         assert_eq!(code(alice.exclude(1).await.unwrap_err()), "forbidden");
         assert_eq!(code(cluster.admin.exclude(99).await.unwrap_err()), "not_found");
-        let batch = ullage_bank::wire::StoreBatch { shard: 0, messages: Vec::new() };
+        let batch = ullage_bank::wire::StoreBatch { shard: 0, shards: 1, messages: Vec::new() };
         assert_eq!(code(alice.store_messages(&batch).await.unwrap_err()), "forbidden");
         let foreign = ClientToBank::Request { user: identity::user("bob"), op: Op(1), want: 1 };
         let batch =
@@ -346,6 +346,32 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         assert_eq!(code(alice.messages(&batch).await.unwrap_err()), "forbidden");
         let batch = ClientBatch { client: identity::client("bob", 1), ..ClientBatch::default() };
         assert_eq!(code(alice.messages(&batch).await.unwrap_err()), "forbidden");
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// It took vouchers of all, and accounted for those of other shards at a bank that did not know them: their quotas were unlimited.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_spreads_users_over_other_shards_takes_no_vouchers() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, shards: 4, ..Plan::default() }).await;
+        let certificates = cluster.certificates();
+        let issued =
+            ullage_net::pki::issue(&certificates, "store-2", ullage_net::Role::Store, &["127.0.0.1".into()], 10);
+        issued.unwrap();
+        cluster.plan.store = |settings| settings.shards = 1;
+        let (mut other, meter) = cluster.start_store(2, "127.0.0.1:0").await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!meter.is_open());
+        other.stop().await;
+        let store = cluster.bank_client("store-2");
+        let batch = ullage_bank::wire::StoreBatch { shard: 0, shards: 1, messages: Vec::new() };
+        let error = store.store_messages(&batch).await.unwrap_err();
+        assert!(error.code() == Some("shards") && error.to_string().contains("--shards 4"), "{error}");
+        let older = ullage_bank::wire::StoreBatch { shards: 0, ..batch };
+        store.store_messages(&older).await.unwrap();
         cluster.stop().await;
     })
     .await

@@ -110,6 +110,19 @@ fn put(store: &Store, chunk: &str, data: &[u8]) -> Result<(), OpError<&'static s
     store.put(&name(chunk), &owner, &owner, &owner, Some(0o600), data, true, &()).map(drop)
 }
 
+/// The second one took the place of the first.
+#[test]
+fn strangers_of_one_name_are_all_kept() {
+    let root = tempfile::tempdir().unwrap();
+    for text in ["one", "two", "three"] {
+        drop(open(root.path()));
+        fs::write(root.path().join("chunks/00/stray"), text).unwrap();
+    }
+    assert_eq!(open(root.path()).recount().lost, 1);
+    let read = |name| fs::read_to_string(root.path().join("lost").join(name)).unwrap();
+    assert_eq!(["stray", "stray.1", "stray.2"].map(read), ["one", "two", "three"]);
+}
+
 /// A writer could set the mode of another's chunk to 0, for good; and a request that was let in before the chunk was made wrote to it after.
 #[test]
 fn the_mode_binds_when_a_change_is_made_and_only_the_owner_sets_it() {

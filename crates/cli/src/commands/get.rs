@@ -1,6 +1,7 @@
 //! `ullage get`.
 
 use super::remote::{CLIENT_TOML, Remote, block_on, log, print_json, progress, versioned};
+use crate::output::shown;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,7 +32,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&versioned(&done)?)?;
     } else {
-        say!("{}: {} bytes", file.display(), done.size_bytes);
+        say!("{}: {} bytes", shown(&file), done.size_bytes);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `ullage pki`.
 
 use super::remote::{print_json, voucher_keys};
+use crate::output::shown;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -26,17 +27,30 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Some hundred years: no date is beyond those that a certificate can say.
+const DAYS_MAX: i64 = 36_500;
+
+fn days() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=DAYS_MAX)
+}
+
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Make the authority and the keys of vouchers, capabilities and tokens
+    #[command(after_help = "Examples:\n  ullage pki init /etc/ullage/pki\n  ullage pki init pki --days 365")]
     Init {
         /// The directory
         directory: PathBuf,
         /// How long the authority is good
-        #[arg(long, default_value_t = 3650)]
+        #[arg(long, default_value_t = 3650, value_parser = days())]
         days: u32,
     },
     /// Make a certificate and its key
+    #[command(
+        after_help = "Examples:\n  ullage pki issue /etc/ullage/pki store-1 --role store --host 10.0.0.2 --host store-1.example.org\n  \
+ullage pki issue /etc/ullage/pki alice --role user\n  \
+ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends, or after"
+    )]
     Issue {
         /// The directory
         directory: PathBuf,
@@ -49,10 +63,16 @@ enum Action {
         #[arg(long)]
         host: Vec<String>,
         /// How long it is good
-        #[arg(long, default_value_t = 365)]
+        #[arg(long, default_value_t = 365, value_parser = days())]
         days: u32,
+        /// In place of those that are there; a server takes them when it is started again
+        #[arg(long)]
+        renew: bool,
     },
     /// Make a token, which a node shows for a user
+    #[command(
+        after_help = "Examples:\n  ullage pki token /etc/ullage/pki alice --days 7\n  ullage pki token /etc/ullage/pki alice --renew"
+    )]
     Token {
         /// The directory
         directory: PathBuf,
@@ -62,11 +82,15 @@ enum Action {
         #[arg(long, default_value = "user")]
         role: Role,
         /// How long it is good
-        #[arg(long, default_value_t = 30)]
+        #[arg(long, default_value_t = 30, value_parser = days())]
         days: u32,
+        /// In place of the one that is there
+        #[arg(long)]
+        renew: bool,
     },
     /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it: its own refunds, since banks
     /// address none so far
+    #[command(after_help = "Examples:\n  ullage pki audience /etc/ullage/pki 1")]
     Audience {
         /// The directory
         directory: PathBuf,
@@ -74,11 +98,13 @@ enum Action {
         node: u32,
     },
     /// Make the next voucher key: give it to all stores first, then restart the banks; remove the old one K epochs later, from all
+    #[command(after_help = "Examples:\n  ullage pki rotate /etc/ullage/pki")]
     Rotate {
         /// The directory
         directory: PathBuf,
     },
     /// Show whose a certificate is
+    #[command(after_help = "Examples:\n  ullage pki show /etc/ullage/pki/alice.pem")]
     Show {
         /// The certificate
         file: PathBuf,
@@ -95,20 +121,26 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             }
             ["ca.pem", "ca.key", "voucher.key", "capability.key", "token.key"].map(|file| directory.join(file)).into()
         }
-        Action::Issue { directory, name, role, host, days } => {
+        Action::Issue { directory, name, role, host, days, renew } => {
             if role == Role::Store && ullage_bank::identity::node_of(&name).is_none() {
                 anyhow::bail!("a store is called NAME-NUMBER: its number is the node it may speak for");
             }
-            pki::issue(&directory, &name, role, &host, days)?;
+            let make = if renew { pki::renew } else { pki::issue };
+            make(&directory, &name, role, &host, days)?;
             vec![directory.join(format!("{name}.pem")), directory.join(format!("{name}.key"))]
         }
-        Action::Token { directory, name, role, days } => {
+        Action::Token { directory, name, role, days, renew } => {
             anyhow::ensure!(pki::is_name(&name), "{name:?} is no name");
             let key = keyfile::read_key(&directory.join("token.key"))?;
             let expires = clock::now_secs() + u64::from(days) * 86_400;
             let path = directory.join(format!("{name}.token"));
             let token = Bearer { name, role, expires }.sign(&key);
-            keyfile::write(&path, format!("{token}\n").as_bytes())?;
+            let token = format!("{token}\n");
+            if renew {
+                keyfile::replace(&path, token.as_bytes())?;
+            } else {
+                keyfile::write(&path, token.as_bytes()).context("--renew makes a token anew")?;
+            }
             vec![path]
         }
         Action::Audience { directory, node } => {
@@ -135,7 +167,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             if arguments.json {
                 print_json(&serde_json::json!({"name": peer.name, "role": peer.role}))?;
             } else {
-                say!("{} ({})", peer.name, peer.role);
+                say!("{} ({})", shown(&peer.name), peer.role);
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -144,8 +176,74 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         print_json(&serde_json::json!({"made": made}))?;
     } else {
         for path in made {
-            say!("{}", path.display());
+            say!("{}", shown(&path));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::path::Path;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        pki: Arguments,
+    }
+
+    fn pki(directory: &Path, words: &str) -> anyhow::Result<ExitCode> {
+        let words = words.replace("DIR", directory.to_str().unwrap());
+        run(Line::try_parse_from(["ullage"].into_iter().chain(words.split(' ')))?.pki)
+    }
+
+    /// Such a number of days ended the program with a panic, and such a host was put into a certificate.
+    #[test]
+    fn days_and_hosts_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        for days in ["0", "36501", "4294967295"] {
+            for command in ["init DIR", "issue DIR a --role user", "token DIR a"] {
+                let error = pki(at, &format!("{command} --days {days}")).unwrap_err().to_string();
+                assert!(error.contains("1..=36500"), "{error}");
+            }
+        }
+        pki(at, "init DIR --days 36500").unwrap();
+        let line = ["ullage", "issue", at.to_str().unwrap(), "s-1", "--role", "store", "--host"];
+        let issue = |host| run(Line::parse_from(line.into_iter().chain([host])).pki);
+        for host in ["a b", "", "10.0.0.1:7000", "a/b"] {
+            let error = issue(host).unwrap_err().to_string();
+            assert!(error.contains("neither a host's name nor an address"), "{error}");
+        }
+        assert!(!at.join("s-1.key").exists());
+        issue("*.example.org").unwrap();
+    }
+
+    /// A name could be given a certificate once.
+    #[test]
+    fn what_is_there_is_renewed_on_demand_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let read = |name: &str| std::fs::read(at.join(name)).unwrap();
+        pki(at, "init DIR").unwrap();
+        for (command, files) in
+            [("issue DIR alice --role user", vec!["alice.key", "alice.pem"]), ("token DIR alice", vec!["alice.token"])]
+        {
+            pki(at, command).unwrap();
+            let before: Vec<_> = files.iter().map(|file| read(file)).collect();
+            let error = format!("{:#}", pki(at, &format!("{command} --days 2")).unwrap_err());
+            assert!(error.contains("--renew") && error.contains(files[0]), "{error}");
+            assert_eq!(files.iter().map(|file| read(file)).collect::<Vec<_>>(), before);
+            pki(at, &format!("{command} --days 2 --renew")).unwrap();
+            assert!(files.iter().zip(before).all(|(file, before)| read(file) != before));
+        }
+        // A key whose certificate found no room does not stand in the way.
+        std::fs::remove_file(at.join("alice.pem")).unwrap();
+        assert!(pki(at, "issue DIR alice --role user").is_err());
+        pki(at, "issue DIR alice --role user --renew").unwrap();
+        tls::client(&tls::Files::in_directory(at, "alice")).unwrap();
+        assert!(!std::fs::read_dir(at).unwrap().any(|entry| entry.unwrap().path().extension() == Some("new".as_ref())));
+    }
 }

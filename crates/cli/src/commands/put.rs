@@ -1,6 +1,7 @@
 //! `ullage put`.
 
 use super::remote::{CLIENT_TOML, Remote, block_on, bytes, log, print_json, progress, versioned};
+use crate::output::shown;
 use anyhow::Context;
 use clap::Args;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if json {
         print_json(&versioned(&done)?)?;
     } else {
+        let name = shown(&name);
         say!("{name}: {} bytes in {} stripes, {} charged", done.size_bytes, done.stripes, done.allocated_bytes);
     }
     Ok(ExitCode::SUCCESS)

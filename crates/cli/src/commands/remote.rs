@@ -168,7 +168,7 @@ pub fn progress(quiet: bool, name: &str) -> Progress {
     if let Ok(style) = style {
         bar.set_style(style);
     }
-    bar.set_message(name.to_owned());
+    bar.set_message(crate::output::shown(name));
     Arc::new(move |done, all| {
         bar.set_length(all);
         bar.set_position(done);

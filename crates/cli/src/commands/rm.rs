@@ -1,6 +1,7 @@
 //! `ullage rm`.
 
 use super::remote::{CLIENT_TOML, Remote, block_on, log, print_json, versioned};
+use crate::output::shown;
 use clap::Args;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,19 +32,32 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     if arguments.orphans {
         return sweep(&config, &arguments);
     }
-    let removed = block_on(async {
+    let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    block_on(async {
         let files = config.files(0)?;
-        let mut removed = Vec::new();
+        // What became of one says nothing of the others.
         for name in &arguments.names {
-            removed.push(files.remove(name).await);
+            match files.remove(name).await {
+                Ok(done) => {
+                    if !arguments.remote.json {
+                        say!("{}: removed", shown(name));
+                    }
+                    removed.push(serde_json::json!({"name": name, "chunks": done.chunks}));
+                }
+                Err(error) => {
+                    whisper!("ullage: {}: {}", shown(name), shown(error.to_string()));
+                    failed.push(serde_json::json!({"name": name, "error": error.to_string()}));
+                }
+            }
         }
         files.finish().await;
-        anyhow::Ok(removed.into_iter().collect::<Result<Vec<_>, _>>()?)
+        anyhow::Ok(())
     })??;
+    let code = if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if arguments.remote.json {
-        print_json(&serde_json::json!({"version": 1, "removed": removed}))?;
+        print_json(&serde_json::json!({"version": 1, "removed": removed, "failed": failed}))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 fn sweep(config: &ClientConfig, arguments: &Arguments) -> anyhow::Result<ExitCode> {

@@ -47,6 +47,17 @@ fn a_crash_between_rotation_and_snapshot_loses_nothing() {
     assert_eq!(records(directory.path()).records, vec![b"one".to_vec(), b"two".to_vec()]);
 }
 
+/// It stayed for ever, and took the room of a state each time.
+#[test]
+fn what_a_crash_leaves_of_a_snapshot_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(records(directory.path()));
+    let left = directory.path().join("snapshot-000000000007.new");
+    fs::write(&left, b"half").unwrap();
+    assert_eq!(records(directory.path()).snapshot, None);
+    assert!(!left.exists());
+}
+
 /// A snapshot of a state whose records had failed dropped the segments that told what had not.
 #[test]
 fn a_poisoned_journal_keeps_its_segments() {

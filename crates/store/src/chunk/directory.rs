@@ -6,8 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The directory of a store.
-#[derive(Debug, Clone)]
-pub(crate) struct Directory(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Open as long as the store: a descriptor is told once of each write that fails later, and one opened after somebody was told, never.
+    file: File,
+}
 
 impl Directory {
     /// Makes what is missing.
@@ -18,20 +22,21 @@ impl Directory {
         for shard in 0..=255u8 {
             fs::create_dir_all(root.join(format!("chunks/{shard:02x}")))?;
         }
-        File::open(root)?.sync_all()?;
-        Ok(Self(root.to_owned()))
+        let file = File::open(root)?;
+        file.sync_all()?;
+        Ok(Self { path: root.to_owned(), file })
     }
 
     pub(crate) fn root(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub(crate) fn journal(&self) -> PathBuf {
-        self.0.join("journal")
+        self.path.join("journal")
     }
 
     pub(crate) fn shard(&self, shard: u8) -> PathBuf {
-        self.0.join(format!("chunks/{shard:02x}"))
+        self.path.join(format!("chunks/{shard:02x}"))
     }
 
     pub(crate) fn chunk(&self, name: &ChunkName) -> PathBuf {
@@ -39,19 +44,26 @@ impl Directory {
     }
 
     pub(crate) fn news(&self) -> PathBuf {
-        self.0.join("new")
+        self.path.join("new")
     }
 
     pub(crate) fn new_file(&self, id: u64) -> PathBuf {
-        self.0.join(format!("new/{id:016x}"))
+        self.path.join(format!("new/{id:016x}"))
     }
 
+    /// Where a file can be kept that nobody accounts for: beside those of the same name that were found before.
     pub(crate) fn lost(&self, file: &str) -> PathBuf {
-        self.0.join("lost").join(file)
+        let mut path = self.path.join("lost").join(file);
+        let mut number = 0;
+        while path.symlink_metadata().is_ok() {
+            number += 1;
+            path.set_file_name(format!("{file}.{number}"));
+        }
+        path
     }
 
     /// Flushes everything of the file system the store is on.
     pub(crate) fn flush_all(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
+        Ok(rustix::fs::syncfs(&self.file)?)
     }
 }

@@ -28,35 +28,34 @@ pub(crate) fn allocated(file: &File) -> io::Result<u64> {
 }
 
 /// Writes a new file: header, `data`, and a hole up to the header's size. Pages of zeros are left out, so that what a chunk had as
-/// a hole does not begin to cost when it is copied.
+/// a hole does not begin to cost when it is copied. Its length comes first: xfs gives a file that grows blocks beyond its end, which would
+/// be measured.
 pub(crate) fn write_new(path: &Path, header: &Header, data: &[u8], flush: bool) -> io::Result<File> {
     let file = File::options().read(true).write(true).create_new(true).open(path)?;
+    file.set_len(HEADER_BYTES as u64 + header.size)?;
     file.write_all_at(&header.page(), 0)?;
-    if header.size > write_without_zeros(&file, data)? {
-        file.set_len(HEADER_BYTES as u64 + header.size)?;
-    }
+    write_without_zeros(&file, data)?;
     if flush {
         file.sync_data()?;
     }
     Ok(file)
 }
 
-/// Writes the pages of a chunk's data that are not all zeros; where the last one ends.
-fn write_without_zeros(file: &File, data: &[u8]) -> io::Result<u64> {
-    let (mut end, mut start, mut at) = (0, 0, 0);
+/// Writes the pages of a chunk's data that are not all zeros.
+fn write_without_zeros(file: &File, data: &[u8]) -> io::Result<()> {
+    let (mut start, mut at) = (0, 0);
     // What is empty ends the last run of pages.
     for page in data.chunks(HEADER_BYTES).chain([&[][..]]) {
         let next = at + page.len();
         if page.iter().all(|byte| *byte == 0) {
             if start < at {
                 file.write_all_at(&data[start..at], (HEADER_BYTES + start) as u64)?;
-                end = at;
             }
             start = next;
         }
         at = next;
     }
-    Ok(end as u64)
+    Ok(())
 }
 
 pub(crate) fn read_header(file: &File) -> Result<Header, ReadError> {

@@ -76,7 +76,7 @@ impl<L: Ledger> ChunkStore<L> {
             Err(refusal) => {
                 drop(gate);
                 if allocated > old.allocated() {
-                    self.give_back(name, &file)?;
+                    self.give_back(name, &file);
                 }
                 return Err(OpError::Refused(refusal));
             }
@@ -128,11 +128,15 @@ impl<L: Ledger> ChunkStore<L> {
         Ok(header)
     }
 
-    /// After a refusal: blocks that were reserved are freed by replacing the file with a copy of what it really holds.
-    fn give_back(&self, name: &ChunkName, file: &File) -> Result<(), OpError<L::Refusal>> {
+    /// After a refusal: blocks that were reserved are freed by replacing the file with a copy of what it really holds. Where there is no room
+    /// for one, the recount of the next start does it.
+    fn give_back(&self, name: &ChunkName, file: &File) {
         let path = self.directory.new_file(self.next_file());
-        file::copy_without_holes(file, &path).map_err(|e| OpError::io("copy to", &path, e))?;
-        let target = self.directory.chunk(name);
-        fs::rename(&path, &target).map_err(|e| OpError::io("rename", &target, e))
+        let copied = file::copy_without_holes(file, &path).and_then(|_| fs::rename(&path, self.directory.chunk(name)));
+        if let Err(error) = copied {
+            tracing::warn!(chunk = %name, %error, "what a refused write had reserved stays so until the next start");
+            // What there is of it takes room that others need.
+            let _ = fs::remove_file(&path);
+        }
     }
 }

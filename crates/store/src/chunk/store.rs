@@ -240,7 +240,8 @@ impl<L: Ledger> ChunkStore<L> {
     }
 
     /// Flushes all chunks, writes the state and drops the journal before it. Operations stop only while the state is
-    /// copied, not while it is flushed. A store that has stopped keeps its journal, which has what a restart must redo.
+    /// copied, not while it is flushed. A store that has stopped keeps its journal, which has what a restart must redo: so does one whose
+    /// chunks cannot be flushed, which would be told so only once.
     pub fn snapshot(&self) -> Result<(), OpError<L::Refusal>> {
         let (number, bytes) = {
             let _exclusive = self.gate.write();
@@ -256,8 +257,7 @@ impl<L: Ledger> ChunkStore<L> {
             (self.journal.rotate(), out.finish())
         };
         if self.options.durability == Durability::Disk {
-            let root = self.directory.root();
-            self.directory.flush_all().map_err(|e| OpError::io("flush", root, e))?;
+            self.applied("flush", self.directory.root(), self.directory.flush_all())?;
         }
         Ok(self.journal.install_snapshot(number, &bytes)?)
     }

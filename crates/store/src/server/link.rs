@@ -31,7 +31,7 @@ async fn with_accounts<R: Send + 'static>(
 }
 
 /// Runs until the process ends: one pass at a time per shard, so that answers come back in order.
-pub(crate) async fn run(chunks: Chunks, bank: BankClient) {
+pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
     let mut running: std::collections::HashMap<u32, tokio::task::JoinHandle<()>> = std::collections::HashMap::new();
     loop {
         let space = space_of(&chunks);
@@ -46,7 +46,8 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient) {
             for (shard, errands) in by_shard {
                 // What is dropped while an earlier pass still waits for the bank, the core sends again.
                 if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
-                    running.insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank.clone(), shard, errands)));
+                    running
+                        .insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank.clone(), (shard, shards), errands)));
                 }
             }
         }
@@ -54,8 +55,8 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient) {
     }
 }
 
-/// Sends, hears the answers, and goes on until neither side has more to say.
-async fn pass(chunks: Chunks, bank: BankClient, shard: u32, mut errands: Errands) {
+/// Sends to one of so many shards, hears the answers, and goes on until neither side has more to say.
+async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut errands: Errands) {
     loop {
         for (shard, incarnation) in errands.reincarnate.drain(..) {
             tracing::warn!(shard, %incarnation, "the bank asks for a new life");
@@ -72,8 +73,12 @@ async fn pass(chunks: Chunks, bank: BankClient, shard: u32, mut errands: Errands
         if messages.is_empty() {
             return;
         }
-        let answers = match bank.store_messages(&StoreBatch { shard, messages }).await {
+        let answers = match bank.store_messages(&StoreBatch { shard, shards, messages }).await {
             Ok(answers) => answers.messages,
+            Err(error) if error.is_final() => {
+                tracing::error!(shard, %error, "the bank refuses this store, which takes no vouchers without its lease");
+                return;
+            }
             Err(error) => {
                 tracing::warn!(shard, %error, "the bank cannot be told; the store goes on until its lease ends");
                 return;

@@ -94,7 +94,9 @@ impl StoreServer {
     pub async fn serve(self, end: impl Future<Output = ()>) {
         let shared = self.shared;
         let housekeeping = tokio::spawn(housekeeping::run(Arc::clone(&shared.chunks)));
-        let link = shared.settings.bank.clone().map(|bank| tokio::spawn(link::run(Arc::clone(&shared.chunks), bank)));
+        let shards = shared.settings.shards.max(1);
+        let run = |bank| tokio::spawn(link::run(Arc::clone(&shared.chunks), bank, shards));
+        let link = shared.settings.bank.clone().map(run);
         let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
         let chunks = Arc::clone(&shared.chunks);
         serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;

@@ -59,6 +59,14 @@ impl Account {
         left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
     }
 
+    /// How much of the pool may be passed on. All of it counts in A already; but where the quota was lowered, what others hold or use may be
+    /// more than is allowed, or leave room only for a part.
+    pub(super) fn passable(&self) -> u64 {
+        let pooled: i128 = self.pool.iter().map(|piece| i128::from(piece.amount)).sum();
+        let left = i128::from(self.quota) - (self.authorized() - pooled);
+        left.clamp(0, pooled).min(i128::from(u64::MAX)) as u64
+    }
+
     /// Takes a returned piece; parts of one voucher join again.
     pub(super) fn pool_put(&mut self, piece: Piece) {
         match self.pool.iter_mut().find(|other| other.voucher == piece.voucher) {

@@ -11,6 +11,8 @@ mod lease;
 mod load;
 #[cfg(test)]
 mod load_tests;
+#[cfg(test)]
+mod lowered_tests;
 mod rebuild;
 #[cfg(test)]
 mod rebuild_tests;

@@ -90,13 +90,13 @@ impl BankCore {
         i128::from(passed) >= amount || unclaimed + amount <= i128::from(terms.value)
     }
 
-    /// Takes returned pieces for at most `want` bytes out of the pool.
+    /// Takes returned pieces for at most `want` bytes out of the pool, as far as the quota allows.
     pub(super) fn pass_on(&mut self, user: User, want: u64) -> Vec<Piece> {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
         account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
         let mut passed = Vec::new();
-        let mut missing = want;
+        let mut missing = want.min(account.passable());
         while missing > 0 && passed.len() < MAX_PIECES / 2 {
             let Some(mut piece) = account.pool.pop() else { break };
             if let Some(part) = piece.split(missing) {
@@ -133,7 +133,7 @@ impl BankCore {
             return;
         }
         let first = account.waiting.is_empty();
-        let enough = account.pool.iter().map(|piece| piece.amount).sum::<u64>().saturating_add(account.remaining());
+        let enough = account.passable().saturating_add(account.remaining());
         let short = waiting.want > enough;
         let asker = waiting.client;
         account.waiting.push_back(waiting);
@@ -176,8 +176,7 @@ impl BankCore {
                 account.asked.clear();
                 return;
             };
-            let pooled: u64 = account.pool.iter().map(|piece| piece.amount).sum();
-            let enough = front.want <= pooled.saturating_add(remaining);
+            let enough = front.want <= account.passable().saturating_add(remaining);
             if !enough && now < front.until && (patient || !account.asked.is_empty()) {
                 return;
             }
