@@ -73,5 +73,5 @@ fn a_space_that_version_0_2_left_when_it_was_killed_opens_with_all_that_is_in_it
         ["hello", "second", "later", "sparse", "big", "owned", "file", "in", "more"].contains(name)
             || name.starts_with("n-")
     };
-    assert!(names.iter().all(|it| known(it)) && names.iter().any(|it| it.starts_with("n-")), "{names:?}");
+    assert!(names.iter().all(known) && names.iter().any(|it| it.starts_with("n-")), "{names:?}");
 }
