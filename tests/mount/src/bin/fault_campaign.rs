@@ -94,7 +94,7 @@ fn space(arguments: &Arguments) -> Space {
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 2048);
     let mut space = Space::on(ground, &disk);
-    space.pools[0].push_str(&format!(",layout={}", arguments.layout));
+    space.pools = vec![format!("{},layout={}", space.pools[0], arguments.layout)];
     let size = arguments.size.iter().flat_map(|size| ["--size", size]);
     let flags =
         ["--linger-ms", "100"].into_iter().chain(size).chain(arguments.no_passthrough.then_some("--no-passthrough"));
