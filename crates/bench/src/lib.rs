@@ -29,7 +29,7 @@ pub use environment::Environment;
 pub use harness::run;
 pub use measurement::{Measurement, Unit};
 pub use options::Options;
-pub use report::{Report, Series, Skipped, svg_of, table_of, write_files};
+pub use report::{Report, Series, Skipped, make_place, svg_of, table_of, write_files};
 pub use statistics::{Interval, Summary};
 pub use worker::run_worker;
 pub use workload::{Workload, catalogue};

@@ -5,7 +5,7 @@ mod reach;
 mod svg;
 mod table;
 
-pub use files::write_files;
+pub use files::{make_place, write_files};
 pub use svg::svg_of;
 pub use table::table_of;
 

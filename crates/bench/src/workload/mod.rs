@@ -8,6 +8,7 @@ mod io;
 mod mail;
 mod metarates;
 mod postmark;
+mod round_trip;
 mod sqlite;
 
 use crate::measurement::Measurement;
@@ -108,6 +109,7 @@ pub fn catalogue() -> Vec<Box<dyn Workload>> {
     all.push(Box::new(git::Git));
     all.push(Box::new(sqlite::Sqlite));
     all.push(Box::new(mail::Mail));
+    all.push(Box::new(round_trip::RoundTrip));
     all
 }
 

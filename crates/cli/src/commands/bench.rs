@@ -77,6 +77,7 @@ impl Bench {
             list(self.json);
             return Ok(ExitCode::SUCCESS);
         }
+        ullage_bench::make_place(&self.out)?;
         ullage_bench::install_cleanup()?;
         let report = ullage_bench::run(&self.resolve()?, &|line| whisper!("{line}"))?;
         let written = write_files(&report, &self.out, &self.name)?;

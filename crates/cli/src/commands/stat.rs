@@ -5,9 +5,9 @@ use crate::users::Names;
 use anyhow::Context;
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use ullage_daemon::{Answer, Request, find_mount};
+use ullage_daemon::{Answer, Request, StatReport, find_mount};
 
 /// Show what a space knows of a file: class, pool, backing path, charge.
 #[derive(Debug, Args)]
@@ -24,28 +24,27 @@ pub struct Stat {
 impl Stat {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut reports = Vec::new();
+        let (mut reports, mut failed) = (Vec::new(), false);
         for path in &self.paths {
-            ullage_daemon::refuse_silent(path, super::PATIENCE)?;
-            let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
-            // A symbolic link is asked about itself: its directory says which mount it is in.
-            let parent = match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-                _ => PathBuf::from("."),
-            };
-            let (mountpoint, state) = if path.is_symlink() { find_mount(&parent)? } else { find_mount(path)? };
-            let mut client = super::connect(&state, &mountpoint)?;
-            let answer = client.ask(&Request::Stat { ino }).with_context(|| path.display().to_string())?;
-            let Answer::Stat(report) = answer else { anyhow::bail!("the daemon answered another question") };
-            reports.push((path, report));
+            match ask(path) {
+                Ok(report) => reports.push((path, report)),
+                Err(error) => {
+                    failed = true;
+                    whisper!("ullage: {error:#}");
+                }
+            }
         }
+        self.print(reports)?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn print(&self, reports: Vec<(&PathBuf, StatReport)>) -> anyhow::Result<()> {
         if self.json {
             let all: Vec<_> = reports
                 .iter()
                 .map(|(path, report)| serde_json::json!({"path": path.to_string_lossy(), "file": report}))
                 .collect();
-            output::json(&serde_json::json!({ "files": all }))?;
-            return Ok(ExitCode::SUCCESS);
+            return output::json(&serde_json::json!({ "files": all }));
         }
         let names = Names::of(reports.iter().map(|(_, report)| report.uid));
         for (path, report) in reports {
@@ -59,6 +58,22 @@ impl Stat {
                 ("backing", report.backing.map_or_else(|| "-".into(), output::shown)),
             ]);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
+    }
+}
+
+fn ask(path: &Path) -> anyhow::Result<StatReport> {
+    ullage_daemon::refuse_silent(path, super::PATIENCE)?;
+    let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
+    // A symbolic link is asked about itself: its directory says which mount it is in.
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let (mountpoint, state) = find_mount(if path.is_symlink() { parent } else { path })?;
+    let answer = super::connect(&state, &mountpoint)?.ask(&Request::Stat { ino });
+    match answer.with_context(|| path.display().to_string())? {
+        Answer::Stat(report) => Ok(report),
+        _ => anyhow::bail!("the daemon answered another question"),
     }
 }

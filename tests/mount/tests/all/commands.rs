@@ -122,3 +122,20 @@ fn what_is_installed_is_for_all_users_whatever_the_umask() {
     }
     assert!(files > 20, "{files}");
 }
+
+/// Regression: one that is not there was all that was said of many.
+#[test]
+fn stat_tells_of_all_that_can_be_told_of() {
+    let space = Space::plain();
+    let names: Vec<_> = ["one", "two"].map(|name| space.path(name)).to_vec();
+    for name in &names {
+        std::fs::write(name, "content").unwrap();
+    }
+    let all = [names[0].as_os_str(), space.pools[0].as_ref(), "/proc/version".as_ref(), names[1].as_os_str()];
+    let told = ullage(["stat".as_ref(), "--json".as_ref()].into_iter().chain(all));
+    assert_eq!((told.code, told.err.lines().count()), (Some(1), 2), "{}", told.err);
+    let report: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    let paths = report["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
+    assert_eq!(paths.collect::<Vec<_>>(), names.iter().map(|it| it.display().to_string()).collect::<Vec<_>>());
+    space.down_and_check();
+}
