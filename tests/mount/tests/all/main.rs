@@ -25,6 +25,7 @@ mod repair;
 mod restart;
 mod semantics;
 mod stale;
+mod stuck;
 mod supervised;
 mod terminal;
 mod unrebuilt;
