@@ -282,6 +282,11 @@ pub trait Filesystem: Send + Sync + 'static {
         flags: u32,
         stranger: Option<Caller>,
     ) -> Outcome<u32>;
+    /// Whether RELEASE or FORGET of a node may be carried out here: LATER where that would have to wait.
+    fn may_let_go(&self, node: NodeId) -> Outcome<()> {
+        let _ = node;
+        Ok(())
+    }
     /// RELEASE of a handle from `open`, `create` or `tmpfile`.
     fn release(&self, node: NodeId, handle: u64);
     /// FSYNC. Blocks.

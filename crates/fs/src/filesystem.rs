@@ -105,6 +105,10 @@ impl Filesystem for Space {
         Ok(written)
     }
 
+    fn may_let_go(&self, node: NodeId) -> Outcome<()> {
+        self.lets_go_at_once(node)
+    }
+
     fn release(&self, node: NodeId, handle: u64) {
         if let Err(error) = self.do_release(node, handle) {
             tracing::error!("node {node} could not be released: {error:?}");

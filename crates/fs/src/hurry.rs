@@ -4,8 +4,12 @@
 //! whoever waits for it, nobody would answer those, and the whole mount would stand still.
 
 use crate::{Errno, Outcome};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
+use std::time::Duration;
+
+/// How long a file's lock may be waited for all the same: most who hold it are done in no time.
+const MOMENT: Duration = Duration::from_millis(1);
 
 thread_local! {
     static HURRIED: Cell<bool> = const { Cell::new(false) };
@@ -23,6 +27,11 @@ pub fn hurried<T>(call: impl FnOnce() -> T) -> T {
 /// LATER where the calling thread may not wait.
 pub(crate) fn may_wait() -> Outcome<()> {
     if HURRIED.get() { Err(Errno::LATER) } else { Ok(()) }
+}
+
+/// LATER where the calling thread may not wait, and who holds this lock does, maybe for a disk.
+pub(crate) fn can_lock<T>(lock: &Mutex<T>) -> Outcome<()> {
+    if HURRIED.get() && lock.is_locked() { lock.try_lock_for(MOMENT).map(drop).ok_or(Errno::LATER) } else { Ok(()) }
 }
 
 /// Takes a lock that others may hold while they wait.
@@ -54,5 +63,14 @@ mod tests {
         drop(held);
         may_wait().unwrap();
         drop(shared(&lock).unwrap());
+    }
+
+    #[test]
+    fn who_is_in_a_hurry_does_not_wait_for_who_has_a_file() {
+        let lock = Mutex::new(());
+        hurried(|| can_lock(&lock)).unwrap();
+        let _held = lock.lock();
+        assert_eq!(hurried(|| can_lock(&lock)), Err(Errno::LATER));
+        can_lock(&lock).unwrap();
     }
 }

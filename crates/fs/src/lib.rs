@@ -4,6 +4,7 @@
 
 mod above;
 mod acl;
+mod answering;
 mod api;
 mod attributes;
 mod brake;

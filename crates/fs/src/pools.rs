@@ -1,5 +1,6 @@
 //! The pools of a space, and which of them a new file goes to.
 
+use crate::answering::{Answering, Call};
 use crate::headroom::Blocks;
 use crate::reserve::Distance;
 use crate::{Errno, Outcome};
@@ -61,6 +62,7 @@ pub struct Pools {
     members: Vec<PoolMember>,
     below: Vec<Below>,
     distances: Vec<Distance>,
+    answering: Vec<Answering>,
     spread: Spread,
     turn: AtomicU64,
     /// Of each: the log says that it takes no new files.
@@ -73,8 +75,9 @@ impl Pools {
         assert!(!members.is_empty(), "a space has at least one pool");
         let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
+        let answering = members.iter().map(|_| Answering::default()).collect();
         let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { below, distances, failing, members, spread, turn: AtomicU64::new(0) }
+        Self { below, distances, answering, failing, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -141,10 +144,38 @@ impl Pools {
         }
     }
 
-    /// A new backing file in the pool that the spread names; in another one where that is full, or its disk has failed.
-    pub fn create(&self, hint: Hint) -> Result<(PoolId, Fresh), Error> {
+    /// LATER where the calling thread may not wait, and a call to a pool's file system may have to.
+    pub(crate) fn answers_at_once(&self, id: PoolId, call: Call) -> Outcome<()> {
+        match self.members.iter().zip(&self.answering).find(|(member, _)| member.id == id) {
+            Some((member, answering)) if !member.pool.discards() => answering.at_once(call),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a call to a pool's file system.
+    pub(crate) fn call<T>(&self, id: PoolId, call: Call, what: impl FnOnce() -> T) -> T {
+        match self.members.iter().position(|member| member.id == id) {
+            Some(index) => self.answering[index].make(call, what),
+            None => what(),
+        }
+    }
+
+    /// A new backing file in one of them; none where that may have to be waited for, and the calling thread may not.
+    fn create_in(&self, index: usize, hint: Hint) -> Result<Option<Fresh>, Error> {
+        let (pool, answering) = (&self.members[index].pool, &self.answering[index]);
+        if !pool.discards() && answering.at_once(Call::Writes).is_err() {
+            return Ok(pool.take_ready(hint));
+        }
+        // Most have been made before, which says nothing of now.
+        let ready = pool.take_ready(hint);
+        ready.map_or_else(|| answering.make(Call::Writes, || pool.create(hint)), Ok).map(Some)
+    }
+
+    /// A new backing file in the pool that the spread names; in another one where that is full, or its disk has failed. None
+    /// where that may have to be waited for, and the calling thread may not.
+    pub fn create(&self, hint: Hint) -> Result<Option<(PoolId, Fresh)>, Error> {
         if let [only] = &self.members[..] {
-            return Ok((only.id, only.pool.create(hint)?));
+            return Ok(self.create_in(0, hint)?.map(|fresh| (only.id, fresh)));
         }
         let rooms: Vec<Room> = self.members.iter().map(room).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -152,12 +183,17 @@ impl Pools {
         let mut first = None;
         while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
             let member = &self.members[index];
-            match member.pool.create(hint) {
-                Ok(fresh) => {
+            match self.create_in(index, hint) {
+                Ok(None) => {
+                    // Who asks again has the same turn.
+                    self.turn.fetch_sub(1, Relaxed);
+                    return Ok(None);
+                }
+                Ok(Some(fresh)) => {
                     if self.failing[index].load(Relaxed) {
                         self.failing[index].store(false, Relaxed);
                     }
-                    return Ok((member.id, fresh));
+                    return Ok(Some((member.id, fresh)));
                 }
                 Err(error) => {
                     if has_failed(&error) {

@@ -1,5 +1,6 @@
 //! A space: a catalog and its pools, as one file system.
 
+use crate::answering::Call;
 use crate::brake::Brake;
 use crate::grant::Grant;
 use crate::headroom::Headroom;
@@ -14,7 +15,7 @@ use crate::reaper::Reaper;
 use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
-use crate::{Entry, Kernel, Outcome};
+use crate::{Entry, Kernel, Outcome, hurry};
 use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -153,8 +154,20 @@ impl Space {
         self.serial.fetch_add(1, Relaxed)
     }
 
+    /// The node of an operation that begins. LATER where who has its file open would have to be waited for.
     pub(crate) fn node(&self, node: NodeId) -> Outcome<Arc<Node>> {
-        self.nodes.get(node)
+        let node = self.nodes.get(node)?;
+        hurry::can_lock(&node.open)?;
+        Ok(node)
+    }
+
+    /// LATER where the calling thread may not wait, and a call to the file system that the data of a file is in may have to.
+    pub(crate) fn answers_at_once(&self, inode: &Inode, call: Call) -> Outcome<()> {
+        if hurry::may_wait().is_ok() {
+            return Ok(());
+        }
+        let pool = inode.lock().record.backing.as_ref().map(|place| place.pool);
+        pool.map_or(Ok(()), |pool| self.pools.answers_at_once(pool, call))
     }
 
     pub(crate) fn inode(&self, node: NodeId) -> Outcome<Arc<Inode>> {
@@ -163,8 +176,22 @@ impl Space {
 
     /// The entry for a file, counted as one look-up.
     pub(crate) fn entry(&self, inode: Arc<Inode>) -> Outcome<Entry> {
+        self.entry_of(&self.nodes.enter(inode))
+    }
+
+    /// The same for a file that may be in use. LATER where who has it open would have to be waited for.
+    pub(crate) fn entry_in_use(&self, inode: Arc<Inode>) -> Outcome<Entry> {
         let node = self.nodes.enter(inode);
-        match self.attributes(&node) {
+        if let Err(later) = hurry::can_lock(&node.open) {
+            // Who is waited for, or looks it up next, lets it go.
+            self.nodes.forget(node.id, 1);
+            return Err(later);
+        }
+        self.entry_of(&node)
+    }
+
+    fn entry_of(&self, node: &Arc<Node>) -> Outcome<Entry> {
+        match self.attributes(node) {
             Ok(attributes) => Ok(Entry { node: node.id, attributes, lifetime: FOREVER }),
             Err(error) => {
                 self.forget_node(node.id, 1);
@@ -246,9 +273,10 @@ impl Space {
         if node.inode.lock().is_removed() {
             return;
         }
-        if let Ok(pool) = self.pools.get(binding.0)
-            && let Err(error) = pool.doom(&binding.1)
-        {
+        let Ok(pool) = self.pools.get(binding.0) else { return };
+        let doom = || pool.doom(&binding.1);
+        let marked = pool.is_marked(&binding.1.locator);
+        if let Err(error) = if marked { doom() } else { self.pools.call(binding.0, Call::Writes, doom) } {
             tracing::error!("the removal of inode {} could not be announced: {error}", node.inode.id);
         }
     }

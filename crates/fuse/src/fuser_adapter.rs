@@ -23,6 +23,8 @@ use ullage_fs::{Filesystem, Kernel};
 
 /// Fewer threads could all be waiting for disks at once, with nobody left to answer a look-up.
 const THREADS_MIN: usize = 4;
+/// Threads for the time when all of those are held up: nothing is handed to others here, so each call to a disk that does not answer takes one.
+const SPARES: usize = 60;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -114,7 +116,7 @@ fn config(options: &FuserOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = mount_options;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(threads(options));
+    config.n_threads = Some(threads(options) + SPARES);
     config
 }
 

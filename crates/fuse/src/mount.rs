@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::courtesy::Machine;
-use crate::device::{Line, Place, Reader, Turns, Waiting};
+use crate::device::{Line, Place, Reader, SPARES, Turns, Waiting};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::negotiate;
 use crate::options::{Choice, MountOptions};
@@ -123,20 +123,18 @@ fn serve(
             (count, readers.pinned, waiting, readers.follow)
         }
     };
-    let (turns, machine) = (Arc::new(Turns::new(count)), if follow { Machine::new() } else { None });
-    for index in 0..count {
+    let (turns, machine) = (Arc::new(Turns::new(count, follow)), if follow { Machine::new() } else { None });
+    for index in 0..count + SPARES {
         let cpu = cpus.get(index % cpus.len().max(1)).copied();
-        let line = cpu.filter(|_| follow).map(|home| Line {
-            place: Place::new(Arc::clone(&turns), index),
-            home,
-            machine: machine.clone(),
-        });
-        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), waiting, line)?;
+        let follow = cpu.filter(|_| follow).map(|home| (home, machine.clone()));
+        let pinned = cpu.filter(|_| pinned && follow.is_none());
+        let line = Line { place: Place::new(Arc::clone(&turns), index), follow };
+        let reader = Reader::new(core.connection.clone_device()?, Arc::clone(core), waiting)?;
         threads.push(std::thread::Builder::new().name(format!("fuse-reader-{index}")).spawn(move || {
-            if let Some(cpu) = cpu.filter(|_| pinned && !follow) {
+            if let Some(cpu) = pinned {
                 affinity::pin(cpu);
             }
-            reader.run();
+            reader.run(line);
         })?);
     }
     Ok((threads, chosen))

@@ -58,7 +58,7 @@ pub struct MountOptions {
     /// Requests a CPU's ring holds at first; it grows while workers hold some. Each takes 1 MiB of address space, and of
     /// memory what it uses.
     pub ring_depth: usize,
-    /// Threads for calls that wait for disks, at most.
+    /// Threads for calls that wait for disks, as long as those return.
     pub max_workers: usize,
     /// READ and WRITE wait for disks too.
     pub blocking_io: bool,

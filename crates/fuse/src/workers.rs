@@ -1,8 +1,10 @@
-//! Threads for calls that wait for disks. There are as many as are stuck, within a bound: a pool that hangs
-//! stalls its own requests only.
+//! Threads for calls that wait for disks: a pool that hangs stalls its own requests only.
+//!
+//! So many as the mount's options say are enough as long as calls return. Where all of them are stuck, others come one by one, each when no call
+//! was begun for a moment, within a bound that is far above what hangs at once.
 
 use crate::connection::{Connection, DeathWatch};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io;
@@ -11,6 +13,11 @@ use std::time::Duration;
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// How long calls lie about while all threads that usually do are stuck, before another one comes.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Threads at most, for each that there usually is.
+const STUCK: usize = 16;
 
 /// Buffers of a worker, kept from job to job.
 pub(crate) struct Space {
@@ -26,6 +33,10 @@ struct State {
     jobs: VecDeque<Job>,
     idle: usize,
     threads: usize,
+    /// Calls begun, ever.
+    begun: u64,
+    /// A thread more than usual waits whether it is needed.
+    spare: bool,
     closing: bool,
 }
 
@@ -34,7 +45,8 @@ pub(crate) struct Workers {
     state: Mutex<State>,
     work: Condvar,
     ended: Condvar,
-    max_threads: usize,
+    /// As long as calls return.
+    usual: usize,
     largest_reply: usize,
     /// Where they may run: wherever whoever mounts may.
     cpus: Option<CpuSet>,
@@ -42,13 +54,20 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Workers that grow to `max_threads`; replies are up to `largest_reply` bytes long.
-    pub fn new(max_threads: usize, largest_reply: usize, connection: Arc<Connection>) -> Arc<Self> {
+    /// Workers that grow to `usual`, and beyond that by what is stuck; replies are up to `largest_reply` bytes long.
+    pub fn new(usual: usize, largest_reply: usize, connection: Arc<Connection>) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State { jobs: VecDeque::new(), idle: 0, threads: 0, closing: false }),
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                idle: 0,
+                threads: 0,
+                begun: 0,
+                spare: false,
+                closing: false,
+            }),
             work: Condvar::new(),
             ended: Condvar::new(),
-            max_threads: max_threads.max(1),
+            usual: usual.max(1),
             largest_reply,
             cpus: sched_getaffinity(None).ok(),
             connection,
@@ -59,20 +78,46 @@ impl Workers {
     pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> io::Result<()> {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
-        if state.jobs.len() > state.idle && state.threads < self.max_threads {
-            state.threads += 1;
-            let pool = Arc::clone(self);
-            if let Err(error) = std::thread::Builder::new().name("fuse-worker".into()).spawn(move || pool.run()) {
-                state.threads -= 1;
-                if state.threads == 0 {
-                    state.jobs.pop_back();
-                    return Err(error);
-                }
-            }
+        if state.jobs.len() > state.idle
+            && let Err(error) = self.grow(&mut state)
+        {
+            state.jobs.pop_back();
+            return Err(error);
         }
         drop(state);
         self.work.notify_one();
         Ok(())
+    }
+
+    /// One thread more, where there may be. Fails only when there is none at all.
+    fn grow(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let spare = state.threads >= self.usual;
+        if spare && (state.spare || state.threads >= self.usual * STUCK) {
+            return Ok(());
+        }
+        let pool = Arc::clone(self);
+        match std::thread::Builder::new().name("fuse-worker".into()).spawn(move || pool.run(spare)) {
+            Ok(_) => {
+                state.threads += 1;
+                state.spare |= spare;
+                Ok(())
+            }
+            Err(_) if state.threads > 0 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until no call was begun for a moment though some are there. Gives back false when all have been begun.
+    fn is_needed(state: &mut MutexGuard<'_, State>) -> bool {
+        while !state.jobs.is_empty() {
+            let begun = state.begun;
+            // Nobody wakes it: who is idle is to be woken for a call.
+            MutexGuard::unlocked(state, || std::thread::sleep(PATIENCE));
+            if state.begun == begun && !state.jobs.is_empty() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Waits until every job is done and every thread has ended.
@@ -85,14 +130,26 @@ impl Workers {
         }
     }
 
-    fn run(self: Arc<Self>) {
+    fn run(self: Arc<Self>, spare: bool) {
         let _watch = DeathWatch(Arc::clone(&self.connection));
         be_ordinary(self.cpus.as_ref());
         let _count = Leaving(&self);
         let mut space = Space { out: vec![0; self.largest_reply], scratch: Vec::new() };
         let mut state = self.state.lock();
+        if spare {
+            let needed = Self::is_needed(&mut state);
+            state.spare = false;
+            if !needed {
+                return;
+            }
+        }
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                state.begun += 1;
+                if state.jobs.len() > state.idle && state.threads >= self.usual {
+                    // There is one at least.
+                    let _ = self.grow(&mut state);
+                }
                 drop(state);
                 job(&mut space);
                 state = self.state.lock();
@@ -156,6 +213,43 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             assert_eq!(after.1, libc::SCHED_OTHER);
         }
+    }
+
+    #[test]
+    fn calls_go_on_while_all_the_usual_workers_and_more_are_stuck() {
+        let device = std::fs::File::open("/dev/null").unwrap().into();
+        let connection = Connection::new(device, std::path::Path::new("/no/such/place"), Arc::default());
+        let workers = Workers::new(2, 16, Arc::new(connection));
+        let (release, stuck) = std::sync::mpsc::channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        for _ in 0..10 {
+            let stuck = Arc::clone(&stuck);
+            workers.submit(move |_| assert!(stuck.lock().recv().is_err())).unwrap();
+        }
+        let (tells, told) = std::sync::mpsc::channel();
+        workers.submit(move |_| tells.send(()).unwrap()).unwrap();
+        told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
+        drop(release);
+        workers.close();
+        assert_eq!(workers.state.lock().threads, 0);
+    }
+
+    #[test]
+    fn no_more_come_than_usual_while_calls_return() {
+        let device = std::fs::File::open("/dev/null").unwrap().into();
+        let connection = Connection::new(device, std::path::Path::new("/no/such/place"), Arc::default());
+        let workers = Workers::new(2, 16, Arc::new(connection));
+        let seen = Arc::new(Mutex::new(std::collections::HashSet::new()));
+        for _ in 0..50 {
+            let seen = Arc::clone(&seen);
+            let job = move |_: &mut Space| {
+                std::thread::sleep(Duration::from_millis(1));
+                seen.lock().insert(std::thread::current().id());
+            };
+            workers.submit(job).unwrap();
+        }
+        workers.close();
+        assert_eq!(seen.lock().len(), 2);
     }
 
     /// The calling thread's scheduling class: field 41 of its stat.

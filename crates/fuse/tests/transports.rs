@@ -386,7 +386,7 @@ fn a_stuck_fsync_stalls_nobody_else(kind: Kind) {
 }
 
 fn many_stuck_fsyncs_stall_nobody_else(kind: Kind) {
-    stuck(kind, 40, kind.options());
+    stuck(kind, 100, kind.options());
 }
 
 /// The same where no regular file is at hand, which the kernel needs for a message of our own.

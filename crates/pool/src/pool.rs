@@ -141,6 +141,12 @@ pub trait Pool: Send + Sync {
     /// already marked. ENOSPC and EDQUOT come back as [`Error::Io`] with that errno.
     fn create(&self, hint: Hint) -> Result<Fresh, Error>;
 
+    /// The same where a file is ready: no call to the file system below is made.
+    fn take_ready(&self, hint: Hint) -> Option<Fresh> {
+        let _ = hint;
+        None
+    }
+
     /// Whether files that were given back may still have their blocks.
     fn is_freeing(&self) -> bool {
         false
@@ -174,6 +180,12 @@ pub trait Pool: Send + Sync {
     fn doom(&self, binding: &Binding) -> Result<(), Error> {
         let _ = binding;
         Ok(())
+    }
+
+    /// Whether [`Pool::doom`] is cheap: the leaf is marked, and nobody is just changing that.
+    fn is_marked(&self, locator: &Locator) -> bool {
+        let _ = locator;
+        true
     }
 
     /// Takes a backing file back, to be emptied and used again or removed in the background.

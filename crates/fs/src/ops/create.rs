@@ -8,12 +8,29 @@ use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
 use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
+use std::cell::Cell;
 use std::sync::Arc;
 use ullage_catalog::{Backing, Error, Inode, New};
 use ullage_pool::{Fresh, Hint};
 use ullage_types::{Class, Kind, NodeId, PoolId};
 
 const SETGID: u32 = 0o2000;
+
+/// A backing file that was asked for ahead; given back if nobody takes it.
+struct Fetched<'a> {
+    space: &'a Space,
+    file: Cell<Option<(PoolId, Fresh)>>,
+}
+
+impl Drop for Fetched<'_> {
+    fn drop(&mut self) {
+        if let Some((pool, fresh)) = self.file.take()
+            && let Ok(pool) = self.space.pools.get(pool)
+        {
+            pool.abandon(fresh);
+        }
+    }
+}
 
 /// What a new file inherits from its directory.
 pub(super) struct Inherited {
@@ -70,7 +87,7 @@ impl Space {
 
     fn fresh(&self, parent: &Inode, caller: Caller) -> Outcome<(PoolId, Fresh)> {
         let hint = Hint { parent: parent.id, pid: caller.pid };
-        Ok(self.with_files(|| self.pools.create(hint), crate::settle::is_full)?)
+        self.with_files(|| self.pools.create(hint), crate::settle::is_full)?.ok_or(Errno::LATER)
     }
 
     /// A new file that has no data of its own.
@@ -140,10 +157,11 @@ impl Space {
         match Kind::from_mode(mode).ok_or(Errno::EINVAL)? {
             Kind::Regular => {
                 let parent = self.inode(parent)?;
-                let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
+                let ahead = self.fetched(&parent, caller)?;
+                let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask, &ahead)?;
                 self.trees.name(parent.id, name);
                 let entry = self.entry(inode)?;
-                let node = self.node(entry.node)?;
+                let node = self.nodes.get(entry.node)?;
                 let mut open = node.open.lock();
                 self.back_new(&node, &mut open, pool, fresh)?;
                 self.settler.push(&node, &mut open);
@@ -157,9 +175,16 @@ impl Space {
         }
     }
 
-    fn new_regular(&self, parent: &Arc<Inode>, caller: Caller, mode: u32, umask: u32) -> Outcome<(PoolId, Fresh, New)> {
+    fn new_regular(
+        &self,
+        parent: &Arc<Inode>,
+        caller: Caller,
+        mode: u32,
+        umask: u32,
+        ahead: &Fetched<'_>,
+    ) -> Outcome<(PoolId, Fresh, New)> {
         let inherited = self.inherit(parent, caller, Kind::Regular, mode, umask)?;
-        let (pool, fresh) = self.fresh(parent, caller)?;
+        let (pool, fresh) = ahead.file.take().map_or_else(|| self.fresh(parent, caller), Ok)?;
         let new = New {
             id: fresh.binding.file,
             kind: Kind::Regular,
@@ -188,9 +213,10 @@ impl Space {
         name: Option<&[u8]>,
         mode: u32,
         umask: u32,
+        ahead: &Fetched<'_>,
     ) -> Outcome<(Arc<Inode>, PoolId, Fresh)> {
         self.asked(SMALL, || {
-            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask)?;
+            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, ahead)?;
             let made = match name {
                 Some(name) => self.catalog.create(parent, name, new, crate::now()),
                 None => self.catalog.create_unnamed(parent, new, crate::now()),
@@ -200,6 +226,16 @@ impl Space {
                 Err(error) => Err(self.give_back(pool, fresh, error)),
             }
         })
+    }
+
+    /// The backing file of a new file, where nobody may wait for a disk who waits for modes.
+    fn fetched(&self, parent: &Inode, caller: Caller) -> Outcome<Fetched<'_>> {
+        let file = match self.catalog.has_limits().then(|| self.fresh(parent, caller)).transpose() {
+            Err(Errno::LATER) => return Err(Errno::LATER),
+            // Of another failure is told who makes the file.
+            fetched => fetched.ok().flatten(),
+        };
+        Ok(Fetched { space: self, file: Cell::new(file) })
     }
 
     fn give_back(&self, pool: PoolId, fresh: Fresh, error: Error) -> Errno {
@@ -221,8 +257,9 @@ impl Space {
         let parent = self.inode(parent)?;
         Self::may_sync_names(flags)?;
         self.await_removed()?;
+        let ahead = self.fetched(&parent, caller)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
-        let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask)?;
+        let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask, &ahead)?;
         self.trees.name(parent.id, name);
         self.sync_names(flags)?;
         self.open_new(caller, inode, pool, fresh, flags)
@@ -238,8 +275,9 @@ impl Space {
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
         self.await_removed()?;
+        let ahead = self.fetched(&parent, caller)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
-        let (inode, pool, fresh) = self.make_regular(caller, &parent, None, mode, umask)?;
+        let (inode, pool, fresh) = self.make_regular(caller, &parent, None, mode, umask, &ahead)?;
         self.open_new(caller, inode, pool, fresh, flags)
     }
 
@@ -320,7 +358,8 @@ mod tests {
         let (space, _) = lending(dir.path());
         let caller = Caller { uid: 0, gid: 0, pid: 1 };
         let parent = space.inode(NodeId(1)).unwrap();
-        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0).unwrap();
+        let ahead = space.fetched(&parent, caller).unwrap();
+        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap();
         let guessed = space.nodes.enter(inode.clone());
         let earlier = space.do_open(caller, guessed.id, libc::O_RDONLY as u32).unwrap();
         let file = |node: &Node| node.open.lock().backing.as_ref().map(|backing| (backing.writable, backing.unseen));

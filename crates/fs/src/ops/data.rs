@@ -1,5 +1,6 @@
 //! READ, WRITE, LSEEK: data that moves through the server.
 
+use crate::answering::Call;
 use crate::headroom::{Range, Work};
 use crate::node::Node;
 use crate::{Caller, Errno, Outcome, Space};
@@ -32,6 +33,27 @@ fn write_all(file: &std::fs::File, data: &[u8], offset: u64) -> Outcome<u64> {
     Ok(written as u64)
 }
 
+/// Reads as much as there is; an error only when that is nothing.
+fn read_all(file: &std::fs::File, into: &mut Vec<u8>, offset: u64, size: usize) -> Outcome<()> {
+    let start = into.len();
+    into.resize(start + size, 0);
+    let mut filled = 0;
+    while filled < size {
+        match file.read_at(&mut into[start + filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if filled == 0 => {
+                into.truncate(start);
+                return Err(error.into());
+            }
+            Err(_) => break,
+        }
+    }
+    into.truncate(start + filled);
+    Ok(())
+}
+
 impl Space {
     /// The backing file behind a handle.
     pub(crate) fn stream(&self, node: NodeId) -> Outcome<Stream> {
@@ -50,34 +72,21 @@ impl Space {
     }
 
     pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {
-        let stream = self.stream(node)?;
+        let of = self.node(node)?;
+        self.answers_at_once(&of.inode, Call::Reads)?;
+        let stream = Self::stream_of(&of)?;
         if stream.discards {
             let length = self.inode(node)?.lock().record.size;
             let count = length.saturating_sub(offset).min(size.into());
             into.resize(into.len() + count as usize, 0);
             return Ok(());
         }
-        let start = into.len();
-        into.resize(start + size as usize, 0);
-        let mut filled = 0;
-        while filled < size as usize {
-            match stream.file.read_at(&mut into[start + filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) if filled == 0 => {
-                    into.truncate(start);
-                    return Err(error.into());
-                }
-                Err(_) => break,
-            }
-        }
-        into.truncate(start + filled);
-        Ok(())
+        self.pools.call(stream.pool, Call::Reads, || read_all(&stream.file, into, offset, size as usize))
     }
 
     pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
         let node = self.node(node)?;
+        self.answers_at_once(&node.inode, Call::Writes)?;
         let stream = Self::stream_of(&node)?;
         match stranger {
             Some(stranger) => self.kill_by_write(&node, stranger)?,
@@ -99,7 +108,8 @@ impl Space {
         let write = |at: u64, length: u64| {
             let start = (at - offset) as usize;
             let piece = &data[start..start + length as usize];
-            self.pools.without_reserve(stream.pool, &stream.file, || write_all(&stream.file, piece, at))
+            let write = || self.pools.without_reserve(stream.pool, &stream.file, || write_all(&stream.file, piece, at));
+            self.pools.call(stream.pool, Call::Writes, write)
         };
         let written = self.with_room(stream.pool, range.length, || self.write_within(&range, write))?;
         Ok(written as u32)

@@ -77,7 +77,7 @@ impl Space {
                     cached => cached,
                 };
                 // A file of which nothing can be said has a name all the same: who asks for more is told why not.
-                let entry = inode.and_then(|inode| self.entry(inode).ok());
+                let entry = inode.and_then(|inode| self.entry_in_use(inode).ok());
                 let listed = Listed {
                     name: &found.name,
                     ino: found.file.0,

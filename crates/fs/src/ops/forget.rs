@@ -1,10 +1,39 @@
 //! FORGET and RELEASE: what the kernel lets go of.
 
-use crate::open_file::{is_lent, writes};
+use crate::answering::Call;
+use crate::hurry;
+use crate::node::Node;
+use crate::open_file::{OpenFile, is_lent, writes};
 use crate::{Outcome, Space};
+use ullage_pool::Locator;
 use ullage_types::NodeId;
 
 impl Space {
+    /// LATER where the calling thread may not wait, and to let go of a node may take that.
+    pub(crate) fn lets_go_at_once(&self, node: NodeId) -> Outcome<()> {
+        if hurry::may_wait().is_ok() {
+            return Ok(());
+        }
+        let Ok(node) = self.nodes.get(node) else { return Ok(()) };
+        hurry::can_lock(&node.open)?;
+        let open = node.open.lock();
+        // What is measured may be given its blocks before, and what goes may be marked before.
+        if open.grant.is_loose() || self.is_to_be_marked(&node, &open) {
+            self.answers_at_once(&node.inode, Call::Writes)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file that is let go of goes for good, and that is to be noted in its pool before.
+    fn is_to_be_marked(&self, node: &Node, open: &OpenFile) -> bool {
+        if open.backing.as_ref().is_some_and(|backing| backing.claimed) {
+            return false;
+        }
+        let state = node.inode.lock();
+        let Some(place) = state.record.backing.as_ref().filter(|_| state.record.nlink == 0) else { return false };
+        self.pools.get(place.pool).is_ok_and(|pool| !pool.is_marked(&Locator(place.locator.clone())))
+    }
+
     pub(crate) fn do_release(&self, node: NodeId, handle: u64) -> Outcome<()> {
         let node = self.node(node)?;
         let mut open = node.open.lock();

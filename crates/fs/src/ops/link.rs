@@ -7,7 +7,7 @@ use ullage_types::NodeId;
 
 impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
-        let file = self.inode(node)?;
+        let file = self.node(node)?.inode.clone();
         let parent = self.inode(parent)?;
         let charged = || self.catalog.get(file.lock().record.parent);
         self.await_unseen(&file, &charged()?, &parent)?;

@@ -38,7 +38,7 @@ impl Space {
     pub(crate) fn do_lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         if let b"." | b".." = name {
             let inode = self.by_handle(parent)?;
-            return self.entry(if name == b"." { inode } else { self.catalog.parent(&inode) });
+            return self.entry_in_use(if name == b"." { inode } else { self.catalog.parent(&inode) });
         }
         let parent = self.inode(parent)?;
         if name.len() > 255 {
@@ -49,7 +49,7 @@ impl Space {
             self.listing.looked_up();
         }
         match found {
-            Some(inode) => self.entry(inode),
+            Some(inode) => self.entry_in_use(inode),
             None => Ok(NOTHING),
         }
     }

@@ -1,5 +1,6 @@
 //! OPEN, and the opening of backing files for every operation that needs one.
 
+use crate::answering::Call;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
@@ -25,11 +26,18 @@ impl Space {
         if writable {
             self.await_removed()?;
         }
+        if self.catalog.has_limits() {
+            // What has to be waited for of a disk is waited for here: nobody may wait for that who waits for modes.
+            let mut open = node.open.lock();
+            self.answers_to_open(&node, &open, writable || truncates)?;
+            self.back(&node, &mut open, writable || truncates)?;
+        }
         self.ask_before_opening(&node, flags)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let lock = || -> Outcome<_> {
             let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
+            self.answers_to_open(&node, &open, writable || truncates)?;
             self.back(&node, &mut open, writable || truncates)?;
             Ok(open)
         };
@@ -153,13 +161,33 @@ impl Space {
         backing.registered
     }
 
+    /// LATER where the calling thread may not wait, and [`Space::back`] may have to.
+    fn answers_to_open(&self, node: &Node, open: &OpenFile, writable: bool) -> Outcome<()> {
+        let call = match &open.backing {
+            Some(backing) if backing.times_behind => Call::Writes,
+            Some(backing) if backing.writable || !writable => return Ok(()),
+            None if node.inode.lock().record.times_ahead => Call::Writes,
+            _ => self.call_to_open(node, writable),
+        };
+        self.answers_at_once(&node.inode, call)
+    }
+
+    /// What the pool does to open a file: to be written to in a leaf that is not marked, it is noted first.
+    fn call_to_open(&self, node: &Node, writable: bool) -> Call {
+        let place = if writable { node.inode.record().backing } else { None };
+        let pool = place.and_then(|place| Some((self.pools.get(place.pool).ok()?, Locator(place.locator))));
+        if pool.is_none_or(|(pool, locator)| pool.is_marked(&locator)) { Call::Reads } else { Call::Writes }
+    }
+
     /// Opens the backing file of a node, unless it is open well enough.
     pub(crate) fn back(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
         if open.backing.as_ref().is_some_and(|backing| backing.times_behind) {
             self.record_measure(node, open)?;
             let written = open.writers > 0;
             if let Some(backing) = &mut open.backing {
-                backing.follow_times(&node.inode.record(), !written, written)?;
+                let pool = backing.pool;
+                let follow = || backing.follow_times(&node.inode.record(), !written, written);
+                self.pools.call(pool, Call::Writes, follow)?;
             }
         }
         if open.backing.as_ref().is_some_and(|backing| backing.writable || !writable) {
@@ -171,7 +199,9 @@ impl Space {
         let binding =
             Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator.clone()) };
         let access = if writable { Access::Write } else { Access::Read };
-        let file = Arc::new(self.with_files(|| pool.open(&binding, access), crate::settle::is_full)?);
+        let call = self.call_to_open(node, writable);
+        let open_file = || self.pools.call(place.pool, call, || pool.open(&binding, access));
+        let file = Arc::new(self.with_files(open_file, crate::settle::is_full)?);
         if let Some(backing) = &mut open.backing {
             // It is the same file: baseline and registration stay.
             backing.file = file;
@@ -181,7 +211,7 @@ impl Space {
         }
         let discards = pool.discards();
         if record.times_ahead && !discards {
-            set_times(&file, Some(record.atime), Some(record.mtime))?;
+            self.pools.call(place.pool, Call::Writes, || set_times(&file, Some(record.atime), Some(record.mtime)))?;
         }
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
         open.backing = Some(OpenBacking {
@@ -227,7 +257,7 @@ impl Space {
         }
         let backing = open.backing.as_mut().expect("still open");
         if !backing.discards {
-            rustix::fs::ftruncate(&backing.file, size)?;
+            self.pools.call(backing.pool, Call::Writes, || rustix::fs::ftruncate(&backing.file, size))?;
         }
         let discards = backing.discards;
         open.grant.cut(size);

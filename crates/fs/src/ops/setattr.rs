@@ -1,11 +1,12 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
 use crate::acl::{ACCESS, Acl};
+use crate::answering::Call;
 use crate::attributes::attributes_now;
 use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenBacking, set_times};
+use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ impl Space {
             if inode.kind != Kind::Regular {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
+            self.answers_at_once(inode, Call::Writes)?;
             let _flow = Self::grows(node, size)?.then(|| self.flow_without_gap(node, size)).transpose()?;
             if node.open.lock().grant.counts_on_blocks() {
                 // What is never written may be being filled.
@@ -71,6 +73,10 @@ impl Space {
         if change.atime.is_some() || change.mtime.is_some() {
             // What is measured from here on is compared with what the backing file says now.
             let mut open = node.open.lock();
+            let sets_now = open.backing.is_some() && !Self::may_be_behind(&open);
+            if self.trees.any() || sets_now || open.grant.is_loose() {
+                self.answers_at_once(inode, Call::Writes)?;
+            }
             self.record_measure(node, &mut open)?;
         }
         let limited = change.uid.is_some() && self.catalog.has_limits();
@@ -121,7 +127,7 @@ impl Space {
             self.brake(node);
         }
         if change.atime.is_some() || change.mtime.is_some() {
-            Self::times_below(node, change.mtime.is_some())?;
+            self.times_below(node, change.mtime.is_some())?;
         }
         self.show_in_trees(node, &change)?;
         attributes_now(node)
@@ -136,16 +142,22 @@ impl Space {
 
     /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, else
     /// when the file is opened next.
-    fn times_below(node: &Node, with_mtime: bool) -> Outcome<()> {
+    fn times_below(&self, node: &Node, with_mtime: bool) -> Outcome<()> {
         let mut open = node.open.lock();
-        let (only_written, written) = (open.handles == open.writers, open.writers > 0);
+        let (behind, written) = (Self::may_be_behind(&open), open.writers > 0);
         let Some(backing) = open.backing.as_mut().filter(|backing| !backing.discards) else { return Ok(()) };
-        if only_written && !backing.mappable {
+        if behind {
             backing.times_behind = true;
             return Ok(());
         }
         let with_mtime = with_mtime || backing.times_behind && !written;
-        backing.follow_times(&node.inode.record(), with_mtime, written)
+        let pool = backing.pool;
+        self.pools.call(pool, Call::Writes, || backing.follow_times(&node.inode.record(), with_mtime, written))
+    }
+
+    /// Whether nobody sees the times of the backing file until it is opened next.
+    fn may_be_behind(open: &OpenFile) -> bool {
+        open.handles == open.writers && open.backing.as_ref().is_some_and(|backing| !backing.mappable)
     }
 
     /// Times of data are set on the backing file, beside whose other names they can be seen.

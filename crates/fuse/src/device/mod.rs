@@ -5,7 +5,7 @@ mod follow;
 mod turns;
 
 pub(crate) use follow::Follow;
-pub(crate) use turns::{Place, Turns};
+pub(crate) use turns::{Place, SPARES, Turns};
 
 use crate::abi::{self, InHeader};
 use crate::connection::{DeathWatch, write_reply};
@@ -32,15 +32,13 @@ pub(crate) struct Reader {
     core: Arc<Core>,
     tally: Arc<Tally>,
     waiting: Waiting,
-    line: Option<Line>,
 }
 
-/// A reader that waits at the device only when it is needed there.
+/// A reader waits at the device only when it is needed there.
 pub(crate) struct Line {
     pub place: Place,
-    /// The CPU it is at home on, and what is known of all of them.
-    pub home: usize,
-    pub machine: Option<Arc<Machine>>,
+    /// Where it follows its callers: the CPU it is at home on, and what is known of all of them.
+    pub follow: Option<(usize, Option<Arc<Machine>>)>,
 }
 
 /// How a reader waits for a request.
@@ -62,33 +60,32 @@ const AWAKE: Duration = Duration::from_secs(1);
 
 impl Reader {
     /// A reader of a descriptor of its own.
-    pub fn new(device: OwnedFd, core: Arc<Core>, waiting: Waiting, line: Option<Line>) -> std::io::Result<Self> {
+    pub fn new(device: OwnedFd, core: Arc<Core>, waiting: Waiting) -> std::io::Result<Self> {
         if waiting != Waiting::Asleep {
             rustix::fs::fcntl_setfl(&device, rustix::fs::fcntl_getfl(&device)? | rustix::fs::OFlags::NONBLOCK)?;
         }
         let tally = core.counters.tally();
-        Ok(Self { device: Arc::new(device), core, tally, waiting, line })
+        Ok(Self { device: Arc::new(device), core, tally, waiting })
     }
 
     /// Serves until the connection ends.
-    pub fn run(mut self) {
+    pub fn run(self, line: Line) {
         let serving = self.core.connection.servers.enlist();
         let _watch = DeathWatch(Arc::clone(&self.core.connection));
         let size = self.core.max_transfer + HEADERS;
         let mut buffer = vec![0; size];
         let mut out = vec![0; self.core.max_transfer];
         let mut scratch = Vec::new();
-        let line = self.line.take();
-        let mut follow = line.as_ref().map(|line| Follow::new(line.home, line.machine.clone(), serving.standing()));
-        let mut place = line.map(|line| line.place);
-        while place.as_ref().is_none_or(Place::wait) {
+        let Line { mut place, follow } = line;
+        let mut follow = follow.map(|(home, machine)| Follow::new(home, machine, serving.standing()));
+        while place.wait() {
             let asked = Instant::now();
             match self.receive(&mut buffer) {
                 Ok(length) => {
                     let waited = asked.elapsed();
                     let caller = caller(&buffer[..length]);
-                    if let (Some(place), Some(follow)) = (&place, &mut follow) {
-                        place.took();
+                    place.took();
+                    if let Some(follow) = &mut follow {
                         follow.consider(caller, place.is_alone());
                     }
                     let later = self.is_blocking(&buffer[..length])
@@ -102,9 +99,7 @@ impl Reader {
                         };
                         self.hand_over(request, length);
                     }
-                    if let Some(place) = &mut place {
-                        place.did(caller, waited);
-                    }
+                    place.did(caller, waited);
                 }
                 // ENOENT: the request was interrupted before it could be copied.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}

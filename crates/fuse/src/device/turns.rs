@@ -4,30 +4,49 @@
 //! carried to another CPU and back, which takes ten times as long as the request. So while the first reader keeps up with
 //! what comes, it alone waits there, on the CPU of whom it answers ([`super::follow`]), and the others wait here: for requests
 //! that pile up, or for one that holds the first up.
+//!
+//! Some more wait here only, for the time when all of those are held up for long: a disk that does not answer takes a reader with it.
 
 use super::crowd::Crowd;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// How long requests may lie about while all who wait at the device are held up.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// The same, where that are as many as there usually are: by then nobody comes to such a disk but workers (`ullage_fs::Errno::LATER`).
+const LONG: Duration = Duration::from_millis(50);
 /// How long after the last request nobody looks after those any more.
 const AWAKE: Duration = Duration::from_secs(1);
+
+/// Readers beside those that there usually are. Each further disk that does not answer takes one at least.
+pub(crate) const SPARES: usize = 8;
 
 /// The turns of the readers of a connection.
 #[derive(Debug)]
 pub(crate) struct Turns {
+    /// At the device at least, and at most where nobody is held up.
+    fewest: usize,
     readers: usize,
     /// Readers of lower numbers wait at the device.
     open: AtomicUsize,
+    /// Readers that are at the device, or have a request.
+    inside: AtomicUsize,
     /// Requests that readers took up, and those they are done with.
     taken: AtomicU64,
     done: AtomicU64,
-    /// The next reader looks every [`PATIENCE`] whether it is needed.
+    /// The first in line looks every [`PATIENCE`] whether it is needed.
     looks: AtomicBool,
-    ended: Mutex<bool>,
+    line: Mutex<Waiting>,
     bell: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Readers in line; the one of the lowest number is next.
+    numbers: BTreeSet<usize>,
+    ended: bool,
 }
 
 /// A reader's place in line.
@@ -39,41 +58,81 @@ pub(crate) struct Place {
 }
 
 impl Turns {
-    /// For so many readers, of which one begins.
-    pub fn new(readers: usize) -> Self {
+    /// For so many readers, of which one begins, or all where none `follows` its callers. Others may be there in case those are held up.
+    pub fn new(readers: usize, follows: bool) -> Self {
+        let fewest = if follows { 1 } else { readers };
         Self {
+            fewest,
             readers,
-            open: AtomicUsize::new(1),
+            open: AtomicUsize::new(fewest),
+            inside: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             done: AtomicU64::new(0),
             looks: AtomicBool::new(false),
-            ended: Mutex::new(false),
+            line: Mutex::default(),
             bell: Condvar::new(),
         }
     }
 
     fn let_in(&self, readers: usize) {
         if self.open.swap(readers, SeqCst) < readers {
-            let _held = self.ended.lock();
+            let _held = self.line.lock();
             self.bell.notify_all();
         }
     }
 
-    /// Requests taken up, if every reader at the device is held up by one.
-    fn held_up(&self) -> Option<u64> {
+    /// Requests taken up, if so many readers are held up by one each.
+    fn held_up(&self, readers: usize) -> Option<u64> {
         let done = self.done.load(SeqCst);
         let taken = self.taken.load(SeqCst);
-        (taken - done >= self.open.load(SeqCst) as u64).then_some(taken)
+        (taken - done >= readers as u64).then_some(taken)
+    }
+
+    /// Waits in line until this reader is needed. Gives back false at the end of the connection.
+    fn stand(&self, number: usize, line: &mut MutexGuard<'_, Waiting>) -> bool {
+        let (mut before, mut since) = (None, Instant::now());
+        loop {
+            if line.ended || number < self.open.load(SeqCst) {
+                return !line.ended;
+            }
+            if line.numbers.first() != Some(&number) {
+                self.bell.wait(line);
+                since = Instant::now();
+                continue;
+            }
+            let (inside, now) = (self.inside.load(SeqCst), self.taken.load(SeqCst));
+            let held_up = self.held_up(inside);
+            let patience = if inside < self.readers { PATIENCE } else { LONG };
+            if before != Some(now) {
+                (before, since) = (Some(now), Instant::now());
+            } else if held_up == before && since.elapsed() >= patience {
+                if number < self.readers {
+                    self.open.store(number + 1, SeqCst);
+                }
+                return true;
+            } else if since.elapsed() >= AWAKE && held_up.is_none() {
+                self.looks.store(false, SeqCst);
+                // Who took a request up just now has not seen that.
+                if self.taken.load(SeqCst) == now {
+                    self.bell.wait(line);
+                    since = Instant::now();
+                }
+                self.looks.store(true, SeqCst);
+                continue;
+            }
+            self.bell.wait_for(line, PATIENCE);
+        }
     }
 }
 
 impl Place {
     /// The place of reader `number`, counted from 0.
     pub fn new(turns: std::sync::Arc<Turns>, number: usize) -> Self {
+        turns.inside.fetch_add(1, SeqCst);
         Self { turns, number, crowd: Crowd::default() }
     }
 
-    /// Whether this is the only reader at the device.
+    /// Whether this is the only reader at the device, as far as none is held up.
     pub fn is_alone(&self) -> bool {
         self.turns.open.load(Relaxed) == 1
     }
@@ -84,46 +143,28 @@ impl Place {
         if self.number < turns.open.load(Relaxed) {
             return true;
         }
-        let mut ended = turns.ended.lock();
-        let (mut before, mut since) = (None, Instant::now());
-        loop {
-            let open = turns.open.load(SeqCst);
-            if *ended || self.number < open {
-                return !*ended;
-            }
-            if self.number > open {
-                turns.bell.wait(&mut ended);
-                continue;
-            }
-            // The next in line.
-            let now = turns.taken.load(SeqCst);
-            if before != Some(now) {
-                (before, since) = (Some(now), Instant::now());
-            } else if turns.held_up() == before && since.elapsed() >= PATIENCE {
-                turns.open.store(open + 1, SeqCst);
-                // The one after is next now.
-                turns.bell.notify_all();
-                return true;
-            } else if since.elapsed() >= AWAKE && turns.held_up().is_none() {
-                turns.looks.store(false, SeqCst);
-                // Who took a request up just now has not seen that.
-                if turns.taken.load(SeqCst) == now {
-                    turns.bell.wait(&mut ended);
-                    since = Instant::now();
-                }
-                turns.looks.store(true, SeqCst);
-                continue;
-            }
-            turns.bell.wait_for(&mut ended, PATIENCE);
+        let mut line = turns.line.lock();
+        let others = turns.inside.load(SeqCst) - 1;
+        if self.number >= turns.readers && others > 0 && turns.held_up(others).is_some() {
+            // All others are held up still.
+            return !line.ended;
         }
+        turns.inside.fetch_sub(1, SeqCst);
+        line.numbers.insert(self.number);
+        let comes = turns.stand(self.number, &mut line);
+        line.numbers.remove(&self.number);
+        turns.inside.fetch_add(1, SeqCst);
+        // Another one is next now.
+        turns.bell.notify_all();
+        comes
     }
 
     /// A request was taken up.
     pub fn took(&self) {
         let turns = &*self.turns;
         turns.taken.fetch_add(1, SeqCst);
-        if turns.readers > 1 && !turns.looks.load(SeqCst) {
-            let _held = turns.ended.lock();
+        if !turns.looks.load(SeqCst) {
+            let _held = turns.line.lock();
             turns.looks.store(true, SeqCst);
             turns.bell.notify_all();
         }
@@ -136,7 +177,7 @@ impl Place {
             && caller != 0
             && let Some(crowded) = self.crowd.saw(caller, waited, Instant::now)
         {
-            self.turns.let_in(if crowded { self.turns.readers } else { 1 });
+            self.turns.let_in(if crowded { self.turns.readers } else { self.turns.fewest });
         }
     }
 }
@@ -144,8 +185,8 @@ impl Place {
 impl Drop for Place {
     /// A reader ends when the connection does, or breaks it off.
     fn drop(&mut self) {
-        let mut ended = self.turns.ended.lock();
-        *ended = true;
+        let mut line = self.turns.line.lock();
+        line.ended = true;
         self.turns.bell.notify_all();
     }
 }
@@ -159,7 +200,7 @@ mod tests {
     const LONG: Duration = Duration::from_millis(10);
 
     fn two() -> (Place, Arc<Turns>) {
-        let turns = Arc::new(Turns::new(2));
+        let turns = Arc::new(Turns::new(2, true));
         (Place::new(Arc::clone(&turns), 0), turns)
     }
 
@@ -195,6 +236,42 @@ mod tests {
             assert!(told.recv_timeout(Duration::from_secs(10)).unwrap());
             assert!(!first.is_alone());
             first.did(1, LONG);
+        }
+    }
+
+    /// With as many requests on disks that do not answer as there were readers, nobody was left to answer anything.
+    #[test]
+    fn others_come_when_all_are_held_up_for_long_and_stay_until_one_is_not() {
+        for (readers, follows) in [(1, true), (2, false)] {
+            let turns = Arc::new(Turns::new(readers, follows));
+            let mut usual: Vec<_> = (0..readers).map(|number| Place::new(Arc::clone(&turns), number)).collect();
+            assert!(usual.iter().all(Place::wait));
+            let (tells, told) = channel();
+            let mut spare = Place::new(Arc::clone(&turns), readers);
+            let (goes_on, waits) = channel();
+            std::thread::spawn(move || {
+                for _ in 0..3 {
+                    let comes = spare.wait();
+                    tells.send((comes, Instant::now())).unwrap();
+                    if comes {
+                        spare.took();
+                        spare.did(1, LONG);
+                    }
+                    waits.recv().unwrap();
+                }
+            });
+            let next = || told.recv_timeout(Duration::from_secs(10));
+            std::thread::sleep(LONG);
+            let began = Instant::now();
+            usual.iter().for_each(Place::took);
+            assert!(matches!(next(), Ok((true, at)) if at - began >= super::LONG));
+            goes_on.send(()).unwrap();
+            assert!(next().unwrap().0, "still needed");
+            usual[0].did(1, LONG);
+            goes_on.send(()).unwrap();
+            assert!(told.recv_timeout(LONG * 10).is_err(), "no longer");
+            drop(usual);
+            assert!(!next().unwrap().0);
         }
     }
 

@@ -32,18 +32,18 @@ thread_local! {
 pub(super) struct Adapter {
     fs: Arc<dyn Filesystem>,
     connection: Arc<Connection>,
-    line: Option<Line>,
+    line: Line,
 }
 
 impl Adapter {
-    /// For a session of so many threads.
+    /// For a session of so many threads, and others.
     pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>, threads: usize) -> Self {
         let line = Line::of(threads, connection.servers.clone());
         Self { fs, connection, line }
     }
 
-    fn turn(&self, request: &Request) -> Option<Turn> {
-        self.line.as_ref().map(|line| line.turn(request.pid()))
+    fn turn(&self, request: &Request) -> Turn {
+        self.line.turn(request.pid())
     }
 
     /// Replies ourselves in place of a reply object of `fuser`, which would otherwise answer EIO when dropped.

@@ -17,7 +17,7 @@ thread_local! {
 
 struct Own {
     place: Place,
-    follow: Follow,
+    follow: Option<Follow>,
     _serving: Serving,
     /// When it went to wait at the device.
     since: Instant,
@@ -28,7 +28,8 @@ pub(super) struct Line {
     turns: Arc<Turns>,
     came: AtomicUsize,
     cpus: Vec<usize>,
-    machine: Arc<Machine>,
+    /// None where threads may not give way to their callers: one that runs where its caller does would only send it to another CPU.
+    machine: Option<Arc<Machine>>,
     servers: Servers,
 }
 
@@ -39,12 +40,11 @@ pub(super) struct Turn {
 }
 
 impl Line {
-    /// Of so many threads. None where threads may not give way to their callers: one that runs where its caller does would only
-    /// send it to another CPU.
-    pub(super) fn of(threads: usize, servers: Servers) -> Option<Self> {
-        let machine = Machine::new()?;
-        let cpus = affinity::allowed();
-        Some(Self { turns: Arc::new(Turns::new(threads)), came: AtomicUsize::new(0), cpus, machine, servers })
+    /// Of so many threads, as long as those are not all held up.
+    pub(super) fn of(threads: usize, servers: Servers) -> Self {
+        let machine = Machine::new();
+        let turns = Arc::new(Turns::new(threads, machine.is_some()));
+        Self { turns, came: AtomicUsize::new(0), cpus: affinity::allowed(), machine, servers }
     }
 
     /// Begins a request of this process, 0 where that is not known.
@@ -53,7 +53,9 @@ impl Line {
             let own = own.get_or_insert_with(|| self.join());
             let waited = own.since.elapsed();
             own.place.took();
-            own.follow.consider(caller, own.place.is_alone());
+            if let Some(follow) = &mut own.follow {
+                follow.consider(caller, own.place.is_alone());
+            }
             Turn { caller, waited }
         })
     }
@@ -64,7 +66,7 @@ impl Line {
         let home = self.cpus.get(number % self.cpus.len().max(1)).copied().unwrap_or(0);
         Own {
             place: Place::new(Arc::clone(&self.turns), number),
-            follow: Follow::new(home, Some(Arc::clone(&self.machine)), serving.standing()),
+            follow: self.machine.clone().map(|machine| Follow::new(home, Some(machine), serving.standing())),
             _serving: serving,
             since: Instant::now(),
         }

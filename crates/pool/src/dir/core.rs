@@ -11,7 +11,7 @@ use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
 use crate::which::Which;
-use crate::{Binding, Error, Fences, Fresh, Marks, Numbers, Prepare, Prepared};
+use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -117,8 +117,13 @@ impl Core {
         }
     }
 
+    /// The series of a new file.
+    pub fn place(&self, hint: Hint) -> usize {
+        self.config.sparse.place(self.config.node, hint.parent, hint.pid, self.random())
+    }
+
     /// A random number (splitmix64); it decides between sibling directories and nothing else.
-    pub fn random(&self) -> u64 {
+    fn random(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let z = self.random.fetch_add(STEP, Ordering::Relaxed);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

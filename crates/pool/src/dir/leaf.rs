@@ -53,6 +53,11 @@ impl Leaf {
         self.doubt.try_lock().is_some_and(|doubt| !doubt.marked)
     }
 
+    /// Whether it is marked, and nobody is just changing that.
+    pub fn has_mark(&self) -> bool {
+        self.doubt.try_lock().is_some_and(|doubt| doubt.marked)
+    }
+
     /// Whether it is known that files of this leaf may differ from the catalog.
     pub fn is_marked(&self) -> bool {
         self.doubt.lock().marked

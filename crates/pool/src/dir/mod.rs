@@ -174,7 +174,7 @@ impl DirPool {
 impl Pool for DirPool {
     fn create(&self, hint: Hint) -> Result<Fresh, Error> {
         let core = &self.core;
-        let index = core.config.sparse.place(core.config.node, hint.parent, hint.pid, core.random());
+        let index = core.place(hint);
         let (ready, low) = core.series[index].take();
         if low {
             self.inbox.poke();
@@ -215,6 +215,17 @@ impl Pool for DirPool {
         core.make(index)
     }
 
+    fn take_ready(&self, hint: Hint) -> Option<Fresh> {
+        let core = &self.core;
+        let (fresh, low) = core.series[core.place(hint)].take_ready()?;
+        if low {
+            self.inbox.poke();
+        }
+        core.ready.fetch_sub(1, Ordering::Relaxed);
+        count(&core.counters.hits);
+        Some(fresh)
+    }
+
     fn begin(&self) {
         self.core.flusher.begin();
     }
@@ -252,6 +263,10 @@ impl Pool for DirPool {
     fn doom(&self, binding: &Binding) -> Result<(), Error> {
         let (path, _) = name::split_binding(binding)?;
         self.core.leaves.get(path).enter(binding.generation, &self.core.marks).map(|_| ())
+    }
+
+    fn is_marked(&self, locator: &Locator) -> bool {
+        name::split(locator).is_none_or(|(path, _)| self.core.leaves.get(path).has_mark())
     }
 
     fn release(&self, binding: Binding) {
@@ -304,7 +319,7 @@ impl Pool for DirPool {
 
     fn adopt(&self, hint: Hint, above: BorrowedFd<'_>, name: &[u8]) -> Result<Binding, Error> {
         let core = &self.core;
-        let index = core.config.sparse.place(core.config.node, hint.parent, hint.pid, core.random());
+        let index = core.place(hint);
         Ok(core.bind(index, &|leaf, new, record| core.link_file(above, name, leaf, new, record))?.binding)
     }
 

@@ -43,17 +43,22 @@ pub struct Series {
 impl Series {
     /// A ready file, and whether they run low.
     pub fn take(&self) -> (Option<Fresh>, bool) {
-        let (taken, left) = {
-            let mut ready = self.ready.lock();
-            let taken = ready.pop_front();
-            (taken, ready.len() as u32)
-        };
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        if taken.is_none() {
-            self.missed.fetch_add(1, Ordering::Relaxed);
+        if let Some((fresh, low)) = self.take_ready() {
+            return (Some(fresh), low);
         }
-        let low = left <= self.target.load(Ordering::Relaxed) / 4;
-        (taken, low)
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.missed.fetch_add(1, Ordering::Relaxed);
+        (None, true)
+    }
+
+    /// The same for who does not miss one that is not there.
+    pub fn take_ready(&self) -> Option<(Fresh, bool)> {
+        let mut ready = self.ready.lock();
+        let taken = ready.pop_front()?;
+        let left = ready.len() as u32;
+        drop(ready);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Some((taken, left <= self.target.load(Ordering::Relaxed) / 4))
     }
 
     /// A ready file, without counting it as demand.

@@ -27,6 +27,7 @@ mod restart;
 mod semantics;
 mod silent;
 mod stale;
+mod stuck;
 mod supervised;
 mod terminal;
 mod turns;

@@ -1,0 +1,89 @@
+//! Whether the file system below a pool answers.
+//!
+//! A call to one that is frozen, or whose disk hangs, does not return, and a thread that answers the kernel would stand still with it, and with that
+//! everybody whose requests it takes, whatever pool theirs are about. Nobody can know before. But what answered a moment ago does so now, as good as
+//! always. So such a thread makes a call itself only then: the first one after a pause, and all while a disk is slow or stuck, is a worker's.
+
+use crate::{Outcome, hurry};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// How many milliseconds an answer counts. Who calls again and again is within that; who does not waits for a thread to be woken.
+const MOMENT: u64 = 20;
+
+/// What a call does there. One that is frozen can still be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Reads,
+    Writes,
+}
+
+/// When a pool's file system answered last.
+#[derive(Debug, Default)]
+pub(crate) struct Answering {
+    /// When the call of each kind that was answered began: one that took long says nothing good.
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Answering {
+    /// LATER where the calling thread may not wait, and may have to.
+    pub(crate) fn at_once(&self, call: Call) -> Outcome<()> {
+        let Err(later) = hurry::may_wait() else { return Ok(()) };
+        let last = match call {
+            Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
+            Call::Writes => self.written.load(Relaxed),
+        };
+        if now().saturating_sub(last) <= MOMENT { Ok(()) } else { Err(later) }
+    }
+
+    /// Makes a call.
+    pub(crate) fn make<T>(&self, call: Call, what: impl FnOnce() -> T) -> T {
+        let began = now();
+        let outcome = what();
+        let last = match call {
+            Call::Reads => &self.read,
+            Call::Writes => &self.written,
+        };
+        // Once a tick: other CPUs look at it.
+        if last.load(Relaxed) < began {
+            last.store(began, Relaxed);
+        }
+        outcome
+    }
+}
+
+/// Milliseconds, by the clock that costs least.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Errno, hurried};
+    use std::time::Duration;
+
+    #[test]
+    fn who_answers_the_kernel_calls_only_what_has_just_answered() {
+        let pool = Answering::default();
+        let asked = |call| hurried(|| pool.at_once(call));
+        // Between a call and the next one this thread may have to wait for a CPU.
+        let answers = |made, call| {
+            (0..100).any(|_| {
+                pool.make(made, || ());
+                asked(call).is_ok()
+            })
+        };
+        pool.at_once(Call::Writes).unwrap();
+        assert_eq!(asked(Call::Writes), Err(Errno::LATER));
+        assert!(answers(Call::Writes, Call::Writes) && answers(Call::Writes, Call::Reads));
+        std::thread::sleep(Duration::from_millis(2 * MOMENT));
+        assert_eq!(asked(Call::Reads), Err(Errno::LATER));
+        assert!(answers(Call::Reads, Call::Reads));
+        assert_eq!(asked(Call::Writes), Err(Errno::LATER), "it may be frozen");
+        pool.make(Call::Writes, || std::thread::sleep(Duration::from_millis(2 * MOMENT)));
+        assert_eq!(asked(Call::Writes), Err(Errno::LATER), "it is slow");
+    }
+}
