@@ -20,6 +20,7 @@ mod hurry;
 mod late;
 mod leaving;
 mod lend;
+mod loads;
 mod mark;
 mod node;
 mod one_block;

@@ -33,6 +33,9 @@ impl Space {
             Ok(open)
         };
         let mut open = lock()?;
+        if !bounded {
+            self.expects_loads(&node, &mut open, flags);
+        }
         let mut patience = Patience::default();
         while bounded && self.comes_to_map(&mut open, flags) {
             hurry::may_wait()?;
@@ -85,7 +88,8 @@ impl Space {
         }
         backing.written |= writable;
         backing.unseen |= writable && matches!(data, Data::Passthrough(_));
-        backing.mappable |= flags & libc::O_ACCMODE == libc::O_RDWR;
+        backing.mappable |=
+            flags & libc::O_ACCMODE == libc::O_RDWR || backing.solid && self.may_fill_unseen(backing.pool, flags);
         open.handles += 1;
         open.writers += u32::from(writable);
         let cached = matches!(data, Data::Server);
@@ -99,8 +103,8 @@ impl Space {
     /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
-        let solid = open.backing.as_ref().expect("the mode of an open file is asked for").solid;
-        if bounded && access == libc::O_RDWR && open.handles == 0 && !solid {
+        let backing = open.backing.as_ref().expect("the mode of an open file is asked for");
+        if bounded && self.may_fill_unseen(backing.pool, flags) && open.handles == 0 && !backing.solid {
             return self.mode_alone(caller, node, open);
         }
         let backing = open.backing.as_mut().expect("still open");

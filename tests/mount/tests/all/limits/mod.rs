@@ -12,6 +12,7 @@ mod growth;
 mod lasting;
 mod late;
 mod lend;
+mod loads;
 mod mark;
 mod overwrites;
 mod side_by_side;
