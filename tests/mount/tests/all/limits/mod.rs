@@ -13,6 +13,7 @@ mod lasting;
 mod late;
 mod lend;
 mod loads;
+mod loops;
 mod mark;
 mod overwrites;
 mod side_by_side;
