@@ -106,6 +106,11 @@ impl Pools {
         }
     }
 
+    /// Whether any pool takes back files that nobody has any more.
+    pub(crate) fn are_freeing(&self) -> bool {
+        self.members.iter().any(|member| member.pool.is_freeing())
+    }
+
     /// Bytes that writes leave free in a pool.
     pub(crate) fn reserve(&self, id: PoolId) -> u64 {
         self.members.iter().find(|member| member.id == id).map_or(0, |member| member.reserve.0)

@@ -8,6 +8,7 @@ use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
 use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
+use std::cell::Cell;
 use std::sync::Arc;
 use ullage_catalog::{Backing, Error, Inode, New};
 use ullage_pool::{Fresh, Hint};
@@ -157,9 +158,18 @@ impl Space {
         }
     }
 
-    fn new_regular(&self, parent: &Arc<Inode>, caller: Caller, mode: u32, umask: u32) -> Outcome<(PoolId, Fresh, New)> {
+    /// What a new file is to be. Who `waits` gets a backing file also where inodes of removed ones are on their way.
+    fn new_regular(
+        &self,
+        parent: &Arc<Inode>,
+        caller: Caller,
+        mode: u32,
+        umask: u32,
+        waits: bool,
+    ) -> Outcome<(PoolId, Fresh, New)> {
         let inherited = self.inherit(parent, caller, Kind::Regular, mode, umask)?;
-        let (pool, fresh) = self.fresh(parent, caller)?;
+        let fresh = || self.fresh(parent, caller);
+        let (pool, fresh) = if waits { self.with_inode(fresh) } else { fresh() }?;
         let new = New {
             id: fresh.binding.file,
             kind: Kind::Regular,
@@ -189,8 +199,10 @@ impl Space {
         mode: u32,
         umask: u32,
     ) -> Outcome<(Arc<Inode>, PoolId, Fresh)> {
+        // Once more, where room is lacking, while nobody else may write.
+        let waits = Cell::new(true);
         self.asked(SMALL, || {
-            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask)?;
+            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, waits.replace(false))?;
             let made = match name {
                 Some(name) => self.catalog.create(parent, name, new, crate::now()),
                 None => self.catalog.create_unnamed(parent, new, crate::now()),

@@ -13,6 +13,7 @@ mod fstab;
 mod full;
 mod full_pool;
 mod hazards;
+mod inodes;
 mod input;
 mod limits;
 mod mirror;
