@@ -17,6 +17,7 @@ mod loops;
 mod mark;
 mod overwrites;
 mod side_by_side;
+mod stopped;
 mod stores;
 mod units;
 mod within;
