@@ -51,7 +51,7 @@ impl Shape {
     }
 }
 
-/// As [`Shape::take`] reads it, each with a comma before it.
+/// As `--pool` has it, each with a comma before it.
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let depth = self.depth.map(u16::from);

@@ -281,7 +281,7 @@ impl Space {
         }
     }
 
-    /// Sets aside what a write unseen may take, a block where its length is not known, and what may be written `between` it and the
+    /// Sets aside what a write unseen may take, a block where its length is not known (but for those of the kernel's own), and what may be written `between` it and the
     /// next that asks, until they are known to be over.
     fn let_write(&self, caller: Caller, node: &Arc<Node>, length: Option<u64>, between: u64) -> Outcome<()> {
         self.ended_unseen(node)?;
@@ -297,6 +297,7 @@ impl Space {
             Some(length) if self.takes_nothing(caller, node, length) => 0,
             Some(length) => worst(length) + beside,
             None if lends => worst(CALL),
+            None if waiting::is_kernels(caller.pid) => worst(waiting::longest_request()),
             None => counting.unit,
         };
         let need = need + if between > 0 { worst(between) } else { 0 };

@@ -21,6 +21,7 @@ mod hurry;
 mod late;
 mod leaving;
 mod lend;
+mod loads;
 mod mark;
 mod moves;
 mod node;

@@ -44,6 +44,8 @@ struct Below {
     extents: bool,
     /// It has them in use later than it says that files have them.
     shows_late: bool,
+    /// A hole gets its block when it is read through a mapping.
+    fills_when_read: bool,
 }
 
 impl Below {
@@ -51,10 +53,12 @@ impl Below {
         let below = pool.describe();
         let fs_type = below.fs_type.as_deref();
         let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
-        Self { blocks: Blocks::of(fs_type), unit: below.unit, extents: below.extents, shows_late }
+        let fills_when_read = fs_type == Some("tmpfs");
+        Self { blocks: Blocks::of(fs_type), unit: below.unit, extents: below.extents, shows_late, fills_when_read }
     }
 
-    const UNKNOWN: Self = Self { blocks: Blocks::Unknown, unit: 0, extents: false, shows_late: false };
+    const UNKNOWN: Self =
+        Self { blocks: Blocks::Unknown, unit: 0, extents: false, shows_late: false, fills_when_read: false };
 }
 
 /// Every pool of a space.
@@ -105,6 +109,11 @@ impl Pools {
         }
     }
 
+    /// Whether any pool takes back files that nobody has any more.
+    pub(crate) fn are_freeing(&self) -> bool {
+        self.members.iter().any(|member| member.pool.is_freeing())
+    }
+
     /// Bytes that writes leave free in a pool.
     pub(crate) fn reserve(&self, id: PoolId) -> u64 {
         self.members.iter().find(|member| member.id == id).map_or(0, |member| member.reserve.0)
@@ -123,6 +132,11 @@ impl Pools {
     /// Whether a pool's file system has blocks in use later than it says that files have them.
     pub(crate) fn shows_late(&self, id: PoolId) -> bool {
         self.below(id).shows_late
+    }
+
+    /// Whether holes of a pool's files get blocks when they are read through a mapping.
+    pub(crate) fn fills_when_read(&self, id: PoolId) -> bool {
+        self.below(id).fills_when_read
     }
 
     /// What a pool's file system counts among the blocks, of this size, of a file.

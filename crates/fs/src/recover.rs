@@ -232,7 +232,7 @@ impl Space {
             tracing::debug!(%error, "a file stays in the fence that it was left in");
         }
         // Asked first: what was written before nobody wrote any more is measured.
-        if !crate::settle::nobody_writes(&file) {
+        if !crate::loads::nobody_fills(&file) {
             busy.push(inode.clone());
         }
         let now = Measure::of(&file)?;

@@ -1,4 +1,4 @@
-//! Room that is on its way: a removed file has its blocks until its removal is durable (`reaper.rs`), and who removes it to make room
+//! Room that is on its way: a removed file has its blocks and its inode until its removal is durable (`reaper.rs`), and who removes it to make room
 //! expects that room at once.
 
 use crate::{Errno, Outcome, Space, hurry};
@@ -20,6 +20,29 @@ impl Space {
         match work() {
             Err(Errno::ENOSPC) if self.gains_room(pool, bytes)? => work(),
             outcome => outcome,
+        }
+    }
+
+    /// Gets a new backing file; where no pool can make one, as soon as those of removed files leave an inode, or those that were ready.
+    pub(crate) fn with_inode<T>(&self, make: impl Fn() -> Outcome<T>) -> Outcome<T> {
+        let (began, mut hoped) = (Instant::now(), Instant::now());
+        loop {
+            let outcome = make();
+            if !matches!(outcome, Err(Errno::ENOSPC)) {
+                return outcome;
+            }
+            let (expects, frees) = (self.reaper.is_expecting(), self.pools.are_freeing());
+            if !expects && !frees {
+                return outcome;
+            }
+            hurry::may_wait()?;
+            if expects && (self.reaper.hurry() || frees) {
+                hoped = Instant::now();
+            }
+            if began.elapsed() > PATIENCE || hoped.elapsed() > IN_VAIN {
+                return outcome;
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 

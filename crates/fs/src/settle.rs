@@ -6,6 +6,7 @@
 //! A mapping outlives RELEASE and goes on writing, so a file counts as settled only when nobody can write to it any
 //! more: a read lease can be had only then.
 
+use crate::loads::nobody_fills;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::{Outcome, Space};
@@ -281,7 +282,7 @@ impl Space {
             backing.writable = false;
         }
         // The kernel's own descriptors of ended handles are put away with a delay: a refusal is asked again later.
-        nobody_writes(&backing.file)
+        nobody_fills(&backing.file)
     }
 
     /// Nobody can write to a file any more, nor store into a mapping of it.

@@ -33,10 +33,10 @@ impl Space {
     /// Whether a handle of a limited file, opened with these flags, is to be mapped in the kernel all the same: since it is
     /// open there, or still mapped, and all mappings of a file must show the same.
     pub(crate) fn comes_to_map(&self, open: &mut OpenFile, flags: i32) -> bool {
-        if flags & libc::O_ACCMODE != libc::O_RDWR || !self.uses_passthrough() {
+        let Some(backing) = &mut open.backing else { return false };
+        if !self.may_fill_unseen(backing.pool, flags) || !self.uses_passthrough() {
             return false;
         }
-        let Some(backing) = &mut open.backing else { return false };
         if backing.solid || open.handles > 0 {
             return backing.solid || backing.registered.is_some();
         }

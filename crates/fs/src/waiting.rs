@@ -118,16 +118,36 @@ fn call_of(thread: u32) -> Option<Call> {
     Call::of(thread, &std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?)
 }
 
-/// The state of a thread as the kernel writes it, and whether it is a worker of a ring.
-fn state_of(thread: u32) -> Option<(char, bool)> {
-    /// The flag of a task that the kernel gives to such (`PF_IO_WORKER`), and the place of its flags behind the state.
-    const WORKER: u32 = 0x10;
+/// Flags of a task that the kernel gives to workers of rings (`PF_IO_WORKER`), and to threads of its own (`PF_KTHREAD`).
+const WORKER: u32 = 0x10;
+const KERNEL: u32 = 0x20_0000;
+
+/// Whether a thread is the kernel's own, which is in no call that says what it writes, or one that we are not shown.
+pub(crate) fn is_kernels(thread: u32) -> bool {
+    thread == 0 || state_of(thread).is_some_and(|(_, flags)| flags & KERNEL != 0)
+}
+
+/// The most that a thread of the kernel's writes at once for others: a request to a loop device, as large as this kernel lets it be, or
+/// what a server of files was sent.
+pub(crate) fn longest_request() -> u64 {
+    const USUAL: u64 = 4 << 20;
+    let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let loops = devices.filter(|device| device.file_name().as_encoded_bytes().starts_with(b"loop"));
+    let kilobytes = |device: std::fs::DirEntry| -> Option<u64> {
+        std::fs::read_to_string(device.path().join("queue/max_sectors_kb")).ok()?.trim().parse().ok()
+    };
+    loops.filter_map(kilobytes).max().map_or(USUAL, |most| most << 10)
+}
+
+/// The state of a thread as the kernel writes it, and its flags.
+fn state_of(thread: u32) -> Option<(char, u32)> {
+    /// The place of the flags behind the state.
     const FLAGS: usize = 6;
     let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
     // Its name may hold anything.
     let (_, rest) = stat.rsplit_once(") ")?;
     let flags: u32 = rest.split(' ').nth(FLAGS)?.parse().ok()?;
-    Some((rest.chars().next()?, flags & WORKER != 0))
+    Some((rest.chars().next()?, flags))
 }
 
 /// Whether a thread that waits for us removes an extended attribute.
@@ -158,7 +178,7 @@ impl Call {
     /// That of a thread. A worker of a ring is in none of its own: what is written there is what its process did when it came to be.
     fn of(thread: u32, text: &str) -> Option<Self> {
         let call = Self::parse(text)?;
-        let works = state_of(thread).is_some_and(|(_, works)| works);
+        let works = state_of(thread).is_some_and(|(_, flags)| flags & WORKER != 0);
         Some(if works { Self { number: libc::SYS_io_uring_enter, arguments: Vec::new() } } else { call })
     }
 

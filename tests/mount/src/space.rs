@@ -139,7 +139,7 @@ impl Space {
     #[track_caller]
     pub fn down(&self) {
         let mut last = None;
-        for _ in 0..20 {
+        for _ in 0..200 {
             let outcome = self.try_down();
             if outcome.code == Some(0) {
                 assert!(!is_mounted(&self.mount), "`down` returned before the mount was gone");

@@ -175,6 +175,7 @@ impl Space {
         }
     }
 
+    /// What a new file is to be. Who `waits` gets a backing file also where inodes of removed ones are on their way.
     fn new_regular(
         &self,
         parent: &Arc<Inode>,
@@ -182,9 +183,15 @@ impl Space {
         mode: u32,
         umask: u32,
         ahead: &Fetched<'_>,
+        waits: bool,
     ) -> Outcome<(PoolId, Fresh, New)> {
         let inherited = self.inherit(parent, caller, Kind::Regular, mode, umask)?;
-        let (pool, fresh) = ahead.file.take().map_or_else(|| self.fresh(parent, caller), Ok)?;
+        let fresh = || self.fresh(parent, caller);
+        let (pool, fresh) = match ahead.file.take() {
+            Some(fetched) => fetched,
+            None if waits => self.with_inode(fresh)?,
+            None => fresh()?,
+        };
         let new = New {
             id: fresh.binding.file,
             kind: Kind::Regular,
@@ -215,8 +222,10 @@ impl Space {
         umask: u32,
         ahead: &Fetched<'_>,
     ) -> Outcome<(Arc<Inode>, PoolId, Fresh)> {
+        // Once more, where room is lacking, while nobody else may write. Where there are limits it was waited for before.
+        let waits = Cell::new(!self.catalog.has_limits());
         self.asked(SMALL, || {
-            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, ahead)?;
+            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, ahead, waits.replace(false))?;
             let made = match name {
                 Some(name) => self.catalog.create(parent, name, new, crate::now()),
                 None => self.catalog.create_unnamed(parent, new, crate::now()),
@@ -230,7 +239,7 @@ impl Space {
 
     /// The backing file of a new file, where nobody may wait for a disk who waits for modes.
     fn fetched(&self, parent: &Inode, caller: Caller) -> Outcome<Fetched<'_>> {
-        let file = match self.catalog.has_limits().then(|| self.fresh(parent, caller)).transpose() {
+        let file = match self.catalog.has_limits().then(|| self.with_inode(|| self.fresh(parent, caller))).transpose() {
             Err(Errno::LATER) => return Err(Errno::LATER),
             // Of another failure is told who makes the file.
             fetched => fetched.ok().flatten(),

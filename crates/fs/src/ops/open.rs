@@ -42,6 +42,9 @@ impl Space {
             Ok(open)
         };
         let mut open = lock()?;
+        if !bounded {
+            self.expects_loads(&node, &mut open, flags);
+        }
         let mut patience = Patience::default();
         while bounded && self.comes_to_map(&mut open, flags) {
             hurry::may_wait()?;
@@ -92,7 +95,8 @@ impl Space {
         }
         backing.written |= writable;
         backing.unseen |= writable && matches!(data, Data::Passthrough(_));
-        backing.mappable |= flags & libc::O_ACCMODE == libc::O_RDWR;
+        backing.mappable |=
+            flags & libc::O_ACCMODE == libc::O_RDWR || backing.solid && self.may_fill_unseen(backing.pool, flags);
         open.handles += 1;
         open.writers += u32::from(writable);
         let cached = matches!(data, Data::Server);
@@ -107,10 +111,11 @@ impl Space {
     /// mapped since before the limit.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
-        if bounded && access == libc::O_RDWR && open.handles == 0 && !open.is_solid_or_unbound() {
+        let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
+        if bounded && self.may_fill_unseen(pool, flags) && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
         }
-        let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
+        let backing = open.backing.as_mut().expect("still open");
         let registered = match backing.registered {
             // Another kind of open while handles of the server's kind live would fail in the kernel.
             None if open.handles == 0 => self.register(backing),

@@ -212,7 +212,10 @@ impl Pool for DirPool {
                 }
             }
         }
-        core.make(index)
+        match core.make(index) {
+            Err(error) if error.is_full() => core.make_of_others(index, error),
+            made => made,
+        }
     }
 
     fn take_ready(&self, hint: Hint) -> Option<Fresh> {

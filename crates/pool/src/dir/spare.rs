@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use super::name;
+use super::series::Series;
 use super::stats::count;
 use crate::{Binding, Error, Fresh};
 use rustix::fs::RenameFlags;
@@ -27,6 +28,20 @@ impl Core {
                 None
             }
         }
+    }
+
+    /// A file for a series where the file system below could make none: what others hold ready, where it is, or what the inodes of
+    /// emptied ones make room for.
+    pub fn make_of_others(&self, index: usize, error: Error) -> Result<Fresh, Error> {
+        if let Some(fresh) = self.series.iter().find_map(Series::give) {
+            self.ready.fetch_sub(1, Ordering::Relaxed);
+            return Ok(fresh);
+        }
+        if self.stocked.load(Ordering::Relaxed) == 0 {
+            return Err(error);
+        }
+        self.part(true);
+        self.make(index)
     }
 
     /// Both leaves are marked while the file is between them: a crash leaves it in one of them, under a name that no catalog

@@ -36,6 +36,7 @@ enum Disk {
   crash-campaign --rounds 200 --limit 1500M
   crash-campaign --rounds 200 --disk xfs --limit 6G    (of so much, room is lent)"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct Arguments {
     /// How many crashes.
     #[arg(long, default_value_t = 200)]

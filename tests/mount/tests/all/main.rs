@@ -14,6 +14,7 @@ mod fstab;
 mod full;
 mod full_pool;
 mod hazards;
+mod inodes;
 mod input;
 mod limits;
 mod mirror;

@@ -1,0 +1,110 @@
+//! A pool whose file system has no inode left.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::run::program;
+use ullage_mount_tests::space::Space;
+
+/// A space whose pool has a disk of its own, and where that disk is.
+fn space(make: impl FnOnce(&mut Ground) -> PathBuf) -> (Space, PathBuf) {
+    let mut ground = Ground::new();
+    let disk = make(&mut ground);
+    let state = ground.directory("plain");
+    let mut space = Space::on(ground, &state);
+    space.pools = vec![format!("main={}", disk.join("pool").display())];
+    fs::create_dir(disk.join("pool")).unwrap();
+    space.up();
+    (space, disk)
+}
+
+fn is_full(outcome: &io::Result<File>) -> bool {
+    matches!(outcome, Err(error) if error.raw_os_error() == Some(libc::ENOSPC))
+}
+
+/// Makes files until there is no inode; gives back their paths.
+fn fill(dir: &Path) -> Vec<PathBuf> {
+    let mut made = Vec::new();
+    loop {
+        let path = dir.join(format!("file-{}", made.len()));
+        match File::create_new(&path) {
+            Ok(_) => made.push(path),
+            outcome if is_full(&outcome) => return made,
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+        assert!(made.len() < 4000, "there is an end");
+    }
+}
+
+fn ext4(ground: &mut Ground) -> PathBuf {
+    ground.image("disk", 64, "mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "256"], "loop")
+}
+
+fn tmpfs(ground: &mut Ground) -> PathBuf {
+    let disk = ground.tmpfs("disk", 64 << 10);
+    program("mount", ["-o".as_ref(), "remount,nr_inodes=300".as_ref(), disk.as_os_str()]).ok();
+    disk
+}
+
+/// It was refused for a second, which is how long it takes until a removal is durable.
+#[test]
+fn what_was_removed_makes_room_for_a_new_file_where_inodes_are_lacking() {
+    for (name, make) in [("ext4", ext4 as fn(&mut Ground) -> PathBuf), ("tmpfs", tmpfs)] {
+        let (space, _) = space(make);
+        let dir = space.path("dir");
+        fs::create_dir(&dir).unwrap();
+        let made = fill(&dir);
+        assert!(made.len() > 100, "{name}: {} files", made.len());
+        let (few, many) = (&made[..10], &made[10..60]);
+        for (round, path) in few.iter().enumerate() {
+            fs::remove_file(path).unwrap();
+            let outcome = File::create_new(dir.join(format!("more-{round}")));
+            assert!(outcome.is_ok(), "{name}, round {round}: {outcome:?}");
+        }
+        for path in many {
+            fs::remove_file(path).unwrap();
+        }
+        for path in many {
+            let outcome = File::create_new(path);
+            assert!(outcome.is_ok(), "{name}: {outcome:?}");
+        }
+        // Nobody waits for what nobody removed.
+        std::thread::sleep(Duration::from_millis(1500));
+        let began = std::time::Instant::now();
+        assert!(is_full(&File::create_new(dir.join("one more"))));
+        assert!(began.elapsed() < Duration::from_millis(1500), "{name}: {:?}", began.elapsed());
+        space.down_and_check();
+    }
+}
+
+/// Thirteen of 200 were kept for others while users were refused.
+#[test]
+fn no_inode_is_kept_ready_for_others_while_somebody_is_refused() {
+    let (space, disk) = space(ext4);
+    let (first, second) = (space.path("first"), space.path("second"));
+    for dir in [&first, &second] {
+        fs::create_dir(dir).unwrap();
+    }
+    let count = |dir: &Path| fs::read_dir(dir).unwrap().count();
+    for n in 0..60 {
+        File::create_new(second.join(format!("{n}"))).unwrap();
+    }
+    // Those that are removed are emptied, and wait for the next file here.
+    for path in &fill(&first)[..30] {
+        fs::remove_file(path).unwrap();
+    }
+    space.sync();
+    fill(&second);
+    let is_backing = |path: &Path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        name.split_once('.').is_some_and(|(file, generation)| is_hex(file) && is_hex(generation))
+    };
+    let files = || listing(&disk.join("pool")).iter().filter(|(path, _)| path.is_file() && is_backing(path)).count();
+    let (held, named) = (files(), count(&first) + count(&second));
+    // One may just be in the making.
+    assert!(held <= named + 2, "{} backing files are nobody's", held - named);
+    space.down_and_check();
+}
