@@ -4,7 +4,7 @@
 //! by reading holes, and beside others the file has none (`solid.rs`). Where nothing is limited a file with holes counts as written.
 
 use crate::node::Node;
-use crate::open_file::{Measure, OpenFile};
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::{Space, settle};
 use std::fs::File;
 use std::sync::Arc;
@@ -23,12 +23,11 @@ impl Space {
 
     /// Who comes to only read a file that nothing limits may fill its holes in the kernel: it is measured from here on, also after a kill.
     pub(crate) fn expects_loads(&self, node: &Arc<Node>, open: &mut OpenFile, flags: i32) {
-        let fills = |open: &OpenFile| {
-            let backing = open.backing.as_ref()?;
-            Some(self.may_fill_unseen(backing.pool, flags) && has_holes(&backing.file))
-        };
+        let only_reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let fills = |backing: &OpenBacking| self.pools.fills_when_read(backing.pool) && has_holes(&backing.file);
         // Where it cannot be opened so, as in a pool that takes nothing more, it is read all the same.
-        if fills(open) == Some(true)
+        if only_reads
+            && open.backing.as_ref().is_some_and(fills)
             && self.uses_passthrough()
             && self.back(node, open, true).is_ok()
             && let Some(backing) = &mut open.backing

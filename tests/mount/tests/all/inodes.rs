@@ -38,6 +38,12 @@ fn fill(dir: &Path) -> Vec<PathBuf> {
     }
 }
 
+fn remove(paths: &[PathBuf]) {
+    for path in paths {
+        fs::remove_file(path).unwrap();
+    }
+}
+
 fn ext4(ground: &mut Ground) -> PathBuf {
     ground.image("disk", 64, "mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "256"], "loop")
 }
@@ -63,9 +69,7 @@ fn what_was_removed_makes_room_for_a_new_file_where_inodes_are_lacking() {
             let outcome = File::create_new(dir.join(format!("more-{round}")));
             assert!(outcome.is_ok(), "{name}, round {round}: {outcome:?}");
         }
-        for path in many {
-            fs::remove_file(path).unwrap();
-        }
+        remove(many);
         for path in many {
             let outcome = File::create_new(path);
             assert!(outcome.is_ok(), "{name}: {outcome:?}");
@@ -84,17 +88,13 @@ fn what_was_removed_makes_room_for_a_new_file_where_inodes_are_lacking() {
 fn no_inode_is_kept_ready_for_others_while_somebody_is_refused() {
     let (space, disk) = space(ext4);
     let (first, second) = (space.path("first"), space.path("second"));
-    for dir in [&first, &second] {
-        fs::create_dir(dir).unwrap();
-    }
+    fs::create_dir(&first).and_then(|()| fs::create_dir(&second)).unwrap();
     let count = |dir: &Path| fs::read_dir(dir).unwrap().count();
     for n in 0..60 {
         File::create_new(second.join(format!("{n}"))).unwrap();
     }
     // Those that are removed are emptied, and wait for the next file here.
-    for path in &fill(&first)[..30] {
-        fs::remove_file(path).unwrap();
-    }
+    remove(&fill(&first)[..30]);
     space.sync();
     fill(&second);
     let is_backing = |path: &Path| {
