@@ -13,7 +13,7 @@ use crate::hurry;
 use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
-use crate::{Errno, Outcome, Space, sys, without_reserve};
+use crate::{Errno, Outcome, Space, settle, sys, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -92,6 +92,11 @@ impl Space {
             let (settled, measured) = self.measure_unused(node, &mut open);
             measured?;
             if settled {
+                break;
+            }
+            // On tmpfs who reads may still fill its holes, and finds none from here on.
+            if let Some(backing) = open.backing.as_mut().filter(|it| !it.writable && settle::nobody_writes(&it.file)) {
+                backing.unseen = false;
                 break;
             }
             drop(open);
