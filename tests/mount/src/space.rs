@@ -148,7 +148,8 @@ impl Space {
             last = Some(outcome);
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("{}", last.map_or_else(String::new, |outcome| outcome.err));
+        let holders = run::program("fuser", ["-vm".as_ref(), self.mount.as_os_str()]);
+        panic!("{}{}{}", last.map_or_else(String::new, |outcome| outcome.err), holders.out, holders.err);
     }
 
     /// Runs `ullage check` on the space, which is down; every finding fails the test.

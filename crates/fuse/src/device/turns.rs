@@ -261,7 +261,11 @@ mod tests {
                 }
             });
             let next = || told.recv_timeout(Duration::from_secs(10));
-            std::thread::sleep(LONG);
+            // It has to be in line first: who comes later finds all held up, and waits no more.
+            while turns.inside.load(SeqCst) > readers {
+                std::thread::yield_now();
+            }
+            drop(turns.line.lock());
             let began = Instant::now();
             usual.iter().for_each(Place::took);
             assert!(matches!(next(), Ok((true, at)) if at - began >= super::LONG));

@@ -115,7 +115,7 @@ fn check(flags: &[&str], transport: &str, hanging: usize) {
         waits.push(on_cpu(0, r#"stat "$1""#, &bed.stuck[0]));
         waits.push(on_cpu(1 % cpus, r#"cat "$1""#, &bed.stuck[1]));
         let mut files = bed.lively.iter();
-        for cpu in 0..cpus {
+        for cpu in 0..cpus.min(bed.lively.len() / LIVELY.len()) {
             for script in LIVELY {
                 let file = files.next().unwrap();
                 comes_to_an_end(&mut on_cpu(cpu, script, file), &format!("`{script}` on CPU {cpu}"));
