@@ -76,6 +76,9 @@ fn who_is_turned_away_hears_why_and_the_server_says_so() {
     fs::write(&config, text).unwrap();
     let (_, err) = fails(&["bank", "quota", "--config", &config]);
     assert!(err.contains("alert"), "{err}");
-    let log = fs::read_to_string(&log).unwrap();
-    assert!(log.contains("turned away"), "{log}");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !fs::read_to_string(&log).unwrap().contains("turned away") {
+        assert!(std::time::Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }

@@ -177,6 +177,9 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
             if pool.reserve_bytes.0 == 0 {
                 pool.reserve_bytes = before.reserve_bytes;
             }
+            if pool.sparse.is_usual() {
+                pool.sparse = before.sparse;
+            }
         }
     }
     if let Some(known) = known {

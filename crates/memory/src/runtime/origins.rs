@@ -48,9 +48,12 @@ fn forget_the_ended(file: &Path) -> Result<()> {
     super::replace(file, kept.as_bytes())
 }
 
-/// When the kernel would have ended a process, or the nearest of its ancestors with a record, before it was moved.
+/// When the kernel would have ended a process, or the nearest of its ancestors with a record, before it was moved. Who was born
+/// inside came as one that is ended first, which says nothing as long as one of its kin came otherwise.
 pub fn score_of(origins: &str, pid: i32) -> Option<i32> {
-    records(origins, pid).find_map(|record| record.strip_prefix(SCORE)?.parse().ok())
+    let scores: Vec<i32> =
+        records(origins, pid).filter_map(|record| record.strip_prefix(SCORE)?.parse().ok()).collect();
+    scores.iter().find(|score| **score != oom::FIRST).or(scores.first()).copied()
 }
 
 /// The groups in `directory`'s hierarchy that a process may be put into, best first: the one that it came from, or, of a

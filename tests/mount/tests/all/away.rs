@@ -1,10 +1,11 @@
 //! What is unmounted at the end of a space: its own mount, wherever that is, and nothing else.
 
+use rustix::fs::CWD;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::time::Duration;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
@@ -128,16 +129,13 @@ fn a_space_that_is_left_in_a_bind_mount_is_said_to_be_there() {
 #[test]
 fn who_waits_for_a_mount_in_another_namespace_is_told_so() {
     let space = Space::plain();
-    let mut beside = Command::new("unshare").args(["-m", "sleep", "100"]).spawn().unwrap();
-    let has = |child: &Child| {
-        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
-    };
-    eventually("it has a namespace of its own", SOON, || has(&beside));
+    // A copy of this mount alone: a whole namespace would hold those of all tests.
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let beside = open_tree(CWD, &space.mount, flags).unwrap();
     let waits = std::thread::scope(|scope| {
         let down = scope.spawn(|| space.try_down());
-        std::thread::sleep(Duration::from_secs(4));
-        beside.kill().unwrap();
-        beside.wait().unwrap();
+        std::thread::sleep(Duration::from_secs(8));
+        drop(beside);
         down.join().unwrap()
     });
     assert_eq!(waits.code, Some(0), "{}", waits.err);
