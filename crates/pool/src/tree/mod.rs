@@ -9,6 +9,8 @@ mod attributes;
 mod limbo;
 mod names;
 mod ours;
+#[cfg(test)]
+mod testing;
 
 pub use attributes::Shown;
 

@@ -122,18 +122,10 @@ fn first_name(now: &Stat) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FILES;
+    use super::super::{FILES, testing::tree};
     use super::*;
     use std::os::unix::fs::symlink;
     use std::path::Path;
-
-    fn tree() -> (tempfile::TempDir, Tree, Directory) {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join(FILES)).unwrap();
-        let tree = Tree::open(dir.path()).unwrap();
-        let root = tree.root();
-        (dir, tree, root)
-    }
 
     fn first_names(dir: &Path) -> usize {
         std::fs::read_dir(dir.join(FILES).join(super::super::NAMES)).unwrap().count()

@@ -77,19 +77,12 @@ pub fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Directory, FILES, Placed, Tree};
+    use super::super::Placed;
+    use super::super::testing::tree;
     use super::*;
     use rustix::fd::OwnedFd;
     use std::fs::File;
     use ullage_types::Generation;
-
-    fn tree() -> (tempfile::TempDir, Tree, Directory) {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join(FILES)).unwrap();
-        let tree = Tree::open(dir.path()).unwrap();
-        let root = tree.root();
-        (dir, tree, root)
-    }
 
     fn set(path: &std::path::Path, name: &str, value: &[u8]) {
         rustix::fs::setxattr(path, name, value, XattrFlags::empty()).unwrap();

@@ -69,14 +69,20 @@ fn durable(path: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-#[test]
-fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
+/// A space whose state is on a disk that can be broken, and its pool on another.
+fn with_catalog_on_a_disk_of_its_own() -> (Space, Disk) {
     let mut ground = Ground::new();
     let disk = Disk::new(&mut ground);
     let pool = ground.directory("good");
     let mut space = Space::on(ground, &pool);
     space.state = disk.mounted.join("state");
     space.up();
+    (space, disk)
+}
+
+#[test]
+fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
+    let (space, disk) = with_catalog_on_a_disk_of_its_own();
     durable(&space.path("kept")).unwrap();
     disk.fail();
     assert!(durable(&space.path("lost")).is_err(), "an fsync is said to have worked on a disk that has failed");
@@ -96,12 +102,7 @@ fn when_the_catalogs_disk_fails_the_space_is_read_only_and_says_so() {
 /// Regression: the space looked healthy to who asked, and its log was on the disk that had failed.
 #[test]
 fn status_says_that_the_catalog_failed_and_what_to_do() {
-    let mut ground = Ground::new();
-    let disk = Disk::new(&mut ground);
-    let pool = ground.directory("good");
-    let mut space = Space::on(ground, &pool);
-    space.state = disk.mounted.join("state");
-    space.up();
+    let (space, disk) = with_catalog_on_a_disk_of_its_own();
     let status = |more: &[&str]| {
         let own = ["status".as_ref(), space.mount.as_os_str()];
         ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))

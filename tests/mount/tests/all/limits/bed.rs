@@ -44,6 +44,19 @@ impl Below {
     }
 }
 
+/// A space on a tmpfs of 64 MiB of which 48 are a reserve, and that tmpfs.
+pub fn reserved() -> (Space, PathBuf) {
+    let mut ground = Ground::new();
+    let disk = ground.tmpfs("disk", 64 << 10);
+    let state = ground.directory("plain");
+    let mut space = Space::on(ground, &disk);
+    space.state = state.join("state");
+    space.flags = vec!["--reserve".into(), "48M".into()];
+    space.up();
+    space.flags.clear();
+    (space, disk)
+}
+
 pub fn limit(words: &[&str], path: &Path) {
     set(words, path).ok();
 }

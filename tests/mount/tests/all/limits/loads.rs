@@ -1,15 +1,13 @@
 //! Mappings for reading on tmpfs, which gives a hole its page when it is read through one.
 
-use super::bed::{Below, in_pool, is_full, limited};
+use super::bed::{Below, in_pool, is_full, limited, reserved};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
-use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::run::{LIMIT, eventually};
-use ullage_mount_tests::space::Space;
 
 const ROOM: u64 = 1 << 20;
 
@@ -52,14 +50,7 @@ fn loads_from_a_mapping_fill_no_hole_beyond_a_limit_on_tmpfs() {
 
 #[test]
 fn loads_from_a_mapping_take_nothing_of_a_reserve_on_tmpfs() {
-    let mut ground = Ground::new();
-    let disk = ground.tmpfs("disk", 64 << 10);
-    let state = ground.directory("plain");
-    let mut space = Space::on(ground, &disk);
-    space.state = state.join("state");
-    space.flags = vec!["--reserve".into(), "48M".into()];
-    space.up();
-    space.flags.clear();
+    let (space, _) = reserved();
     let path = space.path("file");
     hollow(&path, 48 * ROOM);
     let map = load_all(&File::open(&path).unwrap(), 48 * ROOM);

@@ -1,6 +1,6 @@
 //! Many writers at once, and machines that have other things to do.
 
-use super::bed::{Below, assert_filled, in_pool, limited};
+use super::bed::{Below, assert_filled, in_pool, limited, reserved};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -120,14 +120,7 @@ fn sixteen_writers_stop_at_the_limit_of_a_starved_machine() {
 
 #[test]
 fn a_pool_keeps_its_reserve() {
-    let mut ground = Ground::new();
-    let disk = ground.tmpfs("disk", 64 << 10);
-    let state = ground.directory("plain");
-    let mut space = Space::on(ground, &disk);
-    space.state = state.join("state");
-    space.flags = vec!["--reserve".into(), "48M".into()];
-    space.up();
-    space.flags.clear();
+    let (space, disk) = reserved();
     let dir = space.path("dir");
     std::fs::create_dir(&dir).unwrap();
     fill(&dir);
