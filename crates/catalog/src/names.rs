@@ -1,6 +1,6 @@
 //! The names of files that have several: kept beside the inode, so that a charge can follow a name that stays.
 
-use crate::{Catalog, Result, keys};
+use crate::{Catalog, Inode, Result, keys};
 use ullage_kv::Batch;
 use ullage_types::FileId;
 
@@ -20,6 +20,23 @@ pub(crate) fn remove(batch: &mut Batch, file: FileId, directory: FileId, name: &
 }
 
 impl Catalog {
+    /// Visits every name of a file.
+    pub fn each_name(&self, file: &Inode, visit: &mut dyn FnMut(FileId, &[u8])) -> Result<()> {
+        let (nlink, parent, name) = {
+            let state = file.lock();
+            (state.record.nlink, state.record.parent, state.record.name.clone())
+        };
+        if nlink == 1 {
+            visit(parent, &name);
+        } else if nlink > 1 {
+            self.kv.scan(&keys::names(file.id), &[], &mut |key, _| {
+                keys::name_in(key).inspect(|(directory, name)| visit(*directory, name));
+                true
+            })?;
+        }
+        Ok(())
+    }
+
     /// One of the names of a multiply-linked file other than the given one.
     pub(crate) fn other_name(&self, file: FileId, directory: FileId, name: &[u8]) -> Result<Option<Name>> {
         let given = keys::name(file, directory, name);

@@ -7,6 +7,7 @@ mod acl;
 mod answering;
 mod api;
 mod attributes;
+mod away;
 mod brake;
 mod clock;
 mod cursor;

@@ -11,6 +11,12 @@ use ullage_policy::headroom::Counting;
 use ullage_pool::{Error, Fresh, Hint, Pool, Tree, Usage};
 use ullage_types::{Bytes, PoolId};
 
+/// With less than this left a pool may run full under a file that is open: what is written in the kernel, where nobody could move it, may be so
+/// much in a few seconds.
+const SHORT: u64 = 4 << 30;
+/// What a file system needs beside the data that comes to it.
+const BESIDE: u64 = 4 << 20;
+
 /// A pool and what the space's configuration says of it.
 #[derive(Clone)]
 pub struct PoolMember {
@@ -174,6 +180,35 @@ impl Pools {
         }
     }
 
+    /// So little is left in a pool that what is written to a file may find no room, while another has some: what comes to the server then can
+    /// go on there (`away.rs`).
+    pub(crate) fn may_run_full(&self, id: PoolId) -> bool {
+        self.members.len() > 1
+            && self.member(id).is_some_and(|own| above_reserve(own) < SHORT)
+            && self.roomiest_beside(id, 0).is_some()
+    }
+
+    /// The pool on another disk that has most room, where that is more than so many bytes.
+    pub(crate) fn roomiest_beside(&self, id: PoolId, bytes: u64) -> Option<&PoolMember> {
+        let own = self.member(id)?;
+        let works = |(member, failing): &(&PoolMember, &AtomicBool)| {
+            !failing.load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
+        };
+        let others = self.members.iter().zip(&self.failing).filter(works);
+        let (room, roomiest) =
+            others.map(|(member, _)| (above_reserve(member), member)).max_by_key(|(room, _)| *room)?;
+        (room > bytes.saturating_add(BESIDE)).then_some(roomiest)
+    }
+
+    /// What is free in a pool above its reserve.
+    pub(crate) fn above_reserve(&self, id: PoolId) -> u64 {
+        self.member(id).map_or(0, above_reserve)
+    }
+
+    fn member(&self, id: PoolId) -> Option<&PoolMember> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
     /// A new backing file in one of them; none where that may have to be waited for, and the calling thread may not.
     fn create_in(&self, index: usize, hint: Hint) -> Result<Option<Fresh>, Error> {
         let (pool, answering) = (&self.members[index].pool, &self.answering[index]);
@@ -227,6 +262,10 @@ impl Pools {
         }
         Err(first.unwrap_or_else(full))
     }
+}
+
+fn above_reserve(member: &PoolMember) -> u64 {
+    member.pool.usage().map_or(0, |usage| usage.free.0.saturating_sub(member.reserve.0))
 }
 
 fn room(member: &PoolMember) -> Room {

@@ -1,7 +1,10 @@
 //! Room that is on its way: a removed file has its blocks and its inode until its removal is durable (`reaper.rs`), and who removes it to make room
 //! expects that room at once.
 
+use crate::node::Node;
+use crate::ops::Stream;
 use crate::{Errno, Outcome, Space, hurry};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
 use ullage_pool::Pool;
@@ -15,10 +18,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 const SLACK: u64 = 1 << 20;
 
 impl Space {
-    /// Does what takes so many bytes of a pool; where the pool has not so many, once more when those of removed files are free.
-    pub(crate) fn with_room<T>(&self, pool: PoolId, bytes: u64, work: impl Fn() -> Outcome<T>) -> Outcome<T> {
-        match work() {
-            Err(Errno::ENOSPC) if self.gains_room(pool, bytes)? => work(),
+    /// Does what takes so many bytes of a file's pool. Where the pool has not so many, once more when those of removed files are free, and
+    /// once more when the file lies in another one.
+    pub(crate) fn with_room<T>(
+        &self,
+        node: &Arc<Node>,
+        bytes: u64,
+        work: impl Fn(&Stream) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let in_its_pool = || {
+            let stream = Self::stream_of(node)?;
+            match work(&stream) {
+                Err(Errno::ENOSPC) if self.gains_room(stream.pool, bytes)? => work(&stream),
+                outcome => outcome,
+            }
+        };
+        match in_its_pool() {
+            Err(Errno::ENOSPC) if self.goes_elsewhere(node, bytes)? => in_its_pool(),
             outcome => outcome,
         }
     }

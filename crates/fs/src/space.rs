@@ -16,7 +16,7 @@ use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome, hurry};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub struct Space {
     pub(crate) brake: Brake,
     pub(crate) lender: Lender,
     pub(crate) trees: Trees,
+    /// Held while a file goes to another pool.
+    pub(crate) moving_away: Mutex<()>,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
     pub(crate) trees_in_step: AtomicBool,
@@ -90,6 +92,7 @@ impl Space {
             brake: Brake::default(),
             lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
+            moving_away: Mutex::default(),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),
             kernel: OnceLock::new(),

@@ -227,6 +227,13 @@ pub trait Pool: Send + Sync {
         Err(Error::Unusable("this pool can take in no file that it did not make".to_owned()))
     }
 
+    /// A new, empty backing file for a file that has one elsewhere, under a binding of its own. Its leaf is marked until
+    /// [`Pool::closed`]; [`Pool::release`] gives back one that no transaction ever named, whatever was written to it.
+    fn create_for(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
+        let _ = (file, hint);
+        Err(Error::Unusable("this pool takes in no data of others".to_owned()))
+    }
+
     /// Makes an empty backing file for a binding that has lost its own, open for reading and writing: after a power cut a
     /// file that was never flushed may be in the catalog and not in the pool. EEXIST when there is one; marks the leaf, as
     /// [`Pool::open`] for writing does.

@@ -30,14 +30,18 @@ impl Space {
         // No more is held than there is to copy.
         let size = rustix::fs::fstat(&source.file)?.st_size as u64;
         let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
-        let (file, offset) = (&*target.file, to_offset);
-        let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
-        let copied = self.write_within(&range, |at, length| {
-            let (mut from, mut to) = (from_offset + (at - to_offset), at);
-            let length = length as usize;
-            without_reserve(|| {
-                let (source, target) = (&source.file, &target.file);
-                Ok(rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length)? as u64)
+        // Who has them could not move to another pool.
+        drop((source, target));
+        let copied = self.with_room(&node, length, |target| {
+            let (file, offset) = (&*target.file, to_offset);
+            let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
+            let source = Self::stream_of(&ends[0])?.file;
+            self.write_within(&range, |at, length| {
+                let (mut from, mut to) = (from_offset + (at - to_offset), at);
+                let length = length as usize;
+                without_reserve(|| {
+                    Ok(rustix::fs::copy_file_range(&source, Some(&mut from), file, Some(&mut to), length)? as u64)
+                })
             })
         })?;
         // Both may share blocks from now on.

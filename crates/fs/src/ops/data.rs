@@ -60,7 +60,7 @@ impl Space {
         Self::stream_of(&*self.node(node)?)
     }
 
-    fn stream_of(node: &Node) -> Outcome<Stream> {
+    pub(crate) fn stream_of(node: &Node) -> Outcome<Stream> {
         let open = node.open.lock();
         let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
         Ok(Stream {
@@ -103,16 +103,30 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
-        let (file, length) = (&*stream.file, data.len() as u64);
-        let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
-        let write = |at: u64, length: u64| {
-            let start = (at - offset) as usize;
-            let piece = &data[start..start + length as usize];
-            let write = || self.pools.without_reserve(stream.pool, &stream.file, || write_all(&stream.file, piece, at));
-            self.pools.call(stream.pool, Call::Writes, write)
-        };
-        let written = self.with_room(stream.pool, range.length, || self.write_within(&range, write))?;
+        drop(stream);
+        let written = self.write_part(&node, offset, data)?;
+        // What pages of the kernel's hold is lost where a part of them is refused.
+        let rest = data.len() as u64 - written;
+        if rest > 0 && self.goes_elsewhere(&node, rest)? {
+            let more = self.write_part(&node, offset + written, &data[written as usize..]);
+            return Ok((written + more.unwrap_or(0)) as u32);
+        }
         Ok(written as u32)
+    }
+
+    /// Writes as much as there is room for; an error only when that is nothing.
+    fn write_part(&self, node: &Arc<Node>, offset: u64, data: &[u8]) -> Outcome<u64> {
+        let length = data.len() as u64;
+        self.with_room(node, length, |stream| {
+            let file = &*stream.file;
+            let range = Range { node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
+            self.write_within(&range, |at, length| {
+                let start = (at - offset) as usize;
+                let piece = &data[start..start + length as usize];
+                let write = || self.pools.without_reserve(stream.pool, file, || write_all(file, piece, at));
+                self.pools.call(stream.pool, Call::Writes, write)
+            })
+        })
     }
 
     pub(crate) fn do_lseek(&self, node: NodeId, offset: u64, whence: u32) -> Outcome<u64> {

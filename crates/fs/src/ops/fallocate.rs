@@ -21,8 +21,9 @@ impl Space {
         let mode = FallocateFlags::from_bits_retain(mode);
         // Zeroed ranges are as if never written.
         drop(Self::lock_to_free(&node));
-        let work = || self.fallocate_freeing(&node, &stream.file, offset, length, mode);
-        let outcome = self.with_room(stream.pool, length, work);
+        drop(stream);
+        let outcome =
+            self.with_room(&node, length, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
         // What has blocks now was not written for that.
         self.firm(&mut node.open.lock());
         Self::write_out_late(&node);

@@ -16,4 +16,5 @@ mod sync;
 mod unlink;
 mod xattr;
 
+pub(crate) use data::Stream;
 pub(crate) use directory::Listing;

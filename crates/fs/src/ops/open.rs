@@ -108,12 +108,17 @@ impl Space {
     /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that
     /// a limit bounds comes to the server in either case. A handle that reads and writes such a file can be mapped, and
     /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel, or
-    /// mapped since before the limit.
+    /// mapped since before the limit. What is written to a pool that may run full comes to the server, too, which can go on elsewhere.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
         let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
         if bounded && self.may_fill_unseen(pool, flags) && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
+        }
+        if access != libc::O_RDONLY && open.handles == 0 && self.pools.may_run_full(pool) {
+            let backing = open.backing.as_mut().expect("still open");
+            self.unregister(backing);
+            return Data::Server;
         }
         let backing = open.backing.as_mut().expect("still open");
         let registered = match backing.registered {
@@ -136,7 +141,8 @@ impl Space {
     /// The same for a handle that reads and writes a limited file, and that nobody else has open or mapped.
     fn mode_alone(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> Data {
         self.ends_unseen(open);
-        if self.can_fence(caller, open) {
+        let runs_full = open.backing.as_ref().is_some_and(|backing| self.pools.may_run_full(backing.pool));
+        if !runs_full && self.can_fence(caller, open) {
             let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
             let registered = backing.registered.or_else(|| self.register(backing));
             if let Some(id) = registered

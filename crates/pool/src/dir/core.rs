@@ -216,14 +216,14 @@ impl Core {
 
     /// Makes a new backing file in this series, in the leaf where the rule says. The leaf is marked before.
     pub fn make(&self, index: usize) -> Result<Fresh, Error> {
-        self.bind(index, &|leaf, name, record| self.make_file(leaf, name, record))
+        self.bind(index, None, &|leaf, name, record| self.make_file(leaf, name, record))
     }
 
-    /// The same, of a file that `how` puts into the leaf under the name.
-    pub fn bind(&self, index: usize, how: How<'_>) -> Result<Fresh, Error> {
+    /// The same, of a file that `how` puts into the leaf under the name; for a file that there is, or a new one.
+    pub fn bind(&self, index: usize, file: Option<FileId>, how: How<'_>) -> Result<Fresh, Error> {
         let mut guard = self.series[index].leaves.lock();
         let (leaves, number, leaf) = self.next_leaf(index, &mut guard)?;
-        let fresh = self.make_in(&leaf, how)?;
+        let fresh = self.make_in(&leaf, file, how)?;
         leaves.took(number);
         Ok(fresh)
     }
@@ -263,9 +263,10 @@ impl Core {
         Ok((leaves, number, leaf))
     }
 
-    fn make_in(&self, leaf: &Leaf, how: How<'_>) -> Result<Fresh, Error> {
+    fn make_in(&self, leaf: &Leaf, file: Option<FileId>, how: How<'_>) -> Result<Fresh, Error> {
         let dir = self.leaf_dir(leaf).map_err(Error::io("open", self.path.join(&*leaf.path)))?;
-        let (file, generation) = self.numbers.next();
+        let (new, generation) = self.numbers.next();
+        let file = file.unwrap_or(new);
         leaf.enter(generation, &self.marks)?;
         let name = name::of(file, generation);
         let made = how(&dir, &name, &self.record(file, generation));
@@ -277,7 +278,7 @@ impl Core {
         Ok(Fresh { binding, file: Arc::new(opened), prepared: None })
     }
 
-    fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
+    pub fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
         // O_EXCL: should numbers ever repeat, nobody gets a file with another's bytes.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;

@@ -53,7 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use ullage_types::Bytes;
+use ullage_types::{Bytes, FileId};
 use worker::Worker;
 
 /// Files that a create without a ready one tries to recycle before it makes one.
@@ -323,7 +323,12 @@ impl Pool for DirPool {
     fn adopt(&self, hint: Hint, above: BorrowedFd<'_>, name: &[u8]) -> Result<Binding, Error> {
         let core = &self.core;
         let index = core.place(hint);
-        Ok(core.bind(index, &|leaf, new, record| core.link_file(above, name, leaf, new, record))?.binding)
+        Ok(core.bind(index, None, &|leaf, new, record| core.link_file(above, name, leaf, new, record))?.binding)
+    }
+
+    fn create_for(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
+        let core = &self.core;
+        core.bind(core.place(hint), Some(file), &|leaf, name, record| core.make_file(leaf, name, record))
     }
 
     fn recreate(&self, binding: &Binding) -> Result<File, Error> {

@@ -8,6 +8,7 @@ mod connections;
 mod crash;
 mod damaged;
 mod descriptors;
+mod elsewhere;
 mod errors;
 mod fixtures;
 mod fstab;

@@ -1,0 +1,352 @@
+//! A file whose pool is full goes on in another one.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::map::Map;
+use ullage_mount_tests::run::{eventually, ullage};
+use ullage_mount_tests::space::Space;
+
+const MIB: usize = 1 << 20;
+
+/// A small pool that gets every new file while it has room, and a large one.
+fn bed_on(mut ground: Ground, small: &Path, layout: &str) -> Space {
+    let large = ground.ext4("large", 256);
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools = [("small", small), ("large", &large)]
+        .map(|(name, path)| format!("{name}={}{layout}", path.join("pool").display()))
+        .to_vec();
+    for path in [small, &large] {
+        fs::create_dir(path.join("pool")).unwrap();
+    }
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    space
+}
+
+fn bed() -> Space {
+    let mut ground = Ground::new();
+    let small = ground.tmpfs("small", 8192);
+    bed_on(ground, &small, "")
+}
+
+fn pool_of(space: &Space, name: impl AsRef<Path>) -> String {
+    space.stat(&space.path(name))["pool"].as_str().unwrap().to_owned()
+}
+
+/// Bytes that differ from place to place.
+fn data(length: usize) -> Vec<u8> {
+    (0..length as u32 / 4).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect()
+}
+
+/// What is free where a file was comes back.
+fn eventually_free(space: &Space, bytes: u64) {
+    let small = space.ground.join("small");
+    eventually("the room of what went elsewhere is free", Duration::from_secs(20), || {
+        let stat = rustix::fs::statvfs(&small).unwrap();
+        stat.f_bavail * stat.f_frsize >= bytes
+    });
+}
+
+fn writes_through(space: &Space) {
+    let path = space.path("grows");
+    let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&data(4 * MIB)).unwrap();
+    assert_eq!(pool_of(space, "grows"), "small");
+    file.write_all(&data(28 * MIB)).unwrap();
+    assert_eq!(pool_of(space, "grows"), "large");
+    let expected = [data(4 * MIB), data(28 * MIB)].concat();
+    let mut read = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut read).unwrap();
+    assert!(read == expected);
+    file.sync_all().unwrap();
+    drop(file);
+    assert!(fs::read(&path).unwrap() == expected);
+    space.compare_du(&space.mount);
+    space.down();
+    space.up();
+    assert!(fs::read(&path).unwrap() == expected);
+    assert_eq!(pool_of(space, "grows"), "large");
+}
+
+/// It stayed where it was, and whoever wrote to it was refused while the other pool was empty.
+#[test]
+fn a_file_whose_pool_is_full_goes_on_in_another() {
+    let space = bed();
+    writes_through(&space);
+    eventually_free(&space, 7 << 20);
+    space.down_and_check();
+}
+
+#[test]
+fn a_file_whose_pool_is_full_goes_on_in_another_from_xfs() {
+    let mut ground = Ground::new();
+    let small = ground.image("small", 320, "mkfs.xfs", &["-q", "-f"], "");
+    let space = bed_on(ground, &small, "");
+    let filler = small.join("filler");
+    let free = rustix::fs::statvfs(&small).unwrap();
+    let take = (free.f_bavail * free.f_frsize).saturating_sub(12 << 20);
+    rustix::fs::fallocate(File::create(&filler).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take).unwrap();
+    writes_through(&space);
+    space.down_and_check();
+}
+
+#[test]
+fn what_else_is_known_of_a_file_stays_with_it() {
+    let space = bed();
+    let path = space.path("known");
+    fs::create_dir(space.path("dir")).unwrap();
+    let file = File::create(&path).unwrap();
+    // A hole, times and another owner.
+    file.write_all_at(&data(MIB), 0).unwrap();
+    file.write_all_at(&data(MIB), 64 * MIB as u64).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::chown(&path, Some(1234), Some(2345)).unwrap();
+    fs::hard_link(&path, space.path("dir/other")).unwrap();
+    let before = file.metadata().unwrap();
+    assert_eq!(pool_of(&space, "known"), "small");
+    file.write_all_at(&data(16 * MIB), 2 * MIB as u64).unwrap();
+    assert_eq!(pool_of(&space, "known"), "large");
+    let after = fs::metadata(&path).unwrap();
+    let same = |meta: &fs::Metadata| (meta.ino(), meta.uid(), meta.gid(), meta.mode(), meta.nlink(), meta.len());
+    assert_eq!(same(&before), same(&after));
+    assert!(after.blocks() * 512 < 24 << 20, "holes stay holes: {}", after.blocks());
+    let mut piece = vec![0; MIB];
+    let other = File::open(space.path("dir/other")).unwrap();
+    for (at, expected) in [(0, data(MIB)), (MIB, vec![0; MIB]), (64 * MIB, data(MIB))] {
+        other.read_exact_at(&mut piece, at as u64).unwrap();
+        assert!(piece == expected, "at {at}");
+    }
+    drop((file, other));
+    space.compare_du(&space.mount);
+    eventually_free(&space, 7 << 20);
+    space.down_and_check();
+}
+
+/// In the plain trees it stands where its data is, under all its names.
+#[test]
+fn a_file_that_went_elsewhere_stands_in_the_plain_tree_of_its_pool() {
+    let mut ground = Ground::new();
+    let small = ground.ext4("small", 16);
+    let space = bed_on(ground, &small, ",layout=mirror");
+    let mut file = File::create(space.path("one")).unwrap();
+    file.write_all(&data(MIB)).unwrap();
+    fs::create_dir(space.path("dir")).unwrap();
+    fs::hard_link(space.path("one"), space.path("dir/two")).unwrap();
+    assert_eq!(pool_of(&space, "one"), "small");
+    file.write_all(&data(24 * MIB)).unwrap();
+    drop(file);
+    assert_eq!(pool_of(&space, "one"), "large");
+    let tree = |pool: &str, name: &str| space.ground.join(pool).join("pool").join(name);
+    eventually("the trees follow", Duration::from_secs(20), || {
+        ["one", "dir/two"].iter().all(|name| !tree("small", name).exists() && tree("large", name).exists())
+    });
+    assert!(fs::read(tree("large", "dir/two")).unwrap() == [data(MIB), data(24 * MIB)].concat());
+    space.down_and_check();
+}
+
+#[test]
+fn allocations_copies_and_mappings_go_on_elsewhere_too() {
+    let space = bed();
+    let made = |name: &str| {
+        let file = File::options().read(true).write(true).create_new(true).open(space.path(name)).unwrap();
+        file.write_all_at(&data(MIB), 0).unwrap();
+        assert_eq!(pool_of(&space, name), "small", "{name}");
+        file
+    };
+    let allocated = made("allocated");
+    rustix::fs::fallocate(&allocated, rustix::fs::FallocateFlags::empty(), 0, 32 << 20).unwrap();
+    assert_eq!((pool_of(&space, "allocated"), allocated.metadata().unwrap().len()), ("large".to_owned(), 32 << 20));
+    eventually_free(&space, 7 << 20);
+
+    let mapped = made("mapped");
+    mapped.set_len(16 << 20).unwrap();
+    let mut map = Map::new(&mapped, 16 << 20).unwrap();
+    map.write(0, &data(16 * MIB));
+    map.sync().unwrap();
+    assert_eq!(pool_of(&space, "mapped"), "large");
+    drop(map);
+    assert!(fs::read(space.path("mapped")).unwrap() == data(16 * MIB));
+    drop((allocated, mapped));
+    eventually_free(&space, 7 << 20);
+
+    // From a file to another in the same pool, and within one.
+    let (source, target) = (made("source"), made("target"));
+    source.write_all_at(&data(3 * MIB), 0).unwrap();
+    let mut copied = 0;
+    while copied < 12 << 20 {
+        let (mut from, mut to) = (copied % (3 << 20), copied);
+        let length = 3 * MIB - from as usize;
+        let count = rustix::fs::copy_file_range(&source, Some(&mut from), &target, Some(&mut to), length).unwrap();
+        assert!(count > 0);
+        copied += count as u64;
+    }
+    assert!(fs::read(space.path("target")).unwrap() == data(3 * MIB).repeat(4));
+    assert_eq!(pool_of(&space, "target"), "large");
+    drop((source, target));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// A temporary file of a program that sorts has no name.
+#[test]
+fn a_file_without_a_name_goes_elsewhere_and_leaves_nothing() {
+    let space = bed();
+    let mut file = File::options().read(true).write(true).create_new(true).open(space.path("gone")).unwrap();
+    fs::remove_file(space.path("gone")).unwrap();
+    file.write_all(&data(24 * MIB)).unwrap();
+    let mut read = vec![0; 24 * MIB];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == data(24 * MIB));
+    drop(file);
+    eventually_free(&space, 7 << 20);
+    space.down_and_check();
+}
+
+/// Whoever reads it meanwhile through a handle of before reads what is written now.
+#[test]
+fn several_write_and_read_a_file_while_it_goes_elsewhere() {
+    const WRITERS: usize = 4;
+    let space = bed();
+    let path = space.path("shared");
+    File::create(&path).unwrap();
+    let write = |writer: usize| {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        for round in 0..48 {
+            let at = ((round * WRITERS + writer) * 128) as u64 * 1024;
+            let piece = vec![(round * WRITERS + writer) as u8 ^ 0x5a; 128 << 10];
+            file.write_all_at(&piece, at).unwrap();
+            let mut read = vec![0; 128 << 10];
+            file.read_exact_at(&mut read, at).unwrap();
+            assert!(read == piece, "what was just written by {writer} in round {round}");
+        }
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || write(writer));
+        }
+    });
+    assert_eq!(pool_of(&space, "shared"), "large");
+    let all = fs::read(&path).unwrap();
+    for (n, piece) in all.chunks(128 << 10).enumerate() {
+        assert!(piece.iter().all(|byte| *byte == n as u8 ^ 0x5a), "piece {n}");
+    }
+    space.down_and_check();
+}
+
+/// The kernel reads it by itself, from where it is: until that ends it is refused, and nothing mixes.
+#[test]
+fn a_file_that_the_kernel_reads_stays_in_its_pool() {
+    let space = bed();
+    space.assert_passthrough();
+    let path = space.path("read");
+    fs::write(&path, data(MIB)).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    let reader = File::open(&path).unwrap();
+    let mut writer = File::options().append(true).open(&path).unwrap();
+    let error = writer.write_all(&data(24 * MIB)).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    let written = fs::metadata(&path).unwrap().len();
+    drop((reader, writer));
+    eventually("the file goes elsewhere once nobody reads it", Duration::from_secs(20), || {
+        File::options().append(true).open(&path).unwrap().write_all(&data(8 * MIB)).is_ok()
+    });
+    assert_eq!(pool_of(&space, "read"), "large");
+    let all = fs::read(&path).unwrap();
+    assert!(all.len() as u64 >= written + (8 << 20) && all[..MIB] == data(MIB));
+    assert!(all[all.len() - 8 * MIB..] == data(8 * MIB));
+    space.down_and_check();
+}
+
+/// It is full for users, and the limit of a directory is another matter.
+#[test]
+fn limits_hold_for_what_goes_elsewhere() {
+    let space = bed();
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "16M".as_ref()]).ok();
+    let file = File::create(dir.join("grows")).unwrap();
+    let mut written = 0;
+    let error = loop {
+        match file.write_at(&data(MIB), written) {
+            Ok(count) => written += count as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(pool_of(&space, "dir/grows"), "large");
+    let taken = file.metadata().unwrap().blocks() * 512;
+    assert!(taken + 4096 <= 16 << 20 && taken >= 15 << 20, "{taken}");
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// A pool is full for files when it is down to its reserve.
+#[test]
+fn a_pool_at_its_reserve_is_full_too() {
+    let mut ground = Ground::new();
+    let (small, large) = (ground.tmpfs("small", 65536), ground.ext4("large", 256));
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools =
+        vec![format!("small={},reserve=40M", small.display()), format!("large={}", pool_in(&large).display())];
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    let path = space.path("grows");
+    fs::write(&path, data(40 * MIB)).unwrap();
+    assert!(fs::read(&path).unwrap() == data(40 * MIB));
+    assert_eq!(pool_of(&space, "grows"), "large");
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+fn pool_in(disk: &Path) -> PathBuf {
+    let pool = disk.join("pool");
+    fs::create_dir(&pool).unwrap();
+    pool
+}
+
+/// Whatever it was about: what was on disk before is there, and no file's data is another's.
+#[test]
+fn a_daemon_that_is_killed_while_files_go_elsewhere_loses_nothing() {
+    let space = bed();
+    for round in 0..8u64 {
+        let path = space.path(format!("file-{round}"));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&data(3 * MIB)).unwrap();
+        file.sync_all().unwrap();
+        let pid = space.pid();
+        let writer = std::thread::spawn(move || {
+            let mut promised = 3 * MIB;
+            for _ in 0..24 {
+                if file.write_all(&data(MIB)).is_err() || file.sync_all().is_err() {
+                    break;
+                }
+                promised += MIB;
+            }
+            promised
+        });
+        std::thread::sleep(Duration::from_millis(10 + 23 * round));
+        ullage_mount_tests::process::kill(pid);
+        let promised = writer.join().unwrap();
+        space.up();
+        let all = fs::read(&path).unwrap();
+        assert!(all.len() >= promised, "round {round}: {} of {promised}", all.len());
+        assert!(all[..3 * MIB] == data(3 * MIB), "round {round}");
+        for (n, piece) in all[3 * MIB..promised].chunks(MIB).enumerate() {
+            assert!(piece == data(MIB), "round {round}, piece {n}");
+        }
+        space.compare_du(&space.mount);
+        fs::remove_file(&path).unwrap();
+    }
+    eventually_free(&space, 7 << 20);
+    space.down_and_check();
+}
