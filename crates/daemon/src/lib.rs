@@ -50,7 +50,7 @@ pub use flags::{Flags, remount};
 pub use fuzz::fuzz_decode;
 pub use messages::{
     Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
-    StatReport, StatusReport,
+    StatReport, StatusReport, Way,
 };
 pub use mount::{ServeOptions, TransportChoice};
 pub use mountpoint::{clear_dead, detach, has_ended};

@@ -12,6 +12,8 @@ use ullage_types::{Bytes, Class};
 pub enum Request {
     /// How the space is.
     Status,
+    /// The same, once it is known what its pools can do.
+    Pools,
     /// What is known of one file, by its number; asked by who could stat it.
     Stat {
         /// `st_ino`.
@@ -52,7 +54,7 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Request::Status`].
+    /// To [`Request::Status`] and [`Request::Pools`].
     Status(Box<StatusReport>),
     /// To [`Request::Stat`].
     Stat(StatReport),
@@ -148,6 +150,17 @@ pub struct SpaceUse {
     pub classes: Vec<ClassUse>,
 }
 
+/// A way to keep writes within limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// `kernel-quota`: the quota of the file system below; `mediated`: the kernel asks before it writes; `server`: the server writes.
+    pub way: String,
+    /// Whether it is used; none while that was not tried.
+    pub used: Option<bool>,
+    /// Why, or why not.
+    pub why: String,
+}
+
 /// One pool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolReport {
@@ -172,6 +185,9 @@ pub struct PoolReport {
     pub abilities: BTreeMap<String, bool>,
     /// How writes are kept within limits.
     pub limits: String,
+    /// The ways to do that: which are used, and why.
+    #[serde(default)]
+    pub ways: Vec<Way>,
     /// What a user should know.
     pub notes: Vec<String>,
     /// What was counted since the start.

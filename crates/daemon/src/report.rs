@@ -32,7 +32,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
     let description = member.pool.describe();
     let usage = member.pool.usage().unwrap_or_default();
     let abilities = description.abilities;
-    let limits = ways::limits(space, &*member.pool, &description);
+    let (limits, ways) = ways::limits(space, &*member.pool, &description);
     let mut notes = description.notes;
     let others = space.pools().members().iter().filter(|other| other.id != member.id && other.shares_disk(member));
     let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
@@ -51,6 +51,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
         reserve: member.reserve,
         abilities: abilities.named().into_iter().map(|(name, able)| (name.to_owned(), able)).collect(),
         limits,
+        ways,
         notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     }

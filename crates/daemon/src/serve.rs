@@ -16,6 +16,9 @@ use ullage_fs::SpaceOptions;
 /// How long what another process has locked is waited for: it may be ending, or be another `up` that has come first.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long is waited until it is known how limited files can be written.
+const WAYS_PATIENCE: Duration = Duration::from_secs(3);
+
 /// A mounted space.
 pub struct Serving {
     state: State,
@@ -73,6 +76,9 @@ impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
     pub fn run(mut self) -> Result<()> {
         notify::supervisor(notify::READY);
+        if self.open.space.has_limited_files() {
+            self.open.space.learn_ways(Duration::ZERO);
+        }
         let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
         let handle = self.signals.handle();
         let waiter = std::thread::spawn(move || {
@@ -113,6 +119,10 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
     let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
     let answer = move |request, peer| match request {
         Request::Status => status(&open, &mount, &own, &mountpoint, started),
+        Request::Pools => {
+            open.space.learn_ways(WAYS_PATIENCE);
+            status(&open, &mount, &own, &mountpoint, started)
+        }
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
         Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),

@@ -1,5 +1,6 @@
-//! How limited files are written in a pool, and why so, for people.
+//! How limited files are written in a pool, and why so, for people and programs.
 
+use crate::messages::Way;
 use ullage_fs::Space;
 use ullage_pool::{Description, Fences, Pool};
 
@@ -14,8 +15,8 @@ enum Lending {
     Unable,
 }
 
-/// Of a pool.
-pub(crate) fn limits(space: &Space, pool: &dyn Pool, description: &Description) -> String {
+/// Of a pool: in a sentence, and way by way.
+pub(crate) fn limits(space: &Space, pool: &dyn Pool, description: &Description) -> (String, Vec<Way>) {
     let lending = match space.lends() {
         _ if !space.uses_passthrough() => Lending::NoPassthrough,
         None => Lending::Untried,
@@ -23,7 +24,35 @@ pub(crate) fn limits(space: &Space, pool: &dyn Pool, description: &Description) 
         Some(false) => Lending::Unable,
     };
     let fences = pool.fences().map(Fences::binds_root);
-    describe(description.kind, description.fs_type.as_deref(), lending, fences)
+    let (kind, fs_type) = (description.kind, description.fs_type.as_deref());
+    (describe(kind, fs_type, lending, fences), each(kind, fs_type, lending, fences))
+}
+
+/// The three ways (DESIGN, "Exact limits on a data path we don't see"), best first.
+fn each(kind: &str, fs_type: Option<&str>, lending: Lending, fences: Result<bool, &str>) -> Vec<Way> {
+    let way = |way: &str, used, why: &str| Way { way: way.to_owned(), used, why: why.to_owned() };
+    if kind == "null" {
+        return vec![way("server", Some(true), "it takes no data")];
+    }
+    let known = matches!(fs_type, Some("tmpfs" | "btrfs" | "ext4" | "xfs"));
+    let (mediated, why) = match lending {
+        Lending::NoPassthrough => (Some(false), "no data moves in the kernel here"),
+        Lending::Unable => (Some(false), "this kernel was tried and lets no write be refused"),
+        _ if !known => (Some(false), "it is not known what the file system below allocates ahead"),
+        Lending::Untried => (None, "it was not tried yet whether this kernel lets writes be refused"),
+        Lending::Able => (Some(true), "this kernel was tried and lets writes be refused"),
+    };
+    let (quota, because) = match fences {
+        Err(reason) => (Some(false), reason),
+        Ok(_) if mediated == Some(false) => (Some(false), why),
+        Ok(true) => (mediated, "it stops what is stored into mappings"),
+        Ok(false) => (mediated, "it stops what is stored into mappings, but not root"),
+    };
+    vec![
+        way("kernel-quota", quota, because),
+        way("mediated", mediated, why),
+        way("server", Some(true), "what the other ways do not cover, and everything near a limit"),
+    ]
 }
 
 /// `fences`: whether the kernel's own quota stops root too, or why there is none.
@@ -88,5 +117,20 @@ mod tests {
         assert!(of("tmpfs", Lending::NoPassthrough).contains("no data moves in the kernel"));
         assert!(of("nfs", Lending::Able).contains("not known"));
         assert!(!describe("null", None, Lending::Able, none).contains("exact"));
+    }
+
+    #[test]
+    fn programs_are_told_which_ways_are_used() {
+        let used = |below, lending, fences| -> Vec<Option<bool>> {
+            each("dir", Some(below), lending, fences).into_iter().map(|way| way.used).collect()
+        };
+        let (yes, no, unknown) = (Some(true), Some(false), None);
+        assert_eq!(used("xfs", Lending::Able, Ok(true)), [yes, yes, yes]);
+        assert_eq!(used("ext4", Lending::Able, Err("off")), [no, yes, yes]);
+        assert_eq!(used("ext4", Lending::Untried, Ok(false)), [unknown, unknown, yes]);
+        assert_eq!(used("ext4", Lending::Unable, Ok(true)), [no, no, yes]);
+        assert_eq!(used("nfs", Lending::Able, Err("none")), [no, no, yes]);
+        assert_eq!(used("tmpfs", Lending::NoPassthrough, Err("none")), [no, no, yes]);
+        assert_eq!(each("null", None, Lending::Able, Err("none")).len(), 1);
     }
 }

@@ -101,6 +101,23 @@ impl Space {
         (!self.lender.is_unknown()).then(|| self.lender.is_able())
     }
 
+    /// Finds out how limited files can be written, and waits for that so long at most.
+    pub fn learn_ways(&self, patience: Duration) {
+        if !self.uses_passthrough() || !self.lender.is_unknown() {
+            return;
+        }
+        self.look_after(None);
+        let began = Instant::now();
+        while self.lender.is_unknown() && began.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether a limit or a reserve bounds anything.
+    pub fn has_limited_files(&self) -> bool {
+        self.catalog.has_limits() || self.pools.members().iter().any(|member| member.reserve.0 > 0)
+    }
+
     /// Finds out whether writes can be made to ask, with `first` whether the thread that would do it runs before others.
     pub(crate) fn try_lending(&self, first: bool) {
         if !self.lender.is_unknown() {

@@ -35,9 +35,12 @@ impl Pool {
         let PoolCommand::List { mountpoint, state, json } = self.command;
         let state = super::state_of(&mountpoint, state.as_deref())?;
         let mut client = super::connect(&state, &mountpoint)?;
-        let Answer::Status(report) = client.ask(&Request::Status)? else {
-            anyhow::bail!("the daemon answered another question")
+        let answer = match client.ask(&Request::Pools) {
+            // An earlier version's daemon, until the space is mounted anew.
+            Err(_) => super::connect(&state, &mountpoint)?.ask(&Request::Status)?,
+            Ok(answer) => answer,
         };
+        let Answer::Status(report) = answer else { anyhow::bail!("the daemon answered another question") };
         if json {
             output::json(&serde_json::json!({ "pools": report.pools }))?;
         } else {

@@ -135,3 +135,19 @@ fn wrong_limits_are_refused_and_change_nothing() {
     set(&["1G"], &space.mount).refused("not in a mounted space");
     space.check();
 }
+
+/// It was told only once a limited file had been written.
+#[test]
+fn how_writes_are_kept_within_limits_is_known_before_anything_is_limited() {
+    let space = Space::new();
+    let listed = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    let ways = listed["pools"][0]["ways"].as_array().unwrap();
+    let names: Vec<_> = ways.iter().map(|way| way["way"].as_str().unwrap()).collect();
+    assert_eq!(names, ["kernel-quota", "mediated", "server"]);
+    for way in ways {
+        assert!(way["used"].is_boolean() && !way["why"].as_str().unwrap().is_empty(), "{way}");
+    }
+    let told = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(!told.contains("not tried yet"), "{told}");
+    space.down_and_check();
+}
