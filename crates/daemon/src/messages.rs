@@ -228,6 +228,9 @@ pub struct DuReport {
     pub ino: u64,
     /// Use, the directory itself included.
     pub used: SpaceUse,
+    /// What limits bound: persistent use, and what is held for open files.
+    #[serde(default)]
+    pub committed: Bytes,
     /// Names of multiply-linked files below.
     pub linked_names: u64,
 }

@@ -122,5 +122,6 @@ pub(crate) fn du(space: &Space, ino: u64, peer: u32) -> Answer {
     }
     space.measure_closed();
     let totals = inode.totals().now();
-    Answer::Du(DuReport { ino, used: space_use(&totals), linked_names: totals.linked })
+    let committed = Bytes(totals.actual[Class::Persistent].bytes.0.saturating_add(inode.totals().held()));
+    Answer::Du(DuReport { ino, used: space_use(&totals), committed, linked_names: totals.linked })
 }

@@ -144,6 +144,9 @@ fn what_is_held_for_open_files_is_shown() {
     let shown = || ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
     let held = |shown: &serde_json::Value| shown["limits"][0]["held"].as_u64().unwrap();
     assert!(held(&shown()) > 0, "{}", shown());
+    // `du` has it beside what is used.
+    let du = ullage(["du".as_ref(), "--json".as_ref(), dir.as_os_str()]).json()["directories"][0]["du"].take();
+    assert!(du["committed"].as_u64().unwrap() > du["used"]["bytes"].as_u64().unwrap(), "{du}");
     drop(file);
     eventually("nothing is held for a closed file", Duration::from_secs(10), || held(&shown()) == 0);
     space.down_and_check();
