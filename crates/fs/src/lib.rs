@@ -10,6 +10,7 @@ mod attributes;
 mod brake;
 mod clock;
 mod cursor;
+mod departing;
 mod errno;
 mod fence;
 mod filesystem;

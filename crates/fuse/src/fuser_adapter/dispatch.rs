@@ -16,7 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use ullage_fs::{AttributesFor, Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr};
+use ullage_fs::{
+    AttributesFor, Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr, hurried,
+};
 use ullage_types::{Kind, NodeId};
 
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -153,7 +155,7 @@ impl fuser::Filesystem for Adapter {
 
     // No turn ends here: one message may bring many of them.
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.fs.forget(node(ino), count);
+        hurried(|| self.fs.forget(node(ino), count));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
