@@ -224,7 +224,7 @@ pub trait Filesystem: Send + Sync + 'static {
     fn attach(&self, kernel: Arc<dyn Kernel>);
     /// LOOKUP.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry>;
-    /// FORGET: `count` look-ups less.
+    /// FORGET: `count` look-ups less. What would have to wait, and may not on the calling thread, is done later.
     fn forget(&self, node: NodeId, count: u64);
     /// GETATTR.
     fn getattr(&self, node: NodeId, handle: Option<u64>) -> Outcome<AttributesFor>;
@@ -282,8 +282,8 @@ pub trait Filesystem: Send + Sync + 'static {
         flags: u32,
         stranger: Option<Caller>,
     ) -> Outcome<u32>;
-    /// Whether RELEASE or FORGET of a node may be carried out here: LATER where that would have to wait.
-    fn may_let_go(&self, node: NodeId) -> Outcome<()> {
+    /// Whether RELEASE of a node may be carried out here: LATER where that would have to wait.
+    fn may_release(&self, node: NodeId) -> Outcome<()> {
         let _ = node;
         Ok(())
     }

@@ -105,8 +105,8 @@ impl Filesystem for Space {
         Ok(written)
     }
 
-    fn may_let_go(&self, node: NodeId) -> Outcome<()> {
-        self.lets_go_at_once(node)
+    fn may_release(&self, node: NodeId) -> Outcome<()> {
+        self.releases_at_once(node)
     }
 
     fn release(&self, node: NodeId, handle: u64) {

@@ -11,6 +11,7 @@ mod away;
 mod brake;
 mod clock;
 mod cursor;
+mod departing;
 mod errno;
 mod fence;
 mod filesystem;

@@ -2,6 +2,7 @@
 
 use crate::answering::Call;
 use crate::brake::Brake;
+use crate::departing::Departing;
 use crate::grant::Grant;
 use crate::headroom::Headroom;
 use crate::leaving::Leaving;
@@ -61,6 +62,7 @@ pub struct Space {
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
     pub(crate) leaving: Leaving,
+    pub(crate) departing: Departing,
     pub(crate) brake: Brake,
     pub(crate) lender: Lender,
     pub(crate) trees: Trees,
@@ -89,6 +91,7 @@ impl Space {
             listing: Listing::default(),
             headroom: Headroom::default(),
             leaving: Leaving::default(),
+            departing: Departing::default(),
             brake: Brake::default(),
             lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
@@ -205,7 +208,7 @@ impl Space {
 
     pub(crate) fn forget_node(&self, node: NodeId, count: u64) {
         if let Some(node) = self.nodes.forget(node, count) {
-            self.let_go(&node);
+            self.let_go_in_time(&node);
         }
     }
 

@@ -73,12 +73,10 @@ impl Dispatcher {
             Request::Init { .. } => Err(Errno(libc::EIO)),
             Request::Lookup { name } => reply(Reply::Entry(&fs.lookup(node, name)?)),
             Request::Forget { count } => {
-                fs.may_let_go(node)?;
                 fs.forget(node, count);
                 Ok(Answer::Silent)
             }
             Request::BatchForget(forgets) => {
-                forgets.iter().try_for_each(|(node, _)| fs.may_let_go(node))?;
                 forgets.iter().for_each(|(node, count)| fs.forget(node, count));
                 Ok(Answer::Silent)
             }
@@ -125,7 +123,7 @@ impl Dispatcher {
                 reply(Reply::Written(written))
             }
             Request::Release { handle } => {
-                fs.may_let_go(node)?;
+                fs.may_release(node)?;
                 fs.release(node, handle);
                 Ok(done(()))
             }

@@ -1,17 +1,22 @@
-//! The fallback transport, on crate `fuser`: a queue of requests on `/dev/fuse`, served by a few threads.
+//! The fallback transport, on crate `fuser`: a queue of requests on `/dev/fuse`, served by a few threads, and by workers where it takes waiting.
 //!
 //! Works everywhere, without privileges too (then through `fusermount3`, for the owner only, all data through the
 //! server). Limits that come from the crate: no O_TMPFILE (the kernel reports EOPNOTSUPP), no birth time in statx.
 
+mod carry_out;
 mod dispatch;
 mod kernel;
 mod line;
 mod sys;
+mod threads;
 mod wire;
 
+use crate::device::SPARES;
+use crate::fuser_adapter::carry_out::Parts;
 use crate::fuser_adapter::dispatch::Adapter;
 use crate::fuser_adapter::kernel::Connection;
 use crate::point;
+use crate::workers::Workers;
 use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
@@ -23,15 +28,17 @@ use ullage_fs::{Filesystem, Kernel};
 
 /// Fewer threads could all be waiting for disks at once, with nobody left to answer a look-up.
 const THREADS_MIN: usize = 4;
-/// Threads for the time when all of those are held up: nothing is handed to others here, so each call to a disk that does not answer takes one.
-const SPARES: usize = 60;
+/// Threads for calls that wait for disks, as long as those return.
+const WORKERS: usize = 64;
+/// The crate's threads have a buffer of 16 MiB each, of which requests need one.
+const LARGE: i32 = 8 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct FuserOptions {
     /// What `mount` and `df` show as the source.
     pub name: String,
-    /// Threads that serve requests; at least four are used.
+    /// Threads that serve requests; at least four are used, where so many can be started.
     pub threads: usize,
     /// Whether other users may use the mount (needs root, or `user_allow_other` in `/etc/fuse.conf`).
     pub allow_other: bool,
@@ -54,18 +61,26 @@ pub struct FuserMount {
 /// When `/dev/fuse` or `fusermount3` is missing or refuses, or the mount point is not a directory one may mount on.
 pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &FuserOptions) -> io::Result<FuserMount> {
     let mountpoint = mountpoint.canonicalize()?;
+    let usual = options.threads.max(THREADS_MIN);
+    let count = threads::startable(usual + SPARES)?;
+    sys::map_from(LARGE);
     let connection = Arc::new(Connection::new(&mountpoint));
-    let adapter = Adapter::new(fs.clone(), connection.clone(), threads(options));
-    let session = Session::new(adapter, &mountpoint, &config(options))?;
+    let workers = Workers::new(WORKERS, 0, None);
+    let parts = Parts { fs: fs.clone(), connection: connection.clone() };
+    let adapter = Adapter::new(parts, workers.clone(), usual.min(count));
+    let session = Session::new(adapter, &mountpoint, &config(options, count))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
     let device = Kernel::device(&*connection);
     fs.attach(connection);
+    let served = fs.clone();
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         let ended = session.run();
-        fs.detach();
+        workers.close();
+        served.detach();
         ended
-    })?;
+    });
+    let server = threads::await_last(server.inspect_err(|_| fs.detach())?, count)?;
     Ok(FuserMount { mountpoint, device, server: Mutex::new(Some(server)) })
 }
 
@@ -76,7 +91,7 @@ impl FuserMount {
     /// What ended the service, unless it was an unmount.
     pub fn join(&self) -> io::Result<()> {
         let Some(server) = self.server.lock().take() else { return Ok(()) };
-        server.join().unwrap_or_else(|_| Err(io::Error::other("the thread that served the mount panicked")))
+        threads::join(server)
     }
 
     /// Unmounts, wherever the mount is now, with `lazy` also while it is in use; service ends when the last user is gone (see
@@ -94,7 +109,7 @@ impl FuserMount {
     }
 }
 
-fn config(options: &FuserOptions) -> Config {
+fn config(options: &FuserOptions, threads: usize) -> Config {
     let mut mount_options = vec![
         MountOption::FSName(unambiguous(&options.name)),
         MountOption::Subtype("ullage".to_owned()),
@@ -116,12 +131,8 @@ fn config(options: &FuserOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = mount_options;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(threads(options) + SPARES);
+    config.n_threads = Some(threads);
     config
-}
-
-fn threads(options: &FuserOptions) -> usize {
-    options.threads.max(THREADS_MIN)
 }
 
 /// The helper splits its option string at commas.

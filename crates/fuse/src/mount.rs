@@ -58,7 +58,7 @@ pub(crate) fn mount_with(
     let settled = negotiate(&connection, options.passthrough, chosen.transport == Transport::IoUring)?;
     let kernel: Arc<dyn Kernel> = Arc::clone(&connection) as Arc<dyn Kernel>;
     fs.attach(Arc::clone(&kernel));
-    let workers = Workers::new(options.max_workers, settled.max_transfer, Arc::clone(&connection));
+    let workers = Workers::new(options.max_workers, settled.max_transfer, Some(Arc::clone(&connection)));
     let core = Arc::new(Core {
         connection: Arc::clone(&connection),
         dispatcher: Dispatcher::new(Arc::clone(&fs), kernel),

@@ -29,6 +29,20 @@ pub(crate) struct Space {
 
 type Job = Box<dyn FnOnce(&mut Space) + Send>;
 
+/// A job that there is no thread for.
+pub(crate) struct Refused {
+    /// What kept one from being started.
+    pub why: io::Error,
+    job: Job,
+}
+
+impl Refused {
+    /// Does the job on the calling thread, without buffers.
+    pub fn run_here(self) {
+        (self.job)(&mut Space { out: Vec::new(), scratch: Vec::new() });
+    }
+}
+
 struct State {
     jobs: VecDeque<Job>,
     idle: usize,
@@ -50,12 +64,13 @@ pub(crate) struct Workers {
     largest_reply: usize,
     /// Where they may run: wherever whoever mounts may.
     cpus: Option<CpuSet>,
-    connection: Arc<Connection>,
+    /// What is broken off when one of them panics.
+    connection: Option<Arc<Connection>>,
 }
 
 impl Workers {
     /// Workers that grow to `usual`, and beyond that by what is stuck; replies are up to `largest_reply` bytes long.
-    pub fn new(usual: usize, largest_reply: usize, connection: Arc<Connection>) -> Arc<Self> {
+    pub fn new(usual: usize, largest_reply: usize, connection: Option<Arc<Connection>>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
@@ -75,14 +90,14 @@ impl Workers {
     }
 
     /// Hands over a job. Fails only when there is no thread at all and none can be started.
-    pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> io::Result<()> {
+    pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> Result<(), Refused> {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.jobs.len() > state.idle
-            && let Err(error) = self.grow(&mut state)
+            && let Err(why) = self.grow(&mut state)
+            && let Some(job) = state.jobs.pop_back()
         {
-            state.jobs.pop_back();
-            return Err(error);
+            return Err(Refused { why, job });
         }
         drop(state);
         self.work.notify_one();
@@ -131,7 +146,7 @@ impl Workers {
     }
 
     fn run(self: Arc<Self>, spare: bool) {
-        let _watch = DeathWatch(Arc::clone(&self.connection));
+        let _watch = self.connection.clone().map(DeathWatch);
         be_ordinary(self.cpus.as_ref());
         let _count = Leaving(&self);
         let mut space = Space { out: vec![0; self.largest_reply], scratch: Vec::new() };
@@ -217,17 +232,15 @@ mod tests {
 
     #[test]
     fn calls_go_on_while_all_the_usual_workers_and_more_are_stuck() {
-        let device = std::fs::File::open("/dev/null").unwrap().into();
-        let connection = Connection::new(device, std::path::Path::new("/no/such/place"), Arc::default());
-        let workers = Workers::new(2, 16, Arc::new(connection));
+        let workers = Workers::new(2, 16, None);
         let (release, stuck) = std::sync::mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
         for _ in 0..10 {
             let stuck = Arc::clone(&stuck);
-            workers.submit(move |_| assert!(stuck.lock().recv().is_err())).unwrap();
+            assert!(workers.submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
         }
         let (tells, told) = std::sync::mpsc::channel();
-        workers.submit(move |_| tells.send(()).unwrap()).unwrap();
+        assert!(workers.submit(move |_| tells.send(()).unwrap()).is_ok());
         told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
         drop(release);
         workers.close();
@@ -237,9 +250,7 @@ mod tests {
     #[test]
     fn no_more_come_than_usual_while_calls_return() {
         let as_usual = || {
-            let device = std::fs::File::open("/dev/null").unwrap().into();
-            let connection = Connection::new(device, std::path::Path::new("/no/such/place"), Arc::default());
-            let workers = Workers::new(2, 16, Arc::new(connection));
+            let workers = Workers::new(2, 16, None);
             let seen = Arc::new(Mutex::new(std::collections::HashSet::new()));
             for _ in 0..50 {
                 let seen = Arc::clone(&seen);
@@ -247,7 +258,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                     seen.lock().insert(std::thread::current().id());
                 };
-                workers.submit(job).unwrap();
+                assert!(workers.submit(job).is_ok());
             }
             workers.close();
             seen.lock().len() == 2

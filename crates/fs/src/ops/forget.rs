@@ -9,16 +9,25 @@ use ullage_pool::Locator;
 use ullage_types::NodeId;
 
 impl Space {
-    /// LATER where the calling thread may not wait, and to let go of a node may take that.
-    pub(crate) fn lets_go_at_once(&self, node: NodeId) -> Outcome<()> {
+    /// LATER where the calling thread may not wait, and to release a handle may take that.
+    pub(crate) fn releases_at_once(&self, node: NodeId) -> Outcome<()> {
+        let Ok(node) = self.nodes.get(node) else { return Ok(()) };
+        self.goes_at_once_if(&node, |_| false)
+    }
+
+    /// The same for who lets go of a node.
+    pub(crate) fn goes_at_once(&self, node: &Node) -> Outcome<()> {
+        self.goes_at_once_if(node, |open| self.is_to_be_marked(node, open))
+    }
+
+    fn goes_at_once_if(&self, node: &Node, is_announced: impl FnOnce(&OpenFile) -> bool) -> Outcome<()> {
         if hurry::may_wait().is_ok() {
             return Ok(());
         }
-        let Ok(node) = self.nodes.get(node) else { return Ok(()) };
         hurry::can_lock(&node.open)?;
         let open = node.open.lock();
-        // What is measured may be given its blocks before, and what goes may be marked before.
-        if open.grant.is_loose() || self.is_to_be_marked(&node, &open) {
+        // What is measured may be given its blocks before.
+        if open.grant.is_loose() || is_announced(&open) {
             self.answers_at_once(&node.inode, Call::Writes)?;
         }
         Ok(())
@@ -59,7 +68,7 @@ impl Space {
         let measured = if named { self.closed(&node, &mut open) } else { Ok(()) };
         drop(open);
         if !node.is_known() {
-            self.let_go(&node);
+            self.let_go_in_time(&node);
         }
         measured
     }

@@ -138,6 +138,7 @@ impl Space {
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
         self.brake.stop();
+        self.departing.wait();
         self.settler.stop();
         let in_step = self.trees.stop();
         self.trees_in_step.store(in_step, Relaxed);

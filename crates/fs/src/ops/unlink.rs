@@ -32,7 +32,7 @@ impl Space {
         }
         match self.nodes.find(unlinked.file.id) {
             Some(node) if node.is_known() => {}
-            Some(node) => self.let_go(&node),
+            Some(node) => self.let_go_in_time(&node),
             None => {
                 // Counted and forgotten at once, so that there is one way out.
                 let node = self.nodes.enter(unlinked.file);

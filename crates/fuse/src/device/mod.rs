@@ -148,8 +148,8 @@ impl Reader {
         let submitted = self.core.workers.submit(move |space| {
             handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch, Haste::None);
         });
-        if let Err(error) = submitted {
-            tracing::error!(%error, "no worker could be started");
+        if let Err(refused) = submitted {
+            tracing::error!(error = %refused.why, "no worker could be started");
             send(&self.device, unique, Answer::Error(libc::EAGAIN), &[], &[]);
         }
     }

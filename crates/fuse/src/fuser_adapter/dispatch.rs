@@ -1,8 +1,10 @@
 //! One method per request: decode, call, reply.
 
-use crate::fuser_adapter::kernel::Connection;
+use crate::fuser_adapter::carry_out::Parts;
+use crate::fuser_adapter::carry_out::Waits::{self, Always, Maybe};
 use crate::fuser_adapter::line::{Line, Turn};
 use crate::fuser_adapter::wire::{Body, requested_time};
+use crate::workers::Workers;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
@@ -16,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use ullage_fs::{AttributesFor, Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr};
+use ullage_fs::{Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr, hurried};
 use ullage_types::{Kind, NodeId};
 
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -30,45 +32,43 @@ thread_local! {
 
 /// What `fuser` calls.
 pub(super) struct Adapter {
-    fs: Arc<dyn Filesystem>,
-    connection: Arc<Connection>,
+    pub(super) parts: Parts,
+    pub(super) workers: Arc<Workers>,
     line: Line,
 }
 
 impl Adapter {
     /// For a session of so many threads, and others.
-    pub(super) fn new(fs: Arc<dyn Filesystem>, connection: Arc<Connection>, threads: usize) -> Self {
-        let line = Line::of(threads, connection.servers.clone());
-        Self { fs, connection, line }
+    pub(super) fn new(parts: Parts, workers: Arc<Workers>, threads: usize) -> Self {
+        let line = Line::of(threads, parts.connection.servers.clone());
+        Self { parts, workers, line }
     }
 
-    fn turn(&self, request: &Request) -> Turn {
+    pub(super) fn turn(&self, request: &Request) -> Turn {
         self.line.turn(request.pid())
     }
 
-    /// Replies ourselves in place of a reply object of `fuser`, which would otherwise answer EIO when dropped.
-    /// Forgetting it leaks one count on the session's descriptor, and no memory.
-    fn send<R>(&self, request: &Request, reply: R, body: &Body) -> io::Result<()> {
-        std::mem::forget(reply);
-        self.connection.reply(request, body.bytes())
+    /// What is answered with nothing.
+    fn plain(
+        &self,
+        request: &Request,
+        waits: Waits,
+        bytes: &[u8],
+        reply: ReplyEmpty,
+        call: impl Fn(&dyn Filesystem, &[u8]) -> Outcome<()> + Send + 'static,
+    ) {
+        self.carry_out(request, waits, bytes, call, |_, outcome| empty(reply, outcome));
     }
 
-    fn entry(&self, request: &Request, reply: ReplyEntry, outcome: Outcome<Entry>) {
-        match outcome {
-            Ok(entry) => {
-                if self.send(request, reply, &Body::default().entry(&entry)).is_err() {
-                    self.fs.forget(entry.node, 1);
-                }
-            }
-            Err(error) => reply.error(errno(error)),
-        }
-    }
-
-    fn attributes(&self, request: &Request, reply: ReplyAttr, outcome: Outcome<AttributesFor>) {
-        match outcome {
-            Ok(answer) => drop(self.send(request, reply, &Body::default().attributes(&answer))),
-            Err(error) => reply.error(errno(error)),
-        }
+    /// What is answered with an entry.
+    fn entry(
+        &self,
+        request: &Request,
+        bytes: &[u8],
+        reply: ReplyEntry,
+        call: impl Fn(&dyn Filesystem, &[u8]) -> Outcome<Entry> + Send + 'static,
+    ) {
+        self.carry_out(request, Maybe, bytes, call, |to, outcome| to.entry(reply, outcome));
     }
 }
 
@@ -76,7 +76,7 @@ fn node(ino: INodeNo) -> NodeId {
     NodeId(ino.0)
 }
 
-fn errno(error: ullage_fs::Errno) -> Errno {
+pub(super) fn errno(error: ullage_fs::Errno) -> Errno {
     Errno::from_i32(error.0)
 }
 
@@ -138,7 +138,7 @@ impl fuser::Filesystem for Adapter {
             .map_err(|missing| io::Error::other(format!("the kernel took back {missing:?}")))?;
         if granted.contains(InitFlags::FUSE_PASSTHROUGH) {
             let set = config.set_max_stack_depth(1);
-            self.connection.set_passthrough(set.is_ok());
+            self.parts.connection.set_passthrough(set.is_ok());
         }
         let refused = |value| io::Error::other(format!("fuser refused a limit, and offers {value:?}"));
         config.set_max_write(WRITE_BYTES_MAX).map_err(|offer| refused(u64::from(offer)))?;
@@ -147,18 +147,24 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turn(request);
-        self.entry(request, reply, self.fs.lookup(node(parent), name.as_bytes()));
+        let parent = node(parent);
+        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.lookup(parent, name));
     }
 
     // No turn ends here: one message may bring many of them.
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        self.fs.forget(node(ino), count);
+        hurried(|| self.parts.fs.forget(node(ino), count));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.turn(request);
-        self.attributes(request, reply, self.fs.getattr(node(ino), handle.map(|handle| handle.0)));
+        let (node, handle) = (node(ino), handle.map(|handle| handle.0));
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.getattr(node, handle),
+            |to, outcome| to.attributes(reply, outcome),
+        );
     }
 
     fn setattr(
@@ -179,7 +185,6 @@ impl fuser::Filesystem for Adapter {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turn(request);
         // `fuser` hides FATTR_KILL_SUIDGID. The kernel sets it with every change of owner or group (of what is not
         // a directory), and with a new length unless the caller has CAP_FSETID, which here means root.
         let owner_changes = uid.is_some() || gid.is_some();
@@ -195,15 +200,28 @@ impl fuser::Filesystem for Adapter {
             handle: handle.map(|handle| handle.0),
             kill_privileges,
         };
-        self.attributes(request, reply, self.fs.setattr(caller(request), node(ino), change));
+        let (caller, node) = (caller(request), node(ino));
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.setattr(caller, node, change),
+            |to, outcome| to.attributes(reply, outcome),
+        );
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        let _turn = self.turn(request);
-        match self.fs.readlink(node(ino)) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(errno(error)),
-        }
+        let node = node(ino);
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.readlink(node),
+            |_, outcome| match outcome {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn mknod(
@@ -216,31 +234,30 @@ impl fuser::Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turn(request);
-        let outcome = self.fs.mknod(caller(request), node(parent), name.as_bytes(), mode, umask, rdev);
-        self.entry(request, reply, outcome);
+        let (caller, parent) = (caller(request), node(parent));
+        let call = move |fs: &dyn Filesystem, name: &[u8]| fs.mknod(caller, parent, name, mode, umask, rdev);
+        self.entry(request, name.as_bytes(), reply, call);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let _turn = self.turn(request);
-        let outcome = self.fs.mkdir(caller(request), node(parent), name.as_bytes(), mode, umask);
-        self.entry(request, reply, outcome);
+        let (caller, parent) = (caller(request), node(parent));
+        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.mkdir(caller, parent, name, mode, umask));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.unlink(node(parent), name.as_bytes()));
+        let parent = node(parent);
+        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.unlink(parent, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.rmdir(node(parent), name.as_bytes()));
+        let parent = node(parent);
+        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.rmdir(parent, name));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _turn = self.turn(request);
-        let target = target.as_os_str().as_bytes();
-        self.entry(request, reply, self.fs.symlink(caller(request), node(parent), name.as_bytes(), target));
+        let (caller, parent) = (caller(request), node(parent));
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.symlink(caller, parent, name, &target));
     }
 
     fn rename(
@@ -253,26 +270,33 @@ impl fuser::Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turn(request);
-        let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
-        empty(reply, self.fs.rename(caller(request), node(parent), name, node(to), to_name, flags.bits()));
+        let (caller, parent, to) = (caller(request), node(parent), node(to));
+        let (to_name, flags) = (to_name.as_bytes().to_vec(), flags.bits());
+        let call = move |fs: &dyn Filesystem, name: &[u8]| fs.rename(caller, parent, name, to, &to_name, flags);
+        self.plain(request, Maybe, name.as_bytes(), reply, call);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turn(request);
-        self.entry(request, reply, self.fs.link(node(ino), node(parent), name.as_bytes()));
+        let (node, parent) = (node(ino), node(parent));
+        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.link(node, parent, name));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turn(request);
-        match self.fs.open(caller(request), node(ino), flags.0 as u32) {
-            Ok(opened) => {
-                if self.send(request, reply, &Body::default().opened(&opened, flags.0 as u32)).is_err() {
-                    self.fs.release(node(ino), opened.handle);
+        let (caller, node, flags) = (caller(request), node(ino), flags.0 as u32);
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.open(caller, node, flags),
+            move |to, outcome| match outcome {
+                Ok(opened) => {
+                    if to.send(reply, &Body::default().opened(&opened, flags)).is_err() {
+                        to.fs.release(node, opened.handle);
+                    }
                 }
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn create(
@@ -285,16 +309,22 @@ impl fuser::Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.turn(request);
-        match self.fs.create(caller(request), node(parent), name.as_bytes(), mode, umask, flags as u32) {
-            Ok((entry, opened)) => {
-                if self.send(request, reply, &Body::default().entry(&entry).opened(&opened, flags as u32)).is_err() {
-                    self.fs.release(entry.node, opened.handle);
-                    self.fs.forget(entry.node, 1);
+        let (caller, parent, flags) = (caller(request), node(parent), flags as u32);
+        self.carry_out(
+            request,
+            Maybe,
+            name.as_bytes(),
+            move |fs, name| fs.create(caller, parent, name, mode, umask, flags),
+            move |to, outcome| match outcome {
+                Ok((entry, opened)) => {
+                    if to.send(reply, &Body::default().entry(&entry).opened(&opened, flags)).is_err() {
+                        to.fs.release(entry.node, opened.handle);
+                        to.fs.forget(entry.node, 1);
+                    }
                 }
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn read(
@@ -308,14 +338,22 @@ impl fuser::Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.turn(request);
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            buffer.clear();
-            match self.fs.read(node(ino), handle.0, offset, size, buffer) {
-                Ok(()) => reply.data(buffer),
+        let (node, handle) = (node(ino), handle.0);
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| {
+                READ_BUFFER.with_borrow_mut(|buffer| {
+                    buffer.clear();
+                    fs.read(node, handle, offset, size, buffer)
+                })
+            },
+            |_, outcome| match outcome {
+                Ok(()) => READ_BUFFER.with_borrow(|buffer| reply.data(buffer)),
                 Err(error) => reply.error(errno(error)),
-            }
-        });
+            },
+        );
     }
 
     fn write(
@@ -330,16 +368,21 @@ impl fuser::Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turn(request);
+        let (node, handle, open_flags) = (node(ino), handle.0, open_flags.0 as u32);
         let stranger = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| caller(request));
-        match self.fs.write(node(ino), handle.0, offset, data, open_flags.0 as u32, stranger) {
-            // Pages of a mapping: the kernel takes a short count for all of it.
-            Ok(taken) if flags.contains(WriteFlags::FUSE_WRITE_CACHE) && (taken as usize) < data.len() => {
-                reply.error(errno(ullage_fs::Errno::ENOSPC));
-            }
-            Ok(taken) => reply.written(taken),
-            Err(error) => reply.error(errno(error)),
-        }
+        // Pages of a mapping: the kernel takes a short count for all of it.
+        let least = if flags.contains(WriteFlags::FUSE_WRITE_CACHE) { data.len() } else { 0 };
+        self.carry_out(
+            request,
+            if ullage_fs::syncs(open_flags) { Always } else { Maybe },
+            data,
+            move |fs, data| fs.write(node, handle, offset, data, open_flags, stranger),
+            move |_, outcome| match outcome {
+                Ok(taken) if (taken as usize) < least => reply.error(errno(ullage_fs::Errno::ENOSPC)),
+                Ok(taken) => reply.written(taken),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     /// Not sent again: what close(2) has to tell the kernel knows itself.
@@ -357,19 +400,22 @@ impl fuser::Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turn(request);
-        self.fs.release(node(ino), handle.0);
-        reply.ok();
+        let (node, handle) = (node(ino), handle.0);
+        self.plain(request, Maybe, &[], reply, move |fs, _| {
+            fs.may_release(node)?;
+            fs.release(node, handle);
+            Ok(())
+        });
     }
 
     fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.fsync(node(ino), handle.0, data_only));
+        let (node, handle) = (node(ino), handle.0);
+        self.plain(request, Always, &[], reply, move |fs, _| fs.fsync(node, handle, data_only));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(request);
-        match self.fs.opendir(node(ino)) {
+        match self.parts.fs.opendir(node(ino)) {
             Ok(Opened { handle, .. }) => {
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
             }
@@ -383,7 +429,7 @@ impl fuser::Filesystem for Adapter {
             let name = OsStr::from_bytes(listed.name);
             !reply.add(INodeNo(listed.ino), listed.next, file_type(listed.mode), name)
         };
-        match self.fs.readdir(node(ino), handle.0, offset, false, &mut sink) {
+        match hurried(|| self.parts.fs.readdir(node(ino), handle.0, offset, false, &mut sink)) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(error)),
         }
@@ -400,11 +446,12 @@ impl fuser::Filesystem for Adapter {
             }
             taken
         };
-        match self.fs.readdir(node(ino), handle.0, offset, true, &mut sink) {
+        match hurried(|| self.parts.fs.readdir(node(ino), handle.0, offset, true, &mut sink)) {
             Ok(()) => {
-                if self.send(request, reply, &body).is_err() {
+                let to = self.parts.to(request.unique().0);
+                if to.send(reply, &body).is_err() {
                     for node in given {
-                        self.fs.forget(node, 1);
+                        to.fs.forget(node, 1);
                     }
                 }
             }
@@ -414,24 +461,30 @@ impl fuser::Filesystem for Adapter {
 
     fn releasedir(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         let _turn = self.turn(request);
-        self.fs.releasedir(node(ino), handle.0);
+        self.parts.fs.releasedir(node(ino), handle.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.fsyncdir(node(ino)));
+        let node = node(ino);
+        self.plain(request, Always, &[], reply, move |fs, _| fs.fsyncdir(node));
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.turn(request);
-        match self.fs.statfs(node(ino)) {
-            Ok(s) => {
-                let block = s.block.0 as u32;
-                reply.statfs(s.blocks, s.free, s.available, s.files, s.files_free, block, s.name_max, block);
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        let node = node(ino);
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.statfs(node),
+            |_, outcome| match outcome {
+                Ok(s) => {
+                    let block = s.block.0 as u32;
+                    reply.statfs(s.blocks, s.free, s.available, s.files, s.files_free, block, s.name_max, block);
+                }
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn setxattr(
@@ -444,24 +497,37 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turn(request);
-        let name = name.as_bytes();
-        empty(reply, self.fs.setxattr(caller(request), node(ino), name, value, flags as u32, false));
+        let (caller, node, flags) = (caller(request), node(ino), flags as u32);
+        let name = name.as_bytes().to_vec();
+        let call = move |fs: &dyn Filesystem, value: &[u8]| fs.setxattr(caller, node, &name, value, flags, false);
+        self.plain(request, Maybe, value, reply, call);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _turn = self.turn(request);
-        xattr(reply, self.fs.getxattr(caller(request), node(ino), name.as_bytes(), size));
+        let (caller, node) = (caller(request), node(ino));
+        self.carry_out(
+            request,
+            Maybe,
+            name.as_bytes(),
+            move |fs, name| fs.getxattr(caller, node, name, size),
+            |_, outcome| xattr(reply, outcome),
+        );
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.turn(request);
-        xattr(reply, self.fs.listxattr(caller(request), node(ino), size));
+        let (caller, node) = (caller(request), node(ino));
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.listxattr(caller, node, size),
+            |_, outcome| xattr(reply, outcome),
+        );
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.removexattr(caller(request), node(ino), name.as_bytes()));
+        let (caller, node) = (caller(request), node(ino));
+        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.removexattr(caller, node, name));
     }
 
     fn access(&self, request: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
@@ -480,17 +546,23 @@ impl fuser::Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turn(request);
-        empty(reply, self.fs.fallocate(node(ino), handle.0, offset, length, mode as u32));
+        let (node, handle, mode) = (node(ino), handle.0, mode as u32);
+        self.plain(request, Always, &[], reply, move |fs, _| fs.fallocate(node, handle, offset, length, mode));
     }
 
     fn lseek(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let _turn = self.turn(request);
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        match self.fs.lseek(node(ino), handle.0, offset, whence as u32) {
-            Ok(found) => reply.offset(found as i64),
-            Err(error) => reply.error(errno(error)),
-        }
+        let (node, handle, whence) = (node(ino), handle.0, whence as u32);
+        self.carry_out(
+            request,
+            Maybe,
+            &[],
+            move |fs, _| fs.lseek(node, handle, offset, whence),
+            |_, outcome| match outcome {
+                Ok(found) => reply.offset(found as i64),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn copy_file_range(
@@ -506,14 +578,19 @@ impl fuser::Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turn(request);
         // The reply counts in 32 bits.
         let length = length.min(u64::from(!4095_u32));
-        let (from, to) = (node(from), node(to));
-        match self.fs.copy_file_range(from, from_handle.0, from_offset, to, to_handle.0, to_offset, length) {
-            Ok(copied) => reply.written(copied as u32),
-            Err(error) => reply.error(errno(error)),
-        }
+        let (from, to, from_handle, to_handle) = (node(from), node(to), from_handle.0, to_handle.0);
+        self.carry_out(
+            request,
+            Always,
+            &[],
+            move |fs, _| fs.copy_file_range(from, from_handle, from_offset, to, to_handle, to_offset, length),
+            |_, outcome| match outcome {
+                Ok(copied) => reply.written(copied as u32),
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn ioctl(

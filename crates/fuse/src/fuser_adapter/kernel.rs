@@ -3,7 +3,7 @@
 use crate::connection::mounted_at;
 use crate::fuser_adapter::{dispatch::Adapter, sys};
 use crate::servers::Servers;
-use fuser::{BackingId, INodeNo, Notifier, Request, Session};
+use fuser::{BackingId, INodeNo, Notifier, Session};
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,12 +47,12 @@ impl Connection {
         self.passthrough.store(negotiated, Ordering::Relaxed);
     }
 
-    /// Sends a successful reply. Fails with ENOENT when nobody waits for it any more.
-    pub(super) fn reply(&self, request: &Request, body: &[u8]) -> io::Result<()> {
+    /// Sends a successful reply to the request of this number. Fails with ENOENT when nobody waits for it any more.
+    pub(super) fn reply(&self, unique: u64, body: &[u8]) -> io::Result<()> {
         let mut header = [0; 16];
         let length = (header.len() + body.len()) as u32;
         header[..4].copy_from_slice(&length.to_ne_bytes());
-        header[8..].copy_from_slice(&request.unique().0.to_ne_bytes());
+        header[8..].copy_from_slice(&unique.to_ne_bytes());
         rustix::io::writev(self.device()?, &[IoSlice::new(&header), IoSlice::new(body)])?;
         Ok(())
     }

@@ -244,8 +244,8 @@ impl Queue {
             let commit_id = carry_out(&core, &mut buffers, &mut space.out, &mut space.scratch);
             inbox.put(index, buffers, commit_id);
         });
-        if let Err(error) = submitted {
-            tracing::error!(queue = self.id, %error, "no worker could be started");
+        if let Err(refused) = submitted {
+            tracing::error!(queue = self.id, error = %refused.why, "no worker could be started");
             if let Some(mut buffers) = held.lock().take() {
                 let commit_id = carry_out(&self.core, &mut buffers, &mut self.out, &mut self.scratch);
                 self.give_back(index, buffers, commit_id)?;

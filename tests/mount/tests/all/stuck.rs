@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
 /// Every operation on the pool that answers is done by then.
@@ -77,6 +77,60 @@ fn comes_to_an_end(child: &mut Child, what: &str) {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Files in each of which is so much that none of another kind is as long.
+const LENGTH: usize = 3_000;
+const MANY: usize = 3_000;
+
+/// Regular files of this length below a directory.
+fn count(directory: &Path) -> usize {
+    let is_one = |path: &PathBuf| fs::metadata(path).is_ok_and(|it| it.len() == LENGTH as u64);
+    let entries = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+    entries.map(|path| if path.is_dir() { count(&path) } else { usize::from(is_one(&path)) }).sum()
+}
+
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
+}
+
+/// Nobody waits for the kernel to forget a file. But each file of the pool that does not answer took a worker to wait for it, up to a
+/// thousand, and what belongs on a worker waited behind them; files of the other pool that were forgotten in one message with one of
+/// those kept their backing files.
+fn check_removed(transport: &str) {
+    let bed = bed(&["--transport", transport]);
+    fs::create_dir(bed.space.path("many")).unwrap();
+    for n in 0..MANY {
+        fs::write(bed.space.path(format!("many/{n}")), [1; LENGTH]).unwrap();
+    }
+    // So that no leaf is marked.
+    bed.space.down();
+    bed.space.up();
+    let (pid, before) = (bed.space.pid(), threads(bed.space.pid()));
+    assert!(count(&bed.space.pool()) > MANY / 3);
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        let mut removes = on_cpu(0, r#"rm -r "$1""#, &bed.space.path("many"));
+        for file in bed.lively.iter().take(10) {
+            comes_to_an_end(&mut on_cpu(1, r#"echo more >> "$1"; sync "$1""#, file), "fsync(2)");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        comes_to_an_end(&mut removes, "`rm`");
+        eventually("what was removed from the other pool comes free", PATIENCE, || count(&bed.space.pool()) == 0);
+        let now = threads(pid);
+        assert!(now < before + 40, "{now} threads, {before} before");
+    }
+    bed.space.down_and_check();
+}
+
+#[test]
+fn what_is_removed_from_a_stuck_pool_keeps_nobody_from_syncing_or_freeing_room_in_another() {
+    check_removed("device");
+}
+
+#[test]
+fn what_is_removed_from_a_stuck_pool_keeps_nobody_from_syncing_or_freeing_room_with_the_crate_fuser() {
+    check_removed("fuser");
 }
 
 const HANGING: [&str; 7] = [

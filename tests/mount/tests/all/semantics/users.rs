@@ -11,6 +11,8 @@ use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
 const NOBODY: u32 = 65534;
+/// Who runs nothing else.
+const GAMES: u32 = 5;
 
 fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
     let mut command = Command::new("setpriv");
@@ -19,11 +21,15 @@ fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
 
 /// A space whose directories are that user's, not yet up.
 fn of_nobody(ground: Ground) -> Space {
+    of_user(ground, NOBODY)
+}
+
+fn of_user(ground: Ground, user: u32) -> Space {
     let disk = ground.directory("disk");
     let space = Space::on(ground, &disk);
     fs::create_dir(&space.mount).unwrap();
     for path in [disk.as_path(), &space.pool(), &space.mount] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(path, Some(user), Some(user)).unwrap();
     }
     space
 }
@@ -150,6 +156,44 @@ fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
         drop(user.stdin.take());
         user.wait().unwrap();
         process::wait(pid);
+    }
+}
+
+/// Seventy-five threads were started at the mount. Where so many cannot be, that was dead at once, and `up` said nothing of it; and
+/// their buffers took 165 MiB and more.
+#[test]
+fn an_ordinary_users_space_takes_little_memory_and_no_more_threads_than_there_may_be() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_user(ground, GAMES);
+    let state = space.state.display().to_string();
+    let user = |threads: u32, words: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={GAMES}"), format!("--regid={GAMES}"), "--clear-groups".into()]);
+        run(command.args(["prlimit".to_owned(), format!("--nproc={threads}:{threads}")]).args(words))
+    };
+    let ullage = |threads: u32, words: &[&str]| {
+        let own = [ullage_mount_tests::binary::path().as_os_str(), words[0].as_ref(), space.mount.as_os_str()];
+        let more = words[1..].iter().map(AsRef::<std::ffi::OsStr>::as_ref);
+        user(threads, &own.into_iter().chain(more).collect::<Vec<_>>())
+    };
+    let up = |threads| ullage(threads, &["up", "--state", &state, "--pool", &space.pools[0]]);
+    up(15).refused("allow this user more processes");
+    assert!(!is_mounted(&space.mount));
+    let script = "for n in $(seq 100); do echo content > $0/$n && sync $0/$n || exit 1; done; cat $0/*";
+    for threads in [22, 30, 1000] {
+        up(threads).ok();
+        let words = ["sh".as_ref(), "-c".as_ref(), script.as_ref(), space.mount.as_os_str()];
+        assert_eq!(user(1000, &words).ok(), "content\n".repeat(100));
+        let pid = ullage(1000, &["status", "--json"]).json()["pid"].as_u64().unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let number = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        assert!(number("VmRSS:") < 50 << 10, "{} KiB", number("VmRSS:"));
+        assert!(number("Threads:") < 40, "{} threads", number("Threads:"));
+        ullage(1000, &["down", "--state", &state]).ok();
     }
 }
 
