@@ -12,10 +12,11 @@ use crate::holes::data_in;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::PoolMember;
-use crate::{Errno, Outcome, Space, hurry, settle, without_reserve};
+use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
 use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,22 +50,24 @@ struct Gone {
 }
 
 impl Space {
-    /// Whether a file that was refused so many bytes may ask again: its pool had not so many, and now it lies in another one.
-    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, bytes: u64) -> Outcome<bool> {
+    /// Whether what is opened for writing in a pool now may have to go on in another one.
+    pub(crate) fn is_to_go_elsewhere(&self, caller: Caller, pool: PoolId) -> bool {
+        // Who tries the kernel writes nothing that counts.
+        self.pools.may_run_full(pool) && !self.lender.is_tried_by(caller)
+    }
+
+    /// Whether a file that was refused so many bytes in a pool may ask again: that had not so many, and now the file lies in another one.
+    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
         if self.pools.members().len() == 1 {
             return Ok(false);
         }
-        let lies_in = || node.open.lock().backing.as_ref().map(|backing| backing.pool);
-        let Some(from) = lies_in() else { return Ok(false) };
-        let had_room = self.pools.above_reserve(from) >= bytes.saturating_add(NEARLY);
-        if had_room || self.pools.roomiest_beside(from, bytes).is_none() {
-            return Ok(false);
-        }
         hurry::may_wait()?;
-        let _turn = self.moving_away.lock();
-        if lies_in() != Some(from) {
-            // Who waited here before was at the same file.
+        if lies_in(node) != Some(from) {
+            // Somebody else was refused too, and came first.
             return Ok(true);
+        }
+        if self.has_room(node, from, bytes)? || self.pools.roomiest_beside(from, bytes).is_none() {
+            return Ok(false);
         }
         let moved = self.move_away(node, from, bytes);
         if let Err(error) = &moved {
@@ -73,25 +76,38 @@ impl Space {
         Ok(moved.unwrap_or(false))
     }
 
+    /// Whether it is not the pool that refuses: it has that much, or a limit has not.
+    fn has_room(&self, node: &Node, pool: PoolId, bytes: u64) -> Outcome<bool> {
+        let (uid, parent) = {
+            let state = node.inode.lock();
+            (state.record.uid, state.record.parent)
+        };
+        let limited =
+            if self.catalog.has_limits() { self.catalog.room(Some(uid), &self.catalog.get(parent)?).0 } else { None };
+        // It has just answered.
+        let free = self.pools.get(pool)?.usage()?.free.0.saturating_sub(self.pools.reserve(pool));
+        Ok(limited.is_some_and(|left| left < bytes) || free >= bytes.saturating_add(NEARLY))
+    }
+
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
         for copy in 1..=COPIES {
+            if copy < COPIES && self.await_rest(node, from)?.is_none() {
+                // It may be gone by now.
+                return Ok(lies_in(node) != Some(from));
+            }
+            let _turn = self.moving_away.lock();
+            if lies_in(node) != Some(from) {
+                return Ok(true);
+            }
             let Some((open, rest)) = self.await_rest(node, from)? else { return Ok(false) };
             // Where others go on changing it, they wait for the last copy.
-            let mut open = (copy == COPIES).then_some(open);
+            let open = (copy == COPIES).then_some(open);
             let takes = (rest.measure.blocks * 512).saturating_add(bytes);
             let Some(to) = self.pools.roomiest_beside(from, takes) else { return Ok(false) };
             tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name);
             // Nobody else is promised that room.
             self.hold_in_pool(to.id, takes)?;
-            let bound = self.copy_to(to, node, &rest).and_then(|fresh| {
-                let mut open = open.take().unwrap_or_else(|| node.open.lock());
-                let bound = self.bind_anew(node, &mut open, from, rest, to, &fresh);
-                drop(open);
-                if !matches!(bound, Ok(Some(_))) {
-                    give_back(to, fresh);
-                }
-                bound
-            });
+            let bound = self.copy_and_bind(node, open, from, to, rest);
             self.let_go_in_pool(to.id, takes, takes);
             if let Some(Gone { seq, backing, bytes }) = bound? {
                 self.reaper.push(node.inode.id, seq, backing, bytes);
@@ -102,10 +118,37 @@ impl Space {
         Ok(false)
     }
 
+    /// None where the file was changed meanwhile.
+    fn copy_and_bind(
+        &self,
+        node: &Arc<Node>,
+        open: Option<MutexGuard<'_, OpenFile>>,
+        from: PoolId,
+        to: &PoolMember,
+        rest: AtRest,
+    ) -> Outcome<Option<Gone>> {
+        let record = node.inode.record();
+        let hint = Hint { parent: record.parent, pid: 0 };
+        let draft = self.with_files(|| to.pool.draft(node.inode.id, hint), settle::is_full)?;
+        let mut named = false;
+        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure)).and_then(|()| {
+            let mut open = open.unwrap_or_else(|| node.open.lock());
+            self.bind_anew(node, &mut open, from, rest, to, &draft, &mut named)
+        });
+        // A draft leaves nothing. What has its name stays, even where nobody knows whether the catalog names it: the next start does.
+        if !named {
+            let Fresh { binding, file, .. } = draft;
+            drop(file);
+            to.pool.closed(&binding);
+        }
+        bound
+    }
+
     /// Waits until nobody else is at a file, and has it locked then. None where somebody may be for long.
     fn await_rest<'a>(&self, node: &'a Arc<Node>, from: PoolId) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
+            Self::write_out_late(node);
             let mut open = node.open.lock();
             if !can_leave(&open, from) {
                 return Ok(None);
@@ -140,24 +183,8 @@ impl Space {
         Ok(Some(AtRest { file: backing.file.clone(), measure: Measure::of(&backing.file)? }))
     }
 
-    fn copy_to(&self, to: &PoolMember, node: &Node, rest: &AtRest) -> Outcome<Fresh> {
-        let record = node.inode.record();
-        let hint = Hint { parent: record.parent, pid: 0 };
-        let fresh = self.with_files(|| to.pool.create_for(node.inode.id, hint), settle::is_full)?;
-        let owner = Annotation { class: record.class, uid: record.uid, gid: record.gid };
-        if let Err(error) = to.pool.annotate(&fresh.binding, owner) {
-            tracing::debug!("the owner of inode {} is not recorded on its backing file: {error}", node.inode.id);
-        }
-        match without_reserve(|| copy(&rest.file, &fresh.file, rest.measure)) {
-            Ok(()) => Ok(fresh),
-            Err(error) => {
-                give_back(to, fresh);
-                Err(error)
-            }
-        }
-    }
-
-    /// Binds a file to its copy, unless it was changed meanwhile. Gives back what it was bound to.
+    /// Binds a file to its copy, unless it was changed meanwhile. Gives back what it was bound to, and says when the copy has a name.
+    #[allow(clippy::too_many_arguments)]
     fn bind_anew(
         &self,
         node: &Arc<Node>,
@@ -166,6 +193,7 @@ impl Space {
         before: AtRest,
         to: &PoolMember,
         fresh: &Fresh,
+        named: &mut bool,
     ) -> Outcome<Option<Gone>> {
         let data = |measure: Measure| (measure.size, measure.mtime, measure.ctime);
         if !can_leave(open, from) || data(Measure::of(&before.file)?) != data(before.measure) {
@@ -178,6 +206,16 @@ impl Space {
         // Its map may be larger there.
         let grows = if self.catalog.has_limits() { 512 * new.blocks.saturating_sub(rest.measure.blocks) } else { 0 };
         self.catalog.hold(&node.inode, grows)?;
+        *named = true;
+        if let Err(error) = to.pool.keep(fresh) {
+            self.catalog.record_measured(&node.inode, grows, |_| Ok(()))?;
+            return Err(error.into());
+        }
+        let owner = node.inode.record();
+        let owner = Annotation { class: owner.class, uid: owner.uid, gid: owner.gid };
+        if let Err(error) = to.pool.annotate(&fresh.binding, owner) {
+            tracing::debug!("the owner of inode {} is not recorded on its backing file: {error}", node.inode.id);
+        }
         let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
         let gone =
             Backing { pool: from, generation: backing.binding.generation, locator: backing.binding.locator.0.clone() };
@@ -205,6 +243,11 @@ impl Space {
     }
 }
 
+/// The pool of a file that is open.
+fn lies_in(node: &Node) -> Option<PoolId> {
+    node.open.lock().backing.as_ref().map(|backing| backing.pool)
+}
+
 /// Whether the backing file of an open file is in this pool, and the server alone writes and reads it.
 fn can_leave(open: &OpenFile, from: PoolId) -> bool {
     let alone = |backing: &OpenBacking| backing.registered.is_none() && backing.fence.is_none() && !backing.lends;
@@ -220,14 +263,31 @@ fn is_past(measure: Measure) -> bool {
     nanoseconds(now) - nanoseconds(measure.ctime) > TICK.as_nanos() as i128
 }
 
-/// Makes `to` a file with the data of `from`, on disk.
+/// What was allocated and not written of a file. ENOSPC where that cannot be told from holes: who allocated counts on it.
+fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
+    if let Ok(extents) = sys::extents(file, 0..u64::MAX >> 1) {
+        return Ok(extents.iter().filter(|extent| extent.is_bare()).map(sys::Extent::range).collect());
+    }
+    let Measure { size, blocks, block, .. } = measure;
+    let in_blocks = |range: &Range<u64>| range.end.div_ceil(block) * block - range.start / block * block;
+    let data: u64 = data_in(file, 0..size)?.iter().map(in_blocks).sum();
+    let all = size.div_ceil(block) * block;
+    match blocks * 512 {
+        taken if taken <= data => Ok(Vec::new()),
+        taken if taken >= all => Ok(std::iter::once(0..taken).collect()),
+        _ => Err(Errno::ENOSPC),
+    }
+}
+
+/// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more.
 fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
     let size = measure.size;
     rustix::fs::ftruncate(to, size)?;
-    if size > 0 && measure.blocks * 512 >= size {
-        // Without holes: what was allocated and not written has its room here too. Where that cannot be asked for, data takes it.
-        match rustix::fs::fallocate(to, FallocateFlags::KEEP_SIZE, 0, size) {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+    for range in allocated(from, measure)? {
+        match rustix::fs::fallocate(to, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start) {
+            Ok(()) => {}
+            // Nobody counted on it there either.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => break,
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -242,11 +302,4 @@ fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
         }
     }
     Ok(to.sync_all()?)
-}
-
-/// Gives back a copy that no transaction named.
-fn give_back(to: &PoolMember, fresh: Fresh) {
-    let Fresh { binding, file, .. } = fresh;
-    drop(file);
-    to.pool.release(binding);
 }

@@ -49,6 +49,7 @@ mod sys;
 #[cfg(test)]
 mod test_kernel;
 mod trees;
+mod vacancy;
 mod waiting;
 
 pub use api::*;

@@ -3,6 +3,7 @@
 use crate::answering::{Answering, Call};
 use crate::headroom::Blocks;
 use crate::reserve::Distance;
+use crate::vacancy::Vacancy;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -73,6 +74,7 @@ pub struct Pools {
     below: Vec<Below>,
     distances: Vec<Distance>,
     answering: Vec<Answering>,
+    vacancies: Vec<Vacancy>,
     spread: Spread,
     turn: AtomicU64,
     /// Of each: the log says that it takes no new files.
@@ -87,7 +89,8 @@ impl Pools {
         let distances = members.iter().map(|_| Distance::default()).collect();
         let answering = members.iter().map(|_| Answering::default()).collect();
         let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { below, distances, answering, failing, members, spread, turn: AtomicU64::new(0) }
+        let vacancies = members.iter().map(|_| Vacancy::default()).collect();
+        Self { below, distances, answering, vacancies, failing, members, spread, turn: AtomicU64::new(0) }
     }
 
     /// All of them.
@@ -181,28 +184,35 @@ impl Pools {
     }
 
     /// So little is left in a pool that what is written to a file may find no room, while another has some: what comes to the server then can
-    /// go on there (`away.rs`).
+    /// go on there (`away.rs`). Waits for no pool.
     pub(crate) fn may_run_full(&self, id: PoolId) -> bool {
         self.members.len() > 1
-            && self.member(id).is_some_and(|own| above_reserve(own) < SHORT)
+            && self.index(id).and_then(|own| self.above_reserve(own)).is_some_and(|room| room < SHORT)
             && self.roomiest_beside(id, 0).is_some()
     }
 
-    /// The pool on another disk that has most room, where that is more than so many bytes.
+    /// The pool on another disk that has most room, where that is more than so many bytes, among those that answer.
     pub(crate) fn roomiest_beside(&self, id: PoolId, bytes: u64) -> Option<&PoolMember> {
         let own = self.member(id)?;
-        let works = |(member, failing): &(&PoolMember, &AtomicBool)| {
-            !failing.load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
+        let works = |&index: &usize| {
+            let member = &self.members[index];
+            !self.failing[index].load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
         };
-        let others = self.members.iter().zip(&self.failing).filter(works);
-        let (room, roomiest) =
-            others.map(|(member, _)| (above_reserve(member), member)).max_by_key(|(room, _)| *room)?;
-        (room > bytes.saturating_add(BESIDE)).then_some(roomiest)
+        let others = (0..self.members.len()).filter(works);
+        let (room, roomiest) = others.filter_map(|index| Some((self.above_reserve(index)?, index))).max()?;
+        (room > bytes.saturating_add(BESIDE)).then_some(&self.members[roomiest])
     }
 
-    /// What is free in a pool above its reserve.
-    pub(crate) fn above_reserve(&self, id: PoolId) -> u64 {
-        self.member(id).map_or(0, above_reserve)
+    /// What is free in a pool above its reserve, or was lately; none where it does not answer.
+    fn above_reserve(&self, index: usize) -> Option<u64> {
+        let PoolMember { pool, reserve, .. } = &self.members[index];
+        let pool = pool.clone();
+        let free = self.vacancies[index].free(move || pool.usage().map_or(0, |usage| usage.free.0))?;
+        Some(free.saturating_sub(reserve.0))
+    }
+
+    fn index(&self, id: PoolId) -> Option<usize> {
+        self.members.iter().position(|member| member.id == id)
     }
 
     fn member(&self, id: PoolId) -> Option<&PoolMember> {
@@ -262,10 +272,6 @@ impl Pools {
         }
         Err(first.unwrap_or_else(full))
     }
-}
-
-fn above_reserve(member: &PoolMember) -> u64 {
-    member.pool.usage().map_or(0, |usage| usage.free.0.saturating_sub(member.reserve.0))
 }
 
 fn room(member: &PoolMember) -> Room {

@@ -26,16 +26,17 @@ impl Space {
         bytes: u64,
         work: impl Fn(&Stream) -> Outcome<T>,
     ) -> Outcome<T> {
-        let in_its_pool = || {
+        let in_its_pool = || -> Outcome<_> {
             let stream = Self::stream_of(node)?;
-            match work(&stream) {
+            let outcome = match work(&stream) {
                 Err(Errno::ENOSPC) if self.gains_room(stream.pool, bytes)? => work(&stream),
                 outcome => outcome,
-            }
+            };
+            Ok((stream.pool, outcome))
         };
-        match in_its_pool() {
-            Err(Errno::ENOSPC) if self.goes_elsewhere(node, bytes)? => in_its_pool(),
-            outcome => outcome,
+        match in_its_pool()? {
+            (pool, Err(Errno::ENOSPC)) if self.goes_elsewhere(node, pool, bytes)? => in_its_pool()?.1,
+            (_, outcome) => outcome,
         }
     }
 

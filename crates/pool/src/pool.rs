@@ -1,5 +1,6 @@
 //! The trait that every pool kind implements.
 
+use crate::dir::name;
 use crate::{Abilities, Annotation, Error, Fences};
 use rustix::fd::BorrowedFd;
 use serde::Serialize;
@@ -227,11 +228,16 @@ pub trait Pool: Send + Sync {
         Err(Error::Unusable("this pool can take in no file that it did not make".to_owned()))
     }
 
-    /// A new, empty backing file for a file that has one elsewhere, under a binding of its own. Its leaf is marked until
-    /// [`Pool::closed`]; [`Pool::release`] gives back one that no transaction ever named, whatever was written to it.
-    fn create_for(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
+    /// A new, empty backing file for a file that has one elsewhere, under a binding of its own. It has no name, so that no crash leaves it half
+    /// made, until [`Pool::keep`]; where that is never called, [`Pool::closed`] ends it.
+    fn draft(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
         let _ = (file, hint);
         Err(Error::Unusable("this pool takes in no data of others".to_owned()))
+    }
+
+    /// Gives a draft its name, durably. From then on it is like one from [`Pool::create`].
+    fn keep(&self, draft: &Fresh) -> Result<(), Error> {
+        Err(name::mismatch(&draft.binding))
     }
 
     /// Makes an empty backing file for a binding that has lost its own, open for reading and writing: after a power cut a

@@ -103,11 +103,12 @@ impl Space {
             })?;
             return Ok(data.len() as u32);
         }
+        let pool = stream.pool;
         drop(stream);
         let written = self.write_part(&node, offset, data)?;
         // What pages of the kernel's hold is lost where a part of them is refused.
         let rest = data.len() as u64 - written;
-        if rest > 0 && self.goes_elsewhere(&node, rest)? {
+        if rest > 0 && self.goes_elsewhere(&node, pool, rest)? {
             let more = self.write_part(&node, offset + written, &data[written as usize..]);
             return Ok((written + more.unwrap_or(0)) as u32);
         }

@@ -115,7 +115,7 @@ impl Space {
         if bounded && self.may_fill_unseen(pool, flags) && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
         }
-        if access != libc::O_RDONLY && open.handles == 0 && self.pools.may_run_full(pool) {
+        if access != libc::O_RDONLY && open.handles == 0 && self.is_to_go_elsewhere(caller, pool) {
             let backing = open.backing.as_mut().expect("still open");
             self.unregister(backing);
             return Data::Server;
@@ -141,7 +141,8 @@ impl Space {
     /// The same for a handle that reads and writes a limited file, and that nobody else has open or mapped.
     fn mode_alone(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> Data {
         self.ends_unseen(open);
-        let runs_full = open.backing.as_ref().is_some_and(|backing| self.pools.may_run_full(backing.pool));
+        let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
+        let runs_full = self.is_to_go_elsewhere(caller, pool);
         if !runs_full && self.can_fence(caller, open) {
             let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
             let registered = backing.registered.or_else(|| self.register(backing));

@@ -12,7 +12,7 @@ use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
 use crate::which::Which;
 use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -278,7 +278,7 @@ impl Core {
         Ok(Fresh { binding, file: Arc::new(opened), prepared: None })
     }
 
-    pub fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
+    fn make_file(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
         // O_EXCL: should numbers ever repeat, nobody gets a file with another's bytes.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?;
@@ -288,6 +288,25 @@ impl Core {
             return Err(errno);
         }
         Ok(opened.into())
+    }
+
+    /// Makes a backing file without a name.
+    pub fn make_draft(&self, dir: &OwnedFd, record: &Record) -> rustix::io::Result<File> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600))?;
+        self.descriptors.admit(&opened)?;
+        self.write_record(&opened, record)?;
+        Ok(opened.into())
+    }
+
+    /// Gives it the name that its binding says.
+    pub fn keep_draft(&self, draft: &Fresh) -> Result<(), Error> {
+        let (path, name) = name::split_binding(&draft.binding)?;
+        let fail = |errno| Error::io("create", self.full_path(path, name))(errno);
+        let dir = self.leaf_dir(&self.leaves.get(path)).map_err(fail)?;
+        let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
+        rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
+        rustix::fs::fsync(&draft.file).map_err(fail)
     }
 
     /// Gives a file that is there a second name in a leaf, and its record. It is named first: without a name no crash can

@@ -326,9 +326,13 @@ impl Pool for DirPool {
         Ok(core.bind(index, None, &|leaf, new, record| core.link_file(above, name, leaf, new, record))?.binding)
     }
 
-    fn create_for(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
+    fn draft(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
         let core = &self.core;
-        core.bind(core.place(hint), Some(file), &|leaf, name, record| core.make_file(leaf, name, record))
+        core.bind(core.place(hint), Some(file), &|leaf, _, record| core.make_draft(leaf, record))
+    }
+
+    fn keep(&self, draft: &Fresh) -> Result<(), Error> {
+        self.core.keep_draft(draft)
     }
 
     fn recreate(&self, binding: &Binding) -> Result<File, Error> {

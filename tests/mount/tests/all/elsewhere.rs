@@ -350,3 +350,114 @@ fn a_daemon_that_is_killed_while_files_go_elsewhere_loses_nothing() {
     eventually_free(&space, 7 << 20);
     space.down_and_check();
 }
+
+/// Each write that a limit refused copied the whole file, back and forth.
+#[test]
+fn what_a_limit_refuses_stays_where_it_is() {
+    let mut ground = Ground::new();
+    let (small, other) = (ground.tmpfs("small", 51200), ground.tmpfs("other", 51200));
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools = vec![format!("small={}", small.display()), format!("other={}", other.display())];
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "16M".as_ref()]).ok();
+    let file = File::create(dir.join("file")).unwrap();
+    let mut written = 0;
+    while let Ok(count) = file.write_at(&vec![7; 65536], written) {
+        written += count as u64;
+    }
+    for _ in 0..20 {
+        assert_eq!(file.write_at(&vec![7; 65536], written).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+    assert_eq!(pool_of(&space, "dir/file"), "small");
+    assert!(!space.log().contains("goes to the pool"), "{}", space.log());
+    drop(file);
+    space.down_and_check();
+}
+
+/// Whether writes can be refused was tried in the small pool, where none is made in the kernel: nothing was lent anywhere.
+#[test]
+fn a_small_pool_says_nothing_of_what_the_kernel_can_do() {
+    let space = bed();
+    let listed = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    for pool in listed["pools"].as_array().unwrap() {
+        let ways = pool["ways"].as_array().unwrap();
+        let mediated = ways.iter().find(|way| way["way"] == "mediated").unwrap();
+        assert_eq!(mediated["used"], true, "{mediated}");
+    }
+    space.down_and_check();
+}
+
+fn full_but_for(disk: &Path, left: u64) {
+    let free = rustix::fs::statvfs(disk).unwrap();
+    let take = (free.f_bavail * free.f_frsize).saturating_sub(left);
+    rustix::fs::fallocate(File::create(disk.join("filler")).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take)
+        .unwrap();
+}
+
+/// Who allocates what he maps counts on it.
+#[test]
+fn what_was_allocated_within_a_file_goes_with_it() {
+    let mut ground = Ground::new();
+    let small = ground.ext4("small", 128);
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, 24 << 20);
+    let file = File::options().read(true).write(true).create_new(true).open(space.path("file")).unwrap();
+    file.set_len(48 << 20).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8 << 20).unwrap();
+    assert_eq!(pool_of(&space, "file"), "small");
+    file.write_all_at(&data(24 * MIB), 16 << 20).unwrap();
+    assert_eq!(pool_of(&space, "file"), "large");
+    assert!(file.metadata().unwrap().blocks() * 512 >= 32 << 20, "{}", file.metadata().unwrap().blocks());
+    let read = fs::read(space.path("file")).unwrap();
+    assert!(read[..16 * MIB].iter().all(|byte| *byte == 0) && read[16 * MIB..40 * MIB] == data(24 * MIB));
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What is held for it was never let go of, and who wrote waited two seconds each time.
+#[test]
+fn a_limited_file_with_space_that_was_never_written_goes_elsewhere_too() {
+    let mut ground = Ground::new();
+    let small = ground.ext4("small", 128);
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, 32 << 20);
+    ullage(["limit".as_ref(), space.mount.as_os_str(), "200M".as_ref()]).ok();
+    let file = File::options().read(true).write(true).create_new(true).open(space.path("file")).unwrap();
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8 << 20).unwrap();
+    for at in (0..6 << 20).step_by(128 << 10) {
+        file.write_all_at(&vec![5; 65536], at).unwrap();
+    }
+    file.write_all_at(&data(40 * MIB), 8 << 20).unwrap();
+    assert_eq!(pool_of(&space, "file"), "large");
+    let read = fs::read(space.path("file")).unwrap();
+    assert!(read[8 * MIB..] == data(40 * MIB) && read[..65536] == vec![5; 65536]);
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// The half-made copy had the newer number, and `rebuild` took it for the file.
+#[test]
+fn a_copy_that_was_not_finished_leaves_nothing() {
+    let mut ground = Ground::new();
+    let small = ground.ext4("small", 160);
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, 100 << 20);
+    let mut file = File::create(space.path("file")).unwrap();
+    file.write_all(&data(90 * MIB)).unwrap();
+    file.sync_all().unwrap();
+    let writer = std::thread::spawn(move || file.write_all(&data(16 * MIB)).is_err());
+    eventually("it goes elsewhere", Duration::from_secs(20), || space.log().contains("goes to the pool"));
+    space.kill();
+    writer.join().unwrap();
+    space.up();
+    let read = fs::read(space.path("file")).unwrap();
+    assert!(read.len() >= 90 * MIB && read[..90 * MIB] == data(90 * MIB));
+    space.down_and_check();
+}
