@@ -424,13 +424,17 @@ impl Space {
 
     /// Whether something may write to a file without being seen here: it was opened before a limit bounded it.
     pub(crate) fn is_unseen(&self, node: &Arc<Node>) -> bool {
-        let mut open = node.open.lock();
+        self.may_be_written_unseen(&mut node.open.lock())
+    }
+
+    /// The same for who has locked it.
+    pub(crate) fn may_be_written_unseen(&self, open: &mut OpenFile) -> bool {
         let (handles, writers) = (open.handles, open.writers);
         if !open.backing.as_ref().is_some_and(|backing| backing.unseen) {
             return false;
         }
         // Without handles, a mapping may be left.
-        writers > 0 || handles > 0 || !self.is_settled(&mut open)
+        writers > 0 || handles > 0 || !self.is_settled(open)
     }
 
     pub(crate) fn lies_below(&self, node: &Arc<Node>, directory: &Arc<Inode>) -> bool {

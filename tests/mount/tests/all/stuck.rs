@@ -148,6 +148,22 @@ fn end(bed: Bed, waits: Vec<Child>) {
     bed.space.down_and_check();
 }
 
+/// Puts so many files of the pool that can be frozen into directories of their own, and has them wait for their times: who opens one has the
+/// pool write that first.
+fn apart(bed: &Bed, count: usize) -> Vec<PathBuf> {
+    let moved = |(n, file): (usize, &PathBuf)| {
+        let directory = bed.space.path(format!("apart-{n}"));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("file");
+        fs::rename(file, &path).unwrap();
+        program("touch", ["-c".as_ref(), "-d".as_ref(), "2001-01-01".as_ref(), path.as_os_str()]).ok();
+        path
+    };
+    bed.stuck.iter().enumerate().skip(1).take(count).map(moved).collect()
+}
+
+const OPENED: &str = r#"exec 3>> "$1""#;
+
 /// Every rename waited for the thread that keeps the plain tree, and everybody for those.
 #[test]
 fn a_plain_tree_that_does_not_answer_stalls_no_rename() {
@@ -174,6 +190,27 @@ fn a_plain_tree_that_does_not_answer_stalls_no_rename() {
         assert!(!bed.frozen.join("pool/behind").exists(), "it is not frozen: nothing was tested");
     }
     end(bed, Vec::new());
+}
+
+/// Each removal held a thread that answers the kernel, until none was left.
+#[test]
+fn what_is_opened_in_a_stuck_pool_can_be_removed_meanwhile() {
+    const COUNT: usize = 14;
+    let bed = bed(&["--transport", "device"]);
+    let files = apart(&bed, COUNT);
+    let mut waits: Vec<Child>;
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        waits = files.iter().map(|file| on_cpu(0, OPENED, file)).collect();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
+        let mut removals: Vec<Child> = files.iter().map(|file| on_cpu(0, r#"unlink "$1""#, file)).collect();
+        are_answered(&bed.lively);
+        for child in &mut removals {
+            comes_to_an_end(child, "a removal");
+        }
+    }
+    end(bed, waits);
 }
 
 #[test]
