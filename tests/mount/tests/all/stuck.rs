@@ -213,6 +213,40 @@ fn what_is_opened_in_a_stuck_pool_can_be_removed_meanwhile() {
     end(bed, waits);
 }
 
+/// It stopped the whole mount, and with the first one whoever made a file did so too.
+#[test]
+fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
+    let bed = bed(&["--transport", "device"]);
+    let files = apart(&bed, 1);
+    let directory = bed.space.path("new");
+    let limit = || ullage(["limit".as_ref(), directory.as_os_str(), "100M".as_ref()]);
+    let mut waits = Vec::new();
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        waits.push(on_cpu(0, HANGING[5], &bed.stuck[0]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "it does not hang: nothing was tested");
+        // Nothing is open there.
+        let others = bed.space.path("apart-1");
+        ullage(["limit".as_ref(), others.as_os_str(), "100M".as_ref()]).ok();
+        ullage(["limit".as_ref(), others.as_os_str(), "none".as_ref()]).ok();
+        waits.push(on_cpu(0, OPENED, &files[0]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(limit);
+            std::thread::sleep(Duration::from_millis(300));
+            are_answered(&bed.lively);
+            refused.join().unwrap().refused("the pool 'b' does not answer");
+        });
+    }
+    for child in &mut waits {
+        comes_to_an_end(child, "what waited for the pool, which answers again,");
+    }
+    limit().ok();
+    end(bed, Vec::new());
+}
+
 #[test]
 fn a_stuck_pool_stalls_only_its_own_requests() {
     check(&["--transport", "device"], "/dev/fuse", 28);
