@@ -4,7 +4,7 @@ use crate::messages::{Answer, DfReport, LimitChange, LimitReport, LimitSubject};
 use crate::report::refuse;
 use std::path::{Path, PathBuf};
 use ullage_catalog::{Catalog, Error, Limit, Subject};
-use ullage_fs::Space;
+use ullage_fs::{LimitError, Space};
 use ullage_types::{Bytes, Class, FileId, ROOT};
 
 fn may_set(peer: u32) -> bool {
@@ -32,11 +32,11 @@ pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inod
     let limit = Limit { bytes: changed(bytes, before.bytes), inodes: changed(inodes, before.inodes) };
     match space.set_limit(subject, limit) {
         Ok(unbound) => Answer::LimitSet { unbound },
-        Err(Error::CrossDomain) => refuse(
+        Err(LimitError::Catalog(Error::CrossDomain)) => refuse(
             "a file has names both inside and outside the directory, and a limit cannot part them; \
              remove one of them first (`find DIRECTORY -type f -links +1` shows them)",
         ),
-        Err(Error::Invalid) => refuse("the limit is too large; write `none` for no limit"),
+        Err(LimitError::Catalog(Error::Invalid)) => refuse("the limit is too large; write `none` for no limit"),
         Err(error) => refuse(error),
     }
 }

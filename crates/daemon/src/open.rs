@@ -102,7 +102,7 @@ impl OpenSpace {
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
-            space.set_limit(root, Limit { bytes, ..before })?;
+            space.set_limit(root, Limit { bytes, ..before }).map_err(|error| Error::Refused(error.to_string()))?;
         }
         for member in space.pools().members() {
             member.pool.begin();

@@ -20,7 +20,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use ullage_catalog::{Error, Inode, Limit, Subject};
+use ullage_catalog::Inode;
 use ullage_policy::headroom::{Counting, IN_INODE, ask};
 use ullage_types::{FileId, Kind, PoolId};
 
@@ -424,13 +424,17 @@ impl Space {
 
     /// Whether something may write to a file without being seen here: it was opened before a limit bounded it.
     pub(crate) fn is_unseen(&self, node: &Arc<Node>) -> bool {
-        let mut open = node.open.lock();
+        self.may_be_written_unseen(&mut node.open.lock())
+    }
+
+    /// The same for who has locked it.
+    pub(crate) fn may_be_written_unseen(&self, open: &mut OpenFile) -> bool {
         let (handles, writers) = (open.handles, open.writers);
         if !open.backing.as_ref().is_some_and(|backing| backing.unseen) {
             return false;
         }
         // Without handles, a mapping may be left.
-        writers > 0 || handles > 0 || !self.is_settled(&mut open)
+        writers > 0 || handles > 0 || !self.is_settled(open)
     }
 
     pub(crate) fn lies_below(&self, node: &Arc<Node>, directory: &Arc<Inode>) -> bool {
@@ -439,46 +443,6 @@ impl Space {
         }
         let parent = node.inode.lock().record.parent;
         self.catalog.get(parent).is_ok_and(|parent| self.catalog.is_below(&parent, directory))
-    }
-
-    /// Sets or (with [`Limit::NONE`]) takes away a limit, durably. Everything open is measured first. Gives back how many
-    /// open files are written in the kernel and go on being so: the brake stops those only who write by system calls.
-    pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, Error> {
-        let modes = self.headroom.modes.write();
-        let alone = self.headroom.flow.write();
-        let open = self.nodes.all();
-        for node in &open {
-            self.write_out_bare(node);
-            let mut open = node.open.lock();
-            if let Err(error) = self.measure_closely(node, &mut open, false).1 {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-            }
-        }
-        self.catalog.set_limit(subject, limit)?;
-        // What was closed meanwhile was not, and is no longer left for later.
-        self.measure_closed();
-        self.catalog.sync()?;
-        for node in &open {
-            if self.is_bounded(&node.inode).is_ok_and(|bounded| !bounded) {
-                self.lift_fence(&mut node.open.lock());
-            }
-        }
-        let bound = |node: &&Arc<Node>| match subject {
-            Subject::User(uid) => node.inode.lock().record.uid == uid,
-            Subject::Directory(file) => self.catalog.get(file).is_ok_and(|directory| self.lies_below(node, &directory)),
-        };
-        let unseen: Vec<_> = open.iter().filter(bound).filter(|node| self.is_unseen(node)).cloned().collect();
-        // Who asks whether he may write holds what is waited for here, and needs these.
-        drop((modes, alone));
-        self.brake_all(&unseen);
-        for node in &unseen {
-            if let Err(error) = self.hold_for_holes_anew(node) {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-            }
-        }
-        // What is lent room is bound to the block as ever, but where a call that began before does not end.
-        let exact = |open: &OpenFile| open.lends() && (open.grant.lent() == 0 || open.braked.is_none());
-        Ok(unseen.iter().filter(|node| !exact(&node.open.lock())).count() as u64)
     }
 }
 

@@ -4,7 +4,7 @@
 //! whoever waits for it, nobody would answer those, and the whole mount would stand still.
 
 use crate::{Errno, Outcome};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -32,6 +32,11 @@ pub(crate) fn may_wait() -> Outcome<()> {
 /// LATER where the calling thread may not wait, and who holds this lock does, maybe for a disk.
 pub(crate) fn can_lock<T>(lock: &Mutex<T>) -> Outcome<()> {
     if HURRIED.get() && lock.is_locked() { lock.try_lock_for(MOMENT).map(drop).ok_or(Errno::LATER) } else { Ok(()) }
+}
+
+/// Takes a lock that others hold for a moment, but for those who wait with it.
+pub(crate) fn locked<T>(lock: &Mutex<T>) -> Outcome<MutexGuard<'_, T>> {
+    if HURRIED.get() { lock.try_lock_for(MOMENT).ok_or(Errno::LATER) } else { Ok(lock.lock()) }
 }
 
 /// Takes a lock that others may hold while they wait.
@@ -71,6 +76,7 @@ mod tests {
         hurried(|| can_lock(&lock)).unwrap();
         let _held = lock.lock();
         assert_eq!(hurried(|| can_lock(&lock)), Err(Errno::LATER));
+        assert_eq!(hurried(|| locked(&lock).map(drop)), Err(Errno::LATER));
         can_lock(&lock).unwrap();
     }
 }

@@ -5,12 +5,14 @@ use crate::hurry;
 use crate::node::Node;
 use crate::{Errno, Outcome, Space};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
 use ullage_types::Kind;
 
 /// How long the end of a handle may be on its way from the kernel, in steps of a millisecond.
 const STEPS: u32 = 100;
+/// How long the last look, for which everybody waits who opens a file, waits for those who work on one that moves: as a rule for nobody.
+const LAST_LOOK: Duration = Duration::from_millis(300);
 
 impl Space {
     /// Before a file or a directory moves: who may still write unseen is waited for, without the lock that everybody who opens a file needs.
@@ -21,7 +23,8 @@ impl Space {
         if !self.catalog.differ_in_limits(from, to) {
             return Ok(());
         }
-        let mut unseen = self.unseen_in(file);
+        let mut unseen = self.files_in(file)?;
+        unseen.retain(|node| self.is_unseen(node));
         for _ in 0..STEPS {
             if unseen.is_empty() {
                 return Ok(());
@@ -35,19 +38,26 @@ impl Space {
 
     /// The last look, while nobody opens a file: EXDEV at once where somebody came meanwhile.
     pub(crate) fn may_move(&self, file: &Arc<Inode>, from: &Arc<Inode>, to: &Arc<Inode>) -> Outcome<()> {
-        let may = !self.catalog.differ_in_limits(from, to) || self.unseen_in(file).is_empty();
-        if may { Ok(()) } else { Err(Errno::EXDEV) }
+        if !self.catalog.differ_in_limits(from, to) {
+            return Ok(());
+        }
+        let until = Instant::now() + LAST_LOOK;
+        let is_seen = |node: &Arc<Node>| {
+            node.open.try_lock_until(until).is_some_and(|mut open| !self.may_be_written_unseen(&mut open))
+        };
+        if self.files_in(file)?.iter().all(is_seen) { Ok(()) } else { Err(Errno::EXDEV) }
     }
 
-    /// A file, or those below a directory, that may be written to without being seen here.
-    fn unseen_in(&self, inode: &Arc<Inode>) -> Vec<Arc<Node>> {
+    /// A file, or those below a directory. LATER where who works on one of them would have to be waited for.
+    fn files_in(&self, inode: &Arc<Inode>) -> Outcome<Vec<Arc<Node>>> {
         let mut nodes = match inode.kind {
             Kind::Regular => self.nodes.find(inode.id).into_iter().collect(),
             Kind::Directory => self.nodes.all(),
             _ => Vec::new(),
         };
-        nodes.retain(|node| (inode.id == node.inode.id || self.lies_below(node, inode)) && self.is_unseen(node));
-        nodes
+        nodes.retain(|node| inode.id == node.inode.id || self.lies_below(node, inode));
+        nodes.iter().try_for_each(|node| hurry::can_lock(&node.open))?;
+        Ok(nodes)
     }
 }
 
@@ -60,6 +70,25 @@ mod tests {
     use ullage_types::{FileId, NodeId};
 
     const ROOT: NodeId = NodeId(1);
+
+    /// One that answers the kernel stood still with a disk, and whoever came to open a file waited for the last look.
+    #[test]
+    fn who_moves_a_file_under_another_limit_waits_for_nobody_who_works_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let limited = space.do_mkdir(caller, ROOT, b"less", 0o755, 0).unwrap().node;
+        let limit = Limit { bytes: Some(1 << 30), inodes: None };
+        space.set_limit(Subject::Directory(FileId(limited.0)), limit).unwrap();
+        let [from, to] = [ROOT, limited].map(|node| space.inode(node).unwrap());
+        let held = node.open.lock();
+        for look in [Space::await_unseen, Space::may_move] {
+            assert_eq!(hurry::hurried(|| look(&space, &node.inode, &from, &to)), Err(Errno::LATER));
+        }
+        assert_eq!(space.may_move(&node.inode, &from, &to), Err(Errno::EXDEV));
+        drop(held);
+        space.may_move(&node.inode, &from, &to).unwrap();
+    }
 
     /// All who came to open a file waited for it, and whoever did it again and again let nobody.
     #[test]

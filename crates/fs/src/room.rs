@@ -66,7 +66,8 @@ impl Space {
     /// A file lost its last name.
     pub(crate) fn expect_room(&self, file: &Inode) {
         // The end of its last handle may be on its way still, and what was written through it is not recorded, or not yet.
-        let measured = self.nodes.find(file.id).and_then(|node| node.open.lock().unrecorded());
+        // Who works on it may stand still with its disk: he is not waited for, the name is gone already.
+        let measured = self.nodes.find(file.id).and_then(|node| node.open.try_lock()?.unrecorded());
         let (pool, recorded) = {
             let state = file.lock();
             (state.record.backing.as_ref().map(|place| place.pool), state.record.blocks)

@@ -67,6 +67,11 @@ impl Settler {
         }
     }
 
+    /// The same for who does not wait for its lock.
+    pub(crate) fn push_in_use(&self, node: &Arc<Node>) {
+        self.queue.lock().waiting.push_back((Instant::now(), node.clone()));
+    }
+
     /// The same, for one that was not measured yet.
     fn push_unmeasured(&self, node: &Arc<Node>, open: &mut OpenFile) {
         self.push(node, open);
@@ -219,6 +224,11 @@ impl Space {
     /// Measures and closes a node's backing file if nothing holds it any more. What somebody still has mapped is
     /// measured at each GETATTR and looked at again later.
     fn settle(&self, node: &Arc<Node>, last: bool) {
+        if !last && node.open.is_locked() {
+            // Who has it may stand still with its disk, and the others are not to wait for that.
+            self.settler.push_in_use(node);
+            return;
+        }
         self.write_out_bare(node);
         self.settle_locked(node, node.open.lock(), last);
     }

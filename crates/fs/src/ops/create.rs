@@ -175,7 +175,7 @@ impl Space {
         }
     }
 
-    /// What a new file is to be. Who `waits` gets a backing file also where inodes of removed ones are on their way.
+    /// What a new file is to be.
     fn new_regular(
         &self,
         parent: &Arc<Inode>,
@@ -183,15 +183,9 @@ impl Space {
         mode: u32,
         umask: u32,
         ahead: &Fetched<'_>,
-        waits: bool,
     ) -> Outcome<(PoolId, Fresh, New)> {
         let inherited = self.inherit(parent, caller, Kind::Regular, mode, umask)?;
-        let fresh = || self.fresh(parent, caller);
-        let (pool, fresh) = match ahead.file.take() {
-            Some(fetched) => fetched,
-            None if waits => self.with_inode(fresh)?,
-            None => fresh()?,
-        };
+        let (pool, fresh) = ahead.file.take().map_or_else(|| self.fresh(parent, caller), Ok)?;
         let new = New {
             id: fresh.binding.file,
             kind: Kind::Regular,
@@ -222,10 +216,9 @@ impl Space {
         umask: u32,
         ahead: &Fetched<'_>,
     ) -> Outcome<(Arc<Inode>, PoolId, Fresh)> {
-        // Once more, where room is lacking, while nobody else may write. Where there are limits it was waited for before.
-        let waits = Cell::new(!self.catalog.has_limits());
+        // Once more, where room is lacking, while nobody else may write.
         self.asked(SMALL, || {
-            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, ahead, waits.replace(false))?;
+            let (pool, fresh, new) = self.new_regular(parent, caller, mode, umask, ahead)?;
             let made = match name {
                 Some(name) => self.catalog.create(parent, name, new, crate::now()),
                 None => self.catalog.create_unnamed(parent, new, crate::now()),
@@ -237,12 +230,13 @@ impl Space {
         })
     }
 
-    /// The backing file of a new file, where nobody may wait for a disk who waits for modes.
+    /// The backing file of a new file, also where inodes of removed ones are on their way. Asked for before modes: who waits for those may not
+    /// wait for a disk.
     fn fetched(&self, parent: &Inode, caller: Caller) -> Outcome<Fetched<'_>> {
-        let file = match self.catalog.has_limits().then(|| self.with_inode(|| self.fresh(parent, caller))).transpose() {
+        let file = match self.with_inode(|| self.fresh(parent, caller)) {
             Err(Errno::LATER) => return Err(Errno::LATER),
             // Of another failure is told who makes the file.
-            fetched => fetched.ok().flatten(),
+            fetched => fetched.ok(),
         };
         Ok(Fetched { space: self, file: Cell::new(file) })
     }

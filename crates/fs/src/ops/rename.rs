@@ -32,7 +32,10 @@ impl Space {
         if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0 {
             self.will_replace((&from, name), (&to, to_name))?;
         }
-        let mut held = self.trees.hold();
+        let exchange = flags == libc::RENAME_EXCHANGE;
+        let directories =
+            self.trees.any() && (self.is_directory(&from, name)? || exchange && self.is_directory(&to, to_name)?);
+        let mut held = if directories { self.trees.hold()? } else { None };
         let renamed = match flags {
             0 => self.asked(ANY, || self.catalog.rename((&from, name), (&to, to_name), false, now))?,
             libc::RENAME_NOREPLACE => {
@@ -59,6 +62,10 @@ impl Space {
             self.after_unlink(replaced);
         }
         Ok(())
+    }
+
+    fn is_directory(&self, parent: &Inode, name: &[u8]) -> Outcome<bool> {
+        Ok(self.catalog.lookup(parent, name)?.is_some_and(|file| file.is_directory()))
     }
 
     /// Where a regular file takes the name of another, it is queued before that can be durable: to have its data on disk first.

@@ -80,6 +80,10 @@ impl Space {
             self.record_measure(node, &mut open)?;
         }
         let limited = change.uid.is_some() && self.catalog.has_limits();
+        if limited {
+            // Who works on the file may stand still with its disk: he is waited for before anybody waits for modes.
+            drop(node.open.lock());
+        }
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
         if change.uid.is_some() && inode.kind == Kind::Regular {

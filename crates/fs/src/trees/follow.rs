@@ -1,6 +1,6 @@
 //! Makes trees as the catalog says.
 
-use super::{Change, Moving, Shared};
+use super::{Change, Moving, Shared, Stood};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ pub(super) struct Follower {
     pub failures: u64,
 }
 
+/// A directory that is not known to stand where it belongs, and its name there.
+type Missing = (Arc<Inode>, Box<[u8]>);
+
 /// Takes further changes.
 type More<'a> = &'a mut dyn FnMut(Change);
 
@@ -69,11 +72,10 @@ impl Follower {
     }
 
     fn in_each(&mut self, change: &Change, more: More<'_>) {
-        let shared = self.shared.clone();
         for at in 0..self.trees.len() {
             let outcome = match change {
-                Change::Name(directory, name) => self.name(at, *directory, name, &mut shared.moving.lock()[at], more),
-                Change::Attributes(file) => self.attributes(at, *file, &mut shared.moving.lock()[at], more),
+                Change::Name(directory, name) => self.name(at, *directory, name, more),
+                Change::Attributes(file) => self.attributes(at, *file, more),
                 Change::All(directory) => self.all(at, *directory, more),
             };
             if let Err(error) = outcome {
@@ -93,29 +95,25 @@ impl Follower {
     }
 
     /// Makes one name what the catalog says it is.
-    fn name(
-        &mut self,
-        at: usize,
-        directory: FileId,
-        name: &[u8],
-        moving: &mut Moving,
-        more: More<'_>,
-    ) -> io::Result<()> {
+    fn name(&mut self, at: usize, directory: FileId, name: &[u8], more: More<'_>) -> io::Result<()> {
         let Some(above) = self.get(directory)? else { return Ok(()) };
         if directory == ROOT && Tree::is_reserved(name) {
             return Ok(());
         }
-        let Some(place) = self.directory(at, &above, moving, more)? else { return Ok(()) };
+        let Some(place) = self.directory(at, &above, more)? else { return Ok(()) };
         self.touched.insert(directory);
         let tree = self.trees[at].tree.clone();
-        let found = self.catalog.lookup(&above, name);
-        let found = match found {
-            Err(Error::NotDirectory | Error::NotFound) => None,
-            other => other.map_err(io::Error::other)?,
+        let (found, stood) = {
+            let moving = &mut self.shared.moving.lock()[at];
+            let found = match self.catalog.lookup(&above, name) {
+                Err(Error::NotDirectory | Error::NotFound) => None,
+                other => other.map_err(io::Error::other)?,
+            };
+            let stood = found.as_ref().and_then(|inode| moving.remove(&inode.id));
+            // What stood there and is not what is to be there waits in limbo in a moment.
+            moving.retain(|_, from| (from.0, &*from.1) != (directory, name));
+            (found, stood)
         };
-        // What stood there and is not what is to be there waits in limbo in a moment.
-        let id = found.as_ref().map(|inode| inode.id);
-        moving.retain(|moved, from| Some(*moved) == id || (from.0, &*from.1) != (directory, name));
         let Some(inode) = found else {
             self.limbo = true;
             return match tree.clear(&place, name) {
@@ -134,7 +132,7 @@ impl Follower {
         match record.kind {
             Kind::Directory => {
                 self.limbo = true;
-                self.place(at, &place, name, &inode, moving, more)?;
+                self.place(at, &place, name, &inode, stood, more)?;
                 Ok(())
             }
             Kind::Regular => match &record.backing {
@@ -158,13 +156,13 @@ impl Follower {
     }
 
     /// Brings owner, permissions and times of a file up to the catalog.
-    fn attributes(&mut self, at: usize, file: FileId, moving: &mut Moving, more: More<'_>) -> io::Result<()> {
+    fn attributes(&mut self, at: usize, file: FileId, more: More<'_>) -> io::Result<()> {
         let Some(inode) = self.get(file)? else { return Ok(()) };
         let record = inode.record();
         let tree = self.trees[at].tree.clone();
         match (record.kind, &record.backing) {
             (Kind::Directory, _) => {
-                let Some(directory) = self.directory(at, &inode, moving, more)? else { return Ok(()) };
+                let Some(directory) = self.directory(at, &inode, more)? else { return Ok(()) };
                 tree.show_directory(&directory, shown(&record))
             }
             (Kind::Regular, Some(backing)) if backing.pool == self.trees[at].pool => {
@@ -172,14 +170,13 @@ impl Follower {
             }
             (Kind::Regular, _) => Ok(()),
             // It shows what it is wherever its first name is made.
-            _ => self.name(at, record.parent, &record.name, moving, more),
+            _ => self.name(at, record.parent, &record.name, more),
         }
     }
 
     /// Compares a whole directory with the catalog, and says that what is below it is to be compared as well.
     fn all(&mut self, at: usize, directory: FileId, more: More<'_>) -> io::Result<()> {
         let Some(inode) = self.get(directory)? else { return Ok(()) };
-        let shared = self.shared.clone();
         if directory == ROOT {
             // Whatever a crash left there may be older than what stands in the tree.
             while self.purge(at) {}
@@ -187,7 +184,7 @@ impl Follower {
                 self.fail(at, &Change::All(ROOT), &error);
             }
         }
-        let place = self.directory(at, &inode, &mut shared.moving.lock()[at], more)?;
+        let place = self.directory(at, &inode, more)?;
         let Some(place) = place else { return Ok(()) };
         self.touched.insert(directory);
         let mut there: FxHashSet<Vec<u8>> = self.trees[at].tree.names(&place)?.into_iter().collect();
@@ -200,7 +197,7 @@ impl Follower {
             more(Change::Name(directory, name.into()));
         }
         for (name, file, kind) in below {
-            let outcome = self.name(at, directory, &name, &mut shared.moving.lock()[at], more);
+            let outcome = self.name(at, directory, &name, more);
             if let Err(error) = outcome {
                 self.fail(at, &Change::Name(directory, name.into()), &error);
             }
@@ -212,54 +209,58 @@ impl Follower {
     }
 
     /// A directory of the tree, put where it belongs when it is not known to be there. None when it is gone.
-    fn directory(
-        &mut self,
-        at: usize,
-        inode: &Arc<Inode>,
-        moving: &mut Moving,
-        more: More<'_>,
-    ) -> io::Result<Option<Directory>> {
-        let mut missing = Vec::new();
-        let mut inode = inode.clone();
-        let mut above = loop {
-            if inode.id == ROOT {
-                break self.trees[at].tree.root();
-            }
-            if let Some(open) = self.trees[at].directories.get(&inode.id) {
-                break open.clone();
+    fn directory(&mut self, at: usize, inode: &Arc<Inode>, more: More<'_>) -> io::Result<Option<Directory>> {
+        loop {
+            let (above, missing, name, stood) = {
+                let moving = &mut self.shared.moving.lock()[at];
+                match self.way_to(at, inode)? {
+                    Some((directory, None)) => return Ok(Some(directory)),
+                    Some((above, Some((missing, name)))) => {
+                        let stood = moving.remove(&missing.id);
+                        (above, missing, name, stood)
+                    }
+                    None => return Ok(None),
+                }
+            };
+            self.place(at, &above, &name, &missing, stood, more)?;
+        }
+    }
+
+    /// The lowest directory that is known to stand on the way to one, that one included, and what belongs below it and does not.
+    fn way_to(&self, at: usize, inode: &Arc<Inode>) -> io::Result<Option<(Directory, Option<Missing>)>> {
+        let (mut inode, mut missing) = (inode.clone(), None);
+        loop {
+            if let Some(standing) = self.standing(at, inode.id) {
+                return Ok(Some((standing, missing)));
             }
             let record = inode.record();
             if record.nlink == 0 {
                 return Ok(None);
             }
             let Some(parent) = self.get(record.parent)? else { return Ok(None) };
-            missing.push((inode, record.name));
+            missing = Some((inode, record.name));
             inode = parent;
-        };
-        while let Some((inode, name)) = missing.pop() {
-            above = self.place(at, &above, &name, &inode, moving, more)?;
         }
-        Ok(Some(above))
     }
 
-    /// Makes a name the directory that it is.
+    /// Makes a name the directory that it is, taken from where it stood if it moved.
     fn place(
         &mut self,
         at: usize,
         above: &Directory,
         name: &[u8],
         inode: &Arc<Inode>,
-        moving: &mut Moving,
+        stood: Option<Stood>,
         more: More<'_>,
     ) -> io::Result<Directory> {
-        if let Some((from, old)) = moving.get(&inode.id)
-            && let Some(from) = self.standing(at, *from)
-        {
-            self.trees[at].tree.displace(&from, old, inode.id)?;
-        }
-        let placed = self.trees[at].tree.directory(above, name, inode.id)?;
-        // If it moves again it moves from here: not from where it was before.
-        moving.remove(&inode.id);
+        let placed = match self.put(at, above, name, inode.id, stood.as_ref()) {
+            Ok(placed) => placed,
+            Err(error) => {
+                // Wherever it was said to move from meanwhile, it never came there.
+                self.shared.moving.lock()[at].extend(stood.map(|stood| (inode.id, stood)));
+                return Err(error);
+            }
+        };
         let (Placed::There(directory) | Placed::Made(directory)) = &placed;
         if self.trees[at].directories.len() >= MOST_OPEN {
             self.trees[at].directories.clear();
@@ -270,6 +271,16 @@ impl Follower {
             self.each(inode, &mut |name, _, _| more(Change::Name(inode.id, name.into())))?;
         }
         Ok(directory.clone())
+    }
+
+    fn put(&self, at: usize, above: &Directory, name: &[u8], id: FileId, stood: Option<&Stood>) -> io::Result<Placed> {
+        let tree = &self.trees[at].tree;
+        if let Some((from, old)) = stood
+            && let Some(from) = self.standing(at, *from)
+        {
+            tree.displace(&from, old, id)?;
+        }
+        tree.directory(above, name, id)
     }
 
     /// A directory of the tree that is open, or the top.

@@ -35,6 +35,13 @@ impl Bed {
     }
 
     fn mkdir(&mut self, above: &Arc<Inode>, name: &str) -> Arc<Inode> {
+        let made = self.make(above, name);
+        self.follow(above.id, name);
+        made
+    }
+
+    /// The same, but that it is not followed yet.
+    fn make(&self, above: &Arc<Inode>, name: &str) -> Arc<Inode> {
         let new = New {
             id: self.catalog.numbers().pair().0,
             kind: Kind::Directory,
@@ -48,17 +55,12 @@ impl Bed {
             xattrs: Vec::new(),
             brought: None,
         };
-        let made = self.catalog.create(above, name.as_bytes(), new, NOW).unwrap();
-        self.follow(above.id, name);
-        made
+        self.catalog.create(above, name.as_bytes(), new, NOW).unwrap()
     }
 
     /// As RENAME does it, but that nothing is followed yet.
     fn rename(&self, from: &Arc<Inode>, to: &Arc<Inode>, name: &str) {
-        let name = name.as_bytes();
-        let mut held = Held(self.shared.moving.lock());
-        let renamed = self.catalog.rename((from, name), (to, name), false, NOW).unwrap();
-        held.moves(&renamed.moved, from.id, name);
+        rename(&self.catalog, Held(self.shared.moving.lock()), (from, to), name);
     }
 
     fn follow(&mut self, directory: FileId, name: &str) {
@@ -68,6 +70,12 @@ impl Bed {
     fn number(&self, path: &str) -> u64 {
         self.tree.path().join(path).metadata().unwrap().ino()
     }
+}
+
+fn rename(catalog: &Catalog, mut held: Held<'_>, (from, to): (&Arc<Inode>, &Arc<Inode>), name: &str) {
+    let name = name.as_bytes();
+    let renamed = catalog.rename((from, name), (to, name), false, NOW).unwrap();
+    held.moves(&renamed.moved, from.id, name);
 }
 
 /// What was put right while it moved on was said to stand where it had stood before: it was built anew.
@@ -111,4 +119,31 @@ fn a_directory_is_saved_from_one_that_is_removed() {
     bed.follower.finish(&mut |_| {});
     assert_eq!(bed.number("other/below"), number);
     assert!(bed.shared.moving.lock()[0].is_empty());
+}
+
+/// Every rename waited for the thread, and that for the disk of the pool.
+#[test]
+fn a_directory_can_move_while_what_is_above_it_is_put_in_its_place() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let other = bed.mkdir(&root, "other");
+    let above = bed.make(&root, "above");
+    let moved = bed.make(&above, "moved");
+    bed.make(&moved, "below");
+    let (catalog, shared) = (bed.catalog.clone(), bed.shared.clone());
+    let mut moves = |change| {
+        if change == Change::Name(above.id, b"moved".as_slice().into()) {
+            let lock = shared.moving.try_lock().expect("nobody holds it while the tree is changed");
+            rename(&catalog, Held(lock), (&above, &other), "moved");
+        }
+    };
+    bed.follower.follow(&Change::Name(moved.id, b"below".as_slice().into()), &mut moves);
+    let number = bed.number("other/moved");
+    for directory in [&above, &other] {
+        bed.follow(directory.id, "moved");
+    }
+    assert_eq!(bed.number("other/moved"), number, "it was built anew");
+    assert!(bed.tree.path().join("other/moved/below").is_dir());
+    assert!(!bed.tree.path().join("above/moved").exists());
+    assert_eq!(bed.follower.failures, 0);
 }

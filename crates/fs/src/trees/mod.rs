@@ -10,6 +10,7 @@
 mod follow;
 
 use crate::pools::Pools;
+use crate::{Outcome, hurry};
 use follow::Follower;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -64,21 +65,24 @@ impl Queue {
     }
 }
 
-/// Directories that moved, and where in a tree each still stands.
-type Moving = FxHashMap<FileId, (FileId, Box<[u8]>)>;
+/// Where in a tree a directory stands that moved.
+type Stood = (FileId, Box<[u8]>);
+/// Directories that moved, and where each still stands.
+type Moving = FxHashMap<FileId, Stood>;
 
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// One for each tree. Held by the thread from reading a directory's place in the catalog until the tree shows it. Taken
-    /// before all locks of the catalog.
+    /// One for each tree. Held by the thread while it reads a directory's place in the catalog and takes what is said of it here: if it moves
+    /// again, it moves from that place. Not held while it is put there: a pool's file system may not answer, and renames need this.
+    /// Taken before all locks of the catalog.
     moving: Mutex<Vec<Moving>>,
     bell: Condvar,
     /// Something could not be done: the next start looks at everything.
     failed: AtomicBool,
 }
 
-/// The thread waits meanwhile.
+/// The thread reads no place meanwhile.
 pub(crate) struct Held<'a>(MutexGuard<'a, Vec<Moving>>);
 
 impl Held<'_> {
@@ -134,8 +138,8 @@ impl Trees {
 
     /// To be held from before a directory moves until [`Held::moves`] was told from where and both names are among the changes:
     /// what was taken from one name and is not yet known to belong to another would be purged. None without trees.
-    pub(crate) fn hold(&self) -> Option<Held<'_>> {
-        self.shared.as_ref().map(|shared| Held(shared.moving.lock()))
+    pub(crate) fn hold(&self) -> Outcome<Option<Held<'_>>> {
+        self.shared.as_ref().map(|shared| hurry::locked(&shared.moving).map(Held)).transpose()
     }
 
     /// Owner, permissions or times of a file have changed.

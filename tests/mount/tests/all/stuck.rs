@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Every operation on the pool that answers is done by then.
@@ -23,10 +23,15 @@ struct Bed {
 }
 
 fn bed(flags: &[&str]) -> Bed {
+    bed_with(flags, "")
+}
+
+/// With a layout of the pool that can be frozen.
+fn bed_with(flags: &[&str], layout: &str) -> Bed {
     let mut ground = Ground::new();
     let (disk, frozen) = (ground.ext4("disk", 256), ground.xfs("frozen", 300));
     let mut space = Space::on(ground, &disk);
-    space.pools.push(format!("b={}", frozen.join("pool").display()));
+    space.pools.push(format!("b={}{layout}", frozen.join("pool").display()));
     fs::create_dir(frozen.join("pool")).unwrap();
     space.flags = ["--spread", "round-robin"].iter().chain(flags).map(OsString::from).collect();
     space.up();
@@ -155,7 +160,7 @@ const LIVELY: [&str; 5] = [
 /// Every kind of call to the frozen pool, from every CPU, and many of each; then one of each kind to the other, on every CPU.
 fn check(flags: &[&str], transport: &str, hanging: usize) {
     let bed = bed(flags);
-    let status = ullage_mount_tests::run::ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
+    let status = ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
     assert_eq!(status.json()["transport"], transport);
     let cpus = std::thread::available_parallelism().unwrap().get();
     let mut waits = Vec::new();
@@ -168,19 +173,132 @@ fn check(flags: &[&str], transport: &str, hanging: usize) {
         // Their files can be asked for too: that may wait, and nobody else then.
         waits.push(on_cpu(0, r#"stat "$1""#, &bed.stuck[0]));
         waits.push(on_cpu(1 % cpus, r#"cat "$1""#, &bed.stuck[1]));
-        let mut files = bed.lively.iter();
-        for cpu in 0..cpus.min(bed.lively.len() / LIVELY.len()) {
-            for script in LIVELY {
-                let file = files.next().unwrap();
-                comes_to_an_end(&mut on_cpu(cpu, script, file), &format!("`{script}` on CPU {cpu}"));
-            }
-        }
-        assert!(waits.iter_mut().any(|child| child.try_wait().unwrap().is_none()), "nothing hangs: nothing was tested");
+        are_answered(&bed.lively);
+        assert!(waits.iter_mut().any(hangs), "nothing hangs: nothing was tested");
     }
+    end(bed, waits);
+}
+
+fn hangs(child: &mut Child) -> bool {
+    child.try_wait().unwrap().is_none()
+}
+
+/// One of each kind of call to files of the pool that answers, on every CPU.
+#[track_caller]
+fn are_answered(lively: &[PathBuf]) {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for (n, file) in lively.iter().take(cpus * LIVELY.len()).enumerate() {
+        let (cpu, script) = (n / LIVELY.len(), LIVELY[n % LIVELY.len()]);
+        comes_to_an_end(&mut on_cpu(cpu, script, file), &format!("`{script}` on CPU {cpu}"));
+    }
+}
+
+/// The pool answers again.
+#[track_caller]
+fn end(bed: Bed, waits: Vec<Child>) {
     for mut child in waits {
         comes_to_an_end(&mut child, "what waited for the pool, which answers again,");
     }
     bed.space.down_and_check();
+}
+
+/// Puts so many files of the pool that can be frozen into directories of their own, and has them wait for their times: who opens one has the
+/// pool write that first.
+fn apart(bed: &Bed, count: usize) -> Vec<PathBuf> {
+    let moved = |(n, file): (usize, &PathBuf)| {
+        let directory = bed.space.path(format!("apart-{n}"));
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("file");
+        fs::rename(file, &path).unwrap();
+        program("touch", ["-c".as_ref(), "-d".as_ref(), "2001-01-01".as_ref(), path.as_os_str()]).ok();
+        path
+    };
+    bed.stuck.iter().enumerate().skip(1).take(count).map(moved).collect()
+}
+
+const OPENED: &str = r#"exec 3>> "$1""#;
+
+/// Every rename waited for the thread that keeps the plain tree, and everybody for those.
+#[test]
+fn a_plain_tree_that_does_not_answer_stalls_no_rename() {
+    let bed = bed_with(&["--transport", "device"], ",layout=mirror");
+    let (moving, others) = bed.lively.split_at(14);
+    for n in 0..4 {
+        fs::create_dir(bed.space.path(format!("directory-{n}"))).unwrap();
+    }
+    rustix::fs::sync();
+    std::thread::sleep(Duration::from_millis(500));
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        fs::create_dir(bed.space.path("behind")).unwrap();
+        // Until the thread stands still with that.
+        std::thread::sleep(Duration::from_millis(300));
+        let into = r#"mv "$1" "${1%/*}/new/""#;
+        let mut moves: Vec<Child> = moving.iter().map(|file| on_cpu(0, into, file)).collect();
+        moves.extend((0..4).map(|n| on_cpu(0, into, &bed.space.path(format!("directory-{n}")))));
+        for child in &mut moves {
+            comes_to_an_end(child, "a rename");
+        }
+        are_answered(others);
+        assert_eq!(fs::read_dir(bed.space.path("new")).unwrap().count(), 18);
+        assert!(!bed.frozen.join("pool/behind").exists(), "it is not frozen: nothing was tested");
+    }
+    end(bed, Vec::new());
+}
+
+/// Each removal held a thread that answers the kernel, until none was left.
+#[test]
+fn what_is_opened_in_a_stuck_pool_can_be_removed_meanwhile() {
+    const COUNT: usize = 14;
+    let bed = bed(&["--transport", "device"]);
+    let files = apart(&bed, COUNT);
+    let mut waits: Vec<Child>;
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        waits = files.iter().map(|file| on_cpu(0, OPENED, file)).collect();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
+        let mut removals: Vec<Child> = files.iter().map(|file| on_cpu(0, r#"unlink "$1""#, file)).collect();
+        are_answered(&bed.lively);
+        for child in &mut removals {
+            comes_to_an_end(child, "a removal");
+        }
+    }
+    end(bed, waits);
+}
+
+/// It stopped the whole mount, and with the first one whoever made a file did so too.
+#[test]
+fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
+    let bed = bed(&["--transport", "device"]);
+    let files = apart(&bed, 1);
+    let directory = bed.space.path("new");
+    let limit = || ullage(["limit".as_ref(), directory.as_os_str(), "100M".as_ref()]);
+    let mut waits = Vec::new();
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        waits.push(on_cpu(0, HANGING[5], &bed.stuck[0]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "it does not hang: nothing was tested");
+        // Nothing is open there.
+        let others = bed.space.path("apart-1");
+        ullage(["limit".as_ref(), others.as_os_str(), "100M".as_ref()]).ok();
+        ullage(["limit".as_ref(), others.as_os_str(), "none".as_ref()]).ok();
+        waits.push(on_cpu(0, OPENED, &files[0]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(limit);
+            std::thread::sleep(Duration::from_millis(300));
+            are_answered(&bed.lively);
+            refused.join().unwrap().refused("the pool 'b' does not answer");
+        });
+    }
+    for child in &mut waits {
+        comes_to_an_end(child, "what waited for the pool, which answers again,");
+    }
+    limit().ok();
+    end(bed, Vec::new());
 }
 
 #[test]
