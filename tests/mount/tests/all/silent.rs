@@ -26,7 +26,9 @@ fn who_asks_a_daemon_that_was_stopped_is_told_so() {
             let (path, why) = (space.path("directory"), &why);
             scope.spawn(move || ullage([command.as_ref(), path.join("file").as_os_str()]).refused(why));
         }
-        for command in [&["status"][..], &["df"], &["pool", "list"], &["check"], &["down"], &["down", "--lazy"]] {
+        for command in
+            [&["status"][..], &["df"], &["pool", "list"], &["check"], &["down"], &["down", "--lazy"], &["up"]]
+        {
             let (path, why) = (space.path("directory"), &why);
             let words = command.iter().map(AsRef::as_ref);
             scope.spawn(move || ullage(words.chain([path.as_os_str()])).refused(why));
