@@ -60,6 +60,7 @@ mod tests {
             next_cookie: 12,
             entries: 13,
             times_ahead: true,
+            unreadable: true,
             backing: (kind == Kind::Regular).then_some(backing),
             target: if kind == Kind::Symlink { vec![b't'; 4095].into() } else { Box::default() },
         };

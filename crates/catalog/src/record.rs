@@ -61,6 +61,8 @@ pub struct Record {
     pub entries: u64,
     /// The times here were set by hand and the backing file does not have them yet.
     pub times_ahead: bool,
+    /// Its backing file was there and could not be read at the last start: if it is gone since, it was not one that was never flushed.
+    pub unreadable: bool,
     /// For regular files.
     pub backing: Option<Backing>,
     /// For symbolic links.
@@ -91,6 +93,7 @@ impl Record {
             next_cookie: FIRST_COOKIE,
             entries: 0,
             times_ahead: false,
+            unreadable: false,
             backing: None,
             target: Box::default(),
         }
@@ -113,7 +116,9 @@ impl Record {
     /// The record's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(224 + self.target.len());
-        let flags = (u8::from(self.backing.is_some()) * HAS_BACKING) | (u8::from(self.times_ahead) << 1);
+        let flags = (u8::from(self.backing.is_some()) * HAS_BACKING)
+            | (u8::from(self.times_ahead) << 1)
+            | (u8::from(self.unreadable) << 2);
         out.extend_from_slice(&[VERSION, self.kind as u8, self.class as u8, flags]);
         for number in [self.mode, self.uid, self.gid, self.nlink, self.rdev, self.xattrs, self.xattr_bytes] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -173,7 +178,7 @@ impl<'a> Reader<'a> {
 
     fn record(&mut self) -> Option<Record> {
         let [version, kind, class, flags] = self.array()?;
-        if version != VERSION || flags > 3 {
+        if version != VERSION || flags > 7 {
             return None;
         }
         let (kind, class) = (Kind::from_u8(kind)?, Class::from_u8(class)?);
@@ -220,6 +225,7 @@ impl<'a> Reader<'a> {
             next_cookie,
             entries,
             times_ahead: flags & 2 != 0,
+            unreadable: flags & 4 != 0,
             backing,
             target: self.0.into(),
         })
@@ -254,6 +260,7 @@ mod tests {
             next_cookie: 12,
             entries: 13,
             times_ahead: true,
+            unreadable: true,
             backing: (kind == Kind::Regular).then(|| Backing {
                 pool: PoolId(1),
                 generation: Generation(77),

@@ -188,7 +188,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 shown(pool, locator),
                 shown(found.pool, &found.locator)
             )),
-            None if marked => {}
+            None if marked && !report.unreadable.contains(&(pool, generation)) => {}
             None => findings.push(format!("the backing file {} of inode {file} is missing", shown(pool, locator))),
         }
     }

@@ -4,20 +4,25 @@
 //! second name and an extended attribute. What the catalog has already is passed over, so that an import that was
 //! interrupted goes on at the next start.
 
+mod lent;
+mod xattrs;
+
 use crate::error::io_error;
 use crate::facts::Progress;
 use crate::{Error, Result};
+use lent::Lent;
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_catalog::{Backing, Brought, Catalog, Inode, New};
 use ullage_pool::{Binding, Hint, Pool, Tree};
-use ullage_types::{Class, FileId, Kind, PoolId, Timestamp};
+use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
+use xattrs::xattrs;
 
 /// Files whose records are made durable together.
 const BATCH: usize = 4096;
@@ -28,6 +33,8 @@ struct Level {
     inode: Arc<Inode>,
     stat: Stat,
     names: Vec<Vec<u8>>,
+    /// Permissions that it gets back when all in it was taken in, or nothing more is.
+    _lent: Lent,
 }
 
 /// An import under way.
@@ -66,7 +73,7 @@ pub(crate) fn import(
         done: 0,
     };
     let mut path = PathBuf::from(tree.path());
-    let mut levels = vec![import.level(root, catalog.root().clone(), stat, &path)?];
+    let mut levels = vec![import.level(root, catalog.root().clone(), stat, Lent::default(), &path)?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
             // Its times last: what was made in it changed them.
@@ -96,14 +103,22 @@ pub(crate) fn import(
 }
 
 impl Import<'_> {
-    fn level(&self, directory: Arc<OwnedFd>, inode: Arc<Inode>, stat: Stat, path: &Path) -> Result<Level> {
+    fn level(&self, directory: Arc<OwnedFd>, inode: Arc<Inode>, stat: Stat, lent: Lent, path: &Path) -> Result<Level> {
         let names = self.tree.names(&directory).map_err(io_error("list", path))?;
-        Ok(Level { directory, inode, stat, names })
+        Ok(Level { directory, inode, stat, names, _lent: lent })
+    }
+
+    /// What an ordinary user needs of what is his own, to say of it what it is, as long as he needs it: its record keeps what it had.
+    fn lend(&self, level: &Level, name: &[u8], stat: &Stat, bits: u32) -> rustix::io::Result<Lent> {
+        if self.privileged || stat.st_mode & bits == bits {
+            return Ok(Lent::default());
+        }
+        Lent::to(&level.directory, name, stat.st_mode & 0o7777, bits)
     }
 
     /// Takes in one name; gives the directory that it is.
     fn take(&mut self, level: &Level, name: &[u8], path: &Path) -> Result<Option<Level>> {
-        let fail = |errno: rustix::io::Errno| io_error("import", path)(errno.into());
+        let fail = |errno: Errno| io_error("import", path)(errno.into());
         let above = &level.directory;
         let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
         if stat.st_dev != self.device {
@@ -115,29 +130,8 @@ impl Import<'_> {
         let kind = Kind::from_mode(stat.st_mode)
             .ok_or_else(|| Error::Refused(format!("{} is of a kind that is not known", path.display())))?;
         let known = self.catalog.lookup(&level.inode, name)?;
-        // What an ordinary user needs of what is his own, to say of it what it is. Its record keeps what it had.
-        let needs = match kind {
-            Kind::Directory => 0o700,
-            Kind::Regular => 0o600,
-            _ => 0,
-        };
-        if !self.privileged && stat.st_mode & needs != needs {
-            let mode = Mode::from_raw_mode(stat.st_mode & 0o7777 | needs);
-            rustix::fs::chmodat(above, name, mode, AtFlags::empty()).map_err(fail)?;
-        }
         if kind == Kind::Directory {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
-            let inode = match known {
-                Some(inode) => inode,
-                None => self.make(
-                    level,
-                    name,
-                    New { xattrs: xattrs(&*directory).map_err(fail)?, ..self.plain(kind, &stat) },
-                )?,
-            };
-            self.tree.identify(&directory, inode.id).map_err(io_error("import", path))?;
-            return Ok(Some(self.level(directory, inode, stat, path)?));
+            return self.enter(level, name, known, path).map(Some);
         }
         if let Some(known) = known {
             // Of an import that was interrupted: it has one name in the pool already, and if there are more than two, other names
@@ -152,8 +146,11 @@ impl Import<'_> {
             self.catalog.link(&first, &level.inode, name, ullage_fs::now())?;
             return Ok(None);
         }
-        let attributes = attributes_of(above, name, kind).map_err(fail)?;
-        let mut new = New { xattrs: attributes, ..self.plain(kind, &stat) };
+        // Before any bits are lent: they change an ACL.
+        let told = xattrs(above, name, kind).map_err(fail)?;
+        let _lent =
+            if kind == Kind::Regular { self.lend(level, name, &stat, 0o600).map_err(fail)? } else { Lent::default() };
+        let mut new = New { xattrs: told.all_of(above, name, kind).map_err(fail)?, ..self.plain(kind, &stat) };
         match kind {
             Kind::Regular => {
                 let hint = Hint { parent: level.inode.id, pid: 0 };
@@ -178,6 +175,34 @@ impl Import<'_> {
             self.linked.insert(stat.st_ino, inode.id);
         }
         Ok(None)
+    }
+
+    /// Takes in a directory, but for what is in it.
+    fn enter(&mut self, level: &Level, name: &[u8], known: Option<Arc<Inode>>, path: &Path) -> Result<Level> {
+        let fail = |errno: Errno| io_error("import", path)(errno.into());
+        let (above, kind) = (&level.directory, Kind::Directory);
+        let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
+        let told = xattrs(above, name, kind).map_err(fail)?;
+        let lent = self.lend(level, name, &stat, 0o700).map_err(fail)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
+        let inode = match known {
+            Some(inode) => inode,
+            None => {
+                let xattrs = told.all_of(above, name, kind).map_err(fail)?;
+                self.make(level, name, New { xattrs, ..self.plain(kind, &stat) })?
+            }
+        };
+        self.tree.identify(&directory, inode.id).map_err(io_error("import", path))?;
+        drop(lent);
+        // Whoever takes in what is in it needs these until the end: longer than a kill may be away.
+        let lent = if stat.st_mode & 0o500 == 0o500 {
+            Lent::default()
+        } else {
+            self.settle()?;
+            self.lend(level, name, &stat, 0o500).map_err(fail)?
+        };
+        self.level(directory, inode, stat, lent, path)
     }
 
     fn plain(&self, kind: Kind, stat: &Stat) -> New {
@@ -205,10 +230,12 @@ impl Import<'_> {
         Ok(self.catalog.create(&level.inode, name, new, ullage_fs::now())?)
     }
 
-    /// A directory's owner, permissions and times as they are below.
+    /// A directory's times as they are below. Its record was made with the rest; but that of the top is older than the import.
     fn attributes(&self, inode: &Arc<Inode>, stat: &Stat) -> Result<()> {
         self.catalog.update(inode, |record| {
-            (record.mode, record.uid, record.gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+            if inode.id == ROOT {
+                (record.mode, record.uid, record.gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
+            }
             record.atime = time(stat.st_atime, stat.st_atime_nsec);
             record.mtime = time(stat.st_mtime, stat.st_mtime_nsec);
             Ok(())
@@ -228,38 +255,4 @@ impl Import<'_> {
 
 fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: nanoseconds as u32 }
-}
-
-type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// The extended attributes of a name that is no directory. Symbolic links and the like have none that we know.
-fn attributes_of(above: impl AsFd, name: &[u8], kind: Kind) -> rustix::io::Result<Attributes> {
-    if kind != Kind::Regular {
-        return Ok(Vec::new());
-    }
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
-    xattrs(file)
-}
-
-/// Extended attributes, our own excepted.
-fn xattrs(file: impl AsFd) -> rustix::io::Result<Attributes> {
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let mut names = vec![0u8; 65536];
-    let length = match rustix::fs::listxattr(&*path, &mut names[..]) {
-        Err(rustix::io::Errno::NOTSUP) => 0,
-        other => other?,
-    };
-    names.truncate(length);
-    let mut found = Vec::new();
-    for name in names.split(|byte| *byte == 0) {
-        if name.is_empty() || name == b"user.ullage" || name.starts_with(b"user.ullage.") {
-            continue;
-        }
-        let mut value = vec![0u8; 65536];
-        let length = rustix::fs::getxattr(&*path, name, &mut value[..])?;
-        value.truncate(length);
-        found.push((name.to_vec(), value));
-    }
-    Ok(found)
 }

@@ -74,6 +74,7 @@ impl Space {
                         done.unreadable += 1;
                         // Whoever it belongs to keeps it. Each start looks at it again.
                         if let Some(binding) = pool.stray(suspect) {
+                            self.note_unreadable(id, &binding)?;
                             pool.doom(&binding)?;
                             kept.insert((id, leaf.clone()));
                         }
@@ -87,7 +88,17 @@ impl Space {
                 }
             }
         }
-        let missing = self.missing(&doubtful, &there)?;
+        let (lost, missing): (Vec<_>, Vec<_>) = self.missing(&doubtful, &there)?.into_iter().partition(|gone| gone.2);
+        let missing: Vec<_> = missing.into_iter().map(|(id, binding, _)| (id, binding)).collect();
+        for (id, binding, _) in lost {
+            tracing::warn!(
+                "the backing file of inode {} could not be read, and is gone now: its data is lost. Remove the file, or have \
+                 `ullage check --repair` do so while the space is down",
+                binding.file
+            );
+            self.pools.get(id)?.doom(&binding)?;
+            kept.insert((id, leaf_of(&binding.locator.0).into()));
+        }
         for (id, binding) in &strays {
             self.pools.get(*id)?.doom(binding)?;
         }
@@ -145,13 +156,29 @@ impl Space {
         Ok(done)
     }
 
-    /// Files bound to a backing file in a leaf that was being changed, of which there is none: they were made and never
-    /// flushed.
+    /// Says of the file that a backing file belongs to, if it does to any, that this could not be read.
+    fn note_unreadable(&self, id: PoolId, binding: &Binding) -> Outcome<()> {
+        let inode = match self.catalog.get(binding.file) {
+            Ok(inode) => inode,
+            Err(Error::NotFound) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if is_bound(&inode, id, binding) && !inode.record().unreadable {
+            self.catalog.update(&inode, |record| {
+                record.unreadable = true;
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Files bound to a backing file in a leaf that was being changed, of which there is none, and whether it was there once and could not
+    /// be read: the others were made and never flushed.
     fn missing(
         &self,
         doubtful: &BTreeSet<(PoolId, Box<[u8]>)>,
         there: &HashSet<(PoolId, Locator)>,
-    ) -> Outcome<Vec<(PoolId, Binding)>> {
+    ) -> Outcome<Vec<(PoolId, Binding, bool)>> {
         let mut missing = Vec::new();
         if doubtful.is_empty() {
             return Ok(missing);
@@ -160,9 +187,12 @@ impl Space {
             let binding = Binding { file, generation: backing.generation, locator: Locator(backing.locator.clone()) };
             let place = (backing.pool, binding.locator.clone());
             if doubtful.contains(&(backing.pool, leaf_of(&backing.locator).into())) && !there.contains(&place) {
-                missing.push((backing.pool, binding));
+                missing.push((backing.pool, binding, false));
             }
         })?;
+        for (_, binding, unreadable) in &mut missing {
+            *unreadable = self.catalog.get(binding.file)?.record().unreadable;
+        }
         Ok(missing)
     }
 
@@ -215,10 +245,7 @@ impl Space {
             Err(Error::NotFound) => return Ok(Some(suspect)),
             Err(error) => return Err(error.into()),
         };
-        let bound = inode.record().backing.is_some_and(|backing| {
-            backing.pool == id && backing.generation == binding.generation && backing.locator == binding.locator.0
-        });
-        if !bound {
+        if !is_bound(&inode, id, binding) {
             return Ok(Some(suspect));
         }
         let file = match pool.open(binding, Access::Read) {
@@ -237,6 +264,7 @@ impl Space {
         }
         let now = Measure::of(&file)?;
         let changed = self.catalog.update(&inode, |record| {
+            record.unreadable = false;
             let changed = (record.size, record.blocks) != (now.size, now.blocks);
             if changed {
                 record.size = now.size;
@@ -258,6 +286,12 @@ impl Space {
         }
         Ok(None)
     }
+}
+
+fn is_bound(inode: &Inode, id: PoolId, binding: &Binding) -> bool {
+    inode.record().backing.is_some_and(|backing| {
+        backing.pool == id && backing.generation == binding.generation && backing.locator == binding.locator.0
+    })
 }
 
 /// The leaf directory that a backing file lies in, as marks name it.

@@ -109,7 +109,7 @@ fn bind(model: &mut Model, facts: &Facts) {
                 dropped.push((id, "removed since the snapshot"));
             } else if !own_locator(id, backing) {
                 dropped.push((id, "its record names the backing file of another"));
-            } else if !marked && record.size > 0 {
+            } else if record.unreadable || !marked && record.size > 0 {
                 dropped.push((id, "its backing file is missing, and its data with it"));
             } else if !marked {
                 model.marks.insert((backing.pool.0, leaf.to_vec()));

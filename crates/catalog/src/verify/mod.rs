@@ -33,6 +33,8 @@ pub struct Report {
     pub locators: FxHashMap<(PoolId, Generation), Box<[u8]>>,
     /// The length that each of those files has, in bytes.
     pub sizes: FxHashMap<(PoolId, Generation), u64>,
+    /// Those of them that could not be read at the last start.
+    pub unreadable: FxHashSet<(PoolId, Generation)>,
     /// Leaf directories in which catalog and backing files may differ.
     pub marks: FxHashSet<(PoolId, Box<[u8]>)>,
 }
@@ -132,6 +134,9 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
         }
         if let Some(backing) = &record.backing {
             report.sizes.insert((backing.pool, backing.generation), record.size);
+            if record.unreadable {
+                report.unreadable.insert((backing.pool, backing.generation));
+            }
             report.locators.insert((backing.pool, backing.generation), backing.locator.clone());
         }
         if let Some(backing) = &record.backing

@@ -35,6 +35,7 @@ pub struct Down {
 impl Down {
     /// Asks the daemon to unmount and waits until everything is on disk. A mount whose daemon was killed only goes.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        super::refuse_silent_around(&self.mountpoint)?;
         self.refuse_inner()?;
         let state = super::state_of(&self.mountpoint, self.state.as_deref())?;
         let Some(mut client) = Client::connect(&state)? else {

@@ -67,9 +67,10 @@ impl Limit {
         let mut client = super::connect(&state, &mountpoint)?;
         if self.size.is_none() && self.inodes.is_none() {
             let user = self.user.as_deref().map(uid_of).transpose()?;
-            let Answer::Limits { limits } = client.ask(&Request::Limits { user })? else {
+            let Answer::Limits { mut limits } = client.ask(&Request::Limits { user })? else {
                 bail!("the daemon answered another question")
             };
+            only_of(user, &mut limits);
             if self.json {
                 output::json(&serde_json::json!({ "limits": limits }))?;
             } else {
@@ -123,6 +124,11 @@ impl Limit {
     }
 }
 
+/// A daemon of before an upgrade, which runs on until its space is down, was never told whose are wanted.
+fn only_of(user: Option<u32>, limits: &mut Vec<LimitReport>) {
+    limits.retain(|limit| user.is_none_or(|uid| limit.subject == LimitSubject::User(uid)));
+}
+
 fn print(limits: &[LimitReport]) {
     let mut table = output::table(&["USED", "LIMIT", "FILES", "LIMIT", "ON"], &[0, 1, 2, 3]);
     let none = || "none".to_owned();
@@ -145,4 +151,31 @@ fn print(limits: &[LimitReport]) {
         ]);
     }
     say!("{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A daemon of version 0.2 knows no such question, and answers with all.
+    #[test]
+    fn of_all_limits_only_those_of_who_was_asked_for_are_shown() {
+        let report = |subject| LimitReport {
+            subject,
+            path: None,
+            used: Bytes(0),
+            limit: None,
+            held: Bytes(0),
+            inodes: 0,
+            limit_inodes: None,
+        };
+        let all: Vec<_> = [LimitSubject::User(7), LimitSubject::User(8), LimitSubject::Directory(7)].map(report).into();
+        let shown = |user| {
+            let mut limits = all.clone();
+            only_of(user, &mut limits);
+            limits.into_iter().map(|limit| limit.subject).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(Some(7)), [LimitSubject::User(7)]);
+        assert_eq!(shown(None).len(), 3);
+    }
 }

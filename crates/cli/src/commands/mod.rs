@@ -123,11 +123,24 @@ fn state_at(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::
     if let Some(state) = state {
         return Ok(ullage_daemon::State::at(std::path::absolute(state)?));
     }
-    let settled = ullage_daemon::settled(path)?;
+    let settled = settled(path)?;
     match ullage_daemon::find_mount(path) {
         Ok((point, state)) if point == settled => Ok(state),
         _ => Ok(ullage_daemon::State::of_mountpoint(&settled)),
     }
+}
+
+/// Refuses a path within a space whose daemon is silent: looking at it would never end. At its mount point itself the daemon is asked, or
+/// done without.
+fn refuse_silent_around(path: &std::path::Path) -> anyhow::Result<()> {
+    let path = std::path::absolute(path)?;
+    Ok(path.parent().map_or(Ok(()), |parent| ullage_daemon::refuse_silent(parent, PATIENCE))?)
+}
+
+/// A path by its one name, of a mount point that may lie in a space.
+fn settled(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
+    refuse_silent_around(path)?;
+    Ok(ullage_daemon::settled(path)?)
 }
 
 /// How long the answer to a question may take.

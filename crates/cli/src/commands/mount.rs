@@ -140,7 +140,7 @@ impl MountHelper {
 
     /// `mount -a` leaves alone what is mounted, and knows that by its source: not where the line says `none`.
     fn is_mounted(&self) -> anyhow::Result<bool> {
-        let point = ullage_daemon::settled(&self.mountpoint)?;
+        let point = super::settled(&self.mountpoint)?;
         let state =
             if self.state.as_os_str() == "none" { State::of_mountpoint(&point) } else { State::at(self.state.clone()) };
         let Ok((found, own)) = ullage_daemon::find_mount(&point) else { return Ok(false) };

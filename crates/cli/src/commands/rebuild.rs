@@ -40,7 +40,7 @@ pub struct Rebuild {
 impl Rebuild {
     /// Rebuilds and says from what.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mountpoint = ullage_daemon::settled(&self.mountpoint)?;
+        let mountpoint = super::settled(&self.mountpoint)?;
         let state = State::at(std::path::absolute(&self.state)?);
         let spinner = output::spinner();
         let report = ullage_daemon::rebuild(&mountpoint, &state, self.pools, &self.without, &mut |what, count| {

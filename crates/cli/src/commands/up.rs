@@ -148,7 +148,7 @@ impl Up {
     }
 
     fn place(&self) -> anyhow::Result<(PathBuf, State)> {
-        let mountpoint = ullage_daemon::settled(&self.mountpoint)?;
+        let mountpoint = super::settled(&self.mountpoint)?;
         let state = match &self.state {
             Some(dir) => State::at(std::path::absolute(dir)?),
             None => State::of_mountpoint(&mountpoint),

@@ -62,11 +62,14 @@ fn untried(root: &OwnedFd, path: &Path) -> Abilities {
         "the pool {} is full: until a start finds room in it, its files are removed and not used again",
         path.display()
     );
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let marker = rustix::fs::openat(root, marker::NAME, flags, Mode::empty());
-    let asked = marker.and_then(|marker| rustix::fs::fgetxattr(marker, record::NAME, &mut [0u8; 0][..]));
+    let asked = marker(root).and_then(|marker| rustix::fs::fgetxattr(marker, record::NAME, &mut [0u8; 0][..]));
     let xattrs = matches!(asked, Ok(_) | Err(Errno::NODATA));
     Abilities { xattrs, ordered: is_ordered(root), ..Abilities::default() }
+}
+
+/// The one file that is in every pool.
+fn marker(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::openat(root, marker::NAME, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// See [`Abilities::ordered`].
@@ -114,7 +117,7 @@ fn probe_leases(file: OwnedFd) -> bool {
 }
 
 /// How many bytes the file system gives a file for its first one: a block, or as many as it always gives at once (clusters of
-/// ext4, huge pages of tmpfs). Tried with a file without a name.
+/// ext4, huge pages of tmpfs). Tried with a file without a name; where there is no room for that, no less than it can be.
 pub fn unit(root: &OwnedFd) -> u64 {
     /// So long that large pages fit in.
     const LENGTH: u64 = 64 << 20;
@@ -123,10 +126,8 @@ pub fn unit(root: &OwnedFd) -> u64 {
     let given = || -> rustix::io::Result<u64> {
         let file = unnamed(root)?;
         rustix::fs::ftruncate(&file, LENGTH)?;
-        // A full one gives nothing, and says at least this.
-        if rustix::io::pwrite(&file, &[1], BEYOND_INODE).is_ok() {
-            rustix::fs::fdatasync(&file)?;
-        }
+        rustix::io::pwrite(&file, &[1], BEYOND_INODE)?;
+        rustix::fs::fdatasync(&file)?;
         let stat = rustix::fs::fstat(&file)?;
         // Elsewhere that is what to transfer at once.
         let said = if fs_type(root) == "tmpfs" { stat.st_blksize as u64 } else { 0 };
@@ -134,8 +135,26 @@ pub fn unit(root: &OwnedFd) -> u64 {
     };
     given().unwrap_or_else(|error| {
         tracing::debug!(%error, "it is not known how much is given to a file at once");
-        0
+        most_at_once(root)
     })
+}
+
+/// What the file system gives at most for the first byte, as far as can be told where nothing can be made: the marker has one unit or more.
+fn most_at_once(root: &OwnedFd) -> u64 {
+    let has = marker(root).and_then(rustix::fs::fstat).map_or(0, |stat| stat.st_blocks as u64 * 512);
+    if fs_type(root) == "tmpfs" { has.max(huge_page(root).unwrap_or(0)) } else { has }
+}
+
+/// The size of a huge page, if a tmpfs may give such to files: its mount options say so.
+fn huge_page(root: &OwnedFd) -> Option<u64> {
+    let device = rustix::fs::fstat(root).ok()?.st_dev;
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = mounts.lines().find(|mount| mount.split(' ').nth(2) == Some(&device));
+    let mut options = own.and_then(|mount| mount.rsplit(' ').next())?.split(',');
+    let gives = options.any(|option| matches!(option, "huge=always" | "huge=within_size"));
+    let size = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?;
+    size.trim().parse().ok().filter(|_| gives)
 }
 
 /// The seconds that the file system can keep as a file's times: what is earlier or later it takes for the first or the last of them.

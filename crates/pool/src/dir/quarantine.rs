@@ -1,5 +1,5 @@
-//! Files that somebody still writes to after they were given back. They wait in a directory of their own, are tried
-//! again, less and less often, and are kept when nothing helps: the next start tries again.
+//! Files that somebody still writes to after they were given back, or that a plain tree still needs to know as ours. They wait in a
+//! directory of their own, are tried again, less and less often, and are kept when nothing helps: the next start tries again.
 
 use super::core::Core;
 use super::retire::{Holders, holders};
@@ -53,9 +53,8 @@ impl Quarantine {
         self.0.iter().map(|held| held.due).min()
     }
 
-    /// Tries those that are due, and removes those that nobody writes to any more.
-    pub fn retry(&mut self, core: &Core) {
-        let now = Instant::now();
+    /// Tries those that are due by then, and removes those that nobody needs any more.
+    pub fn retry(&mut self, core: &Core, now: Instant) {
         if self.due().is_none_or(|due| due > now) {
             return;
         }
@@ -64,12 +63,19 @@ impl Quarantine {
             if held.due > now {
                 return true;
             }
-            let free = match holders(&dir, &held.name) {
-                Ok((Holders::Writers, _)) => false,
-                Ok(_) => rustix::fs::unlinkat(&dir, &*held.name, AtFlags::empty()).is_ok(),
-                // Without leases nobody can be asked, and without the file there is nothing to do.
+            // Where there are no leases nobody is asked anywhere.
+            let is_held = || -> rustix::io::Result<bool> {
+                Ok(core.abilities.leases && holders(&dir, &held.name)?.0 == Holders::Writers)
+            };
+            let needed = match core.vouches(&dir, &held.name) {
+                Ok(false) => is_held(),
+                other => other,
+            };
+            let free = match needed {
+                Ok(false) => rustix::fs::unlinkat(&dir, &*held.name, AtFlags::empty()).is_ok(),
+                // Without the file there is nothing to do.
                 Err(Errno::NOENT) => true,
-                Err(_) => false,
+                Ok(true) | Err(_) => false,
             };
             if free {
                 core.counters.in_quarantine.fetch_sub(1, Ordering::Relaxed);
@@ -81,7 +87,7 @@ impl Quarantine {
             if held.tries > MOST_TRIES {
                 tracing::warn!(
                     name = held.name,
-                    "a file in quarantine is still being written to; it is kept until the next start"
+                    "a file in quarantine is still being written to, or linked to; it is kept until the next start"
                 );
             }
             held.tries <= MOST_TRIES

@@ -3,13 +3,15 @@
 //! Whoever was told to give a file back may be wrong: after a killed daemon a descriptor or a mapping still writes to the
 //! backing file. So the kernel is asked: nobody else has it open, and it may be used again; only readers have, and it
 //! may be removed, but must never show them the next owner's bytes; writers have, and it stays as it is, in quarantine. Where the
-//! kernel does not say, it is removed: whoever holds it keeps what he holds, and nobody else ever gets it.
+//! kernel does not say, it is removed: whoever holds it keeps what he holds, and nobody else ever gets it. In quarantine waits also what a
+//! plain tree could not tell from a copy without its name in the pool.
 
 use super::core::Core;
 use super::leaf::Leaf;
 use super::stats::count;
 use super::{name, quarantine, record};
 use crate::sys::{self, Lease};
+use crate::which::Which;
 use crate::{Binding, Fresh};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -100,6 +102,12 @@ impl Core {
             Err(Errno::NOENT) => return Ok(Fate::Gone),
             Err(errno) => return Err(errno),
         };
+        match self.vouches(&dir, file_name) {
+            Ok(true) => return self.hold(leaf, &dir, file_name),
+            Ok(false) => {}
+            Err(Errno::NOENT) => return Ok(Fate::Gone),
+            Err(errno) => return Err(errno),
+        }
         if !self.abilities.leases {
             return self.remove(leaf, &dir, file_name);
         }
@@ -109,13 +117,7 @@ impl Core {
             Err(errno) => return Err(errno),
         };
         match (holders, file) {
-            (Holders::Writers, _) => {
-                self.take_out(leaf, || {
-                    rustix::fs::renameat(&dir, file_name, self.root(), quarantine::path(file_name))
-                })?;
-                count(&self.counters.quarantined);
-                Ok(Fate::Held)
-            }
+            (Holders::Writers, _) => self.hold(leaf, &dir, file_name),
             // In a plain tree it still has a name: what is read there is its own to the end, and that is known to be ours.
             (Holders::Nobody, Some(file)) if rustix::fs::fstat(&file)?.st_nlink > 1 => {
                 if self.config.layout == "mirror" {
@@ -130,6 +132,22 @@ impl Core {
             (Holders::Nobody, Some(file)) if self.stocks(leaf) && empty(&file)? => Ok(Fate::Emptied),
             _ => self.remove(leaf, &dir, file_name),
         }
+    }
+
+    /// Whether a plain tree has a file too, and nothing but this name would say there that it is ours: where there are no times of birth, what
+    /// has one name only may be a copy.
+    pub fn vouches(&self, dir: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
+        if self.config.layout != "mirror" || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink < 2 {
+            return Ok(false);
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Which::of(rustix::fs::openat(dir, name, flags, Mode::empty())?)?.birth.is_none())
+    }
+
+    fn hold(&self, leaf: &Leaf, dir: &OwnedFd, name: &str) -> rustix::io::Result<Fate> {
+        self.take_out(leaf, || rustix::fs::renameat(dir, name, self.root(), quarantine::path(name)))?;
+        count(&self.counters.quarantined);
+        Ok(Fate::Held)
     }
 
     /// Says of a file that it could not be taken back.

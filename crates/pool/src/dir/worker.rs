@@ -26,6 +26,9 @@ const FEW: u32 = 16;
 const BACK_OFF: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(32);
 
+/// At the end those in quarantine are tried that would have been within this time.
+const LAST_TRY: Duration = Duration::from_secs(60);
+
 pub struct Worker<'a> {
     core: &'a Core,
     quarantine: Quarantine,
@@ -69,6 +72,8 @@ impl<'a> Worker<'a> {
             }
         }
         self.drop_ready();
+        // The plain tree is as it should be by now.
+        self.quarantine.retry(self.core, Instant::now() + LAST_TRY);
     }
 
     fn round(&mut self, work: Work) -> bool {
@@ -210,7 +215,7 @@ impl<'a> Worker<'a> {
                 self.discard(fresh);
             }
         }
-        self.quarantine.retry(core);
+        self.quarantine.retry(core, Instant::now());
         core.most_stock.store(stock(core), Ordering::Relaxed);
         if core.stocked.load(Ordering::Relaxed) > core.most_stock.load(Ordering::Relaxed) / 2 {
             core.part(false);

@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use ullage_types::FileId;
 
 /// The directory below a pool in which its backing files lie.
@@ -49,7 +49,8 @@ pub struct Tree {
     root: Directory,
     files: OwnedFd,
     limbo: OwnedFd,
-    names: OwnedFd,
+    /// Where first names are: none while there is no room to make it.
+    names: OnceLock<OwnedFd>,
     path: PathBuf,
     /// Who may give files to other owners.
     privileged: bool,
@@ -97,23 +98,30 @@ impl Tree {
         let tree = Self {
             root: Arc::new(open(path)?),
             limbo: own(LIMBO)?,
-            names: own(NAMES)?,
+            names: OnceLock::new(),
             files,
             path: path.to_owned(),
             privileged: rustix::process::geteuid().is_root(),
         };
         require_attributes(&tree.limbo, path)?;
-        Ok(tree)
+        match tree.first_names() {
+            Ok(_) | Err(Errno::NOSPC | Errno::DQUOT) => Ok(tree),
+            Err(errno) => Err(Error::io("create", below.join(NAMES))(errno)),
+        }
     }
 
     /// Whether the tree was here before, as far as can be told; it is from now on. Else it lies in a copy of the pool, or was
-    /// left by an earlier version: what is in it is to be looked at before anything is known to be ours.
+    /// left by an earlier version: what is in it is to be looked at before anything is known to be ours. Where first names have no place yet
+    /// that is so at the next start as well.
     pub fn claim(&self) -> bool {
         let here = identity(&self.limbo).is_ok_and(|found| found.is_some_and(|found| found.is_certain()));
-        if !here && let Err(error) = identify(&self.limbo, FileId(0)) {
+        if here || self.names.get().is_none() {
+            return here;
+        }
+        if let Err(error) = identify(&self.limbo, FileId(0)) {
             tracing::debug!(%error, "the next start looks at the whole plain tree again");
         }
-        here
+        false
     }
 
     /// The top of the tree.

@@ -2,10 +2,11 @@
 //! link, as files are: to a *first name* in `.ullage/.names`, which is the number of its inode. Nothing else gets that number
 //! as long as the first name is there.
 
-use super::ours::is_backing;
-use super::{Directory, Tree};
+use super::ours::{disown, is_backing};
+use super::{Directory, NAMES, Tree};
+use crate::dir::own_directory;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, Stat};
 use rustix::io::Errno;
 use std::io;
 use ullage_types::Kind;
@@ -14,6 +15,18 @@ use ullage_types::Kind;
 const NEW: &str = "new";
 
 impl Tree {
+    /// Where first names are, made where there is none: then what is in the tree has none yet, whatever is said of it.
+    pub(super) fn first_names(&self) -> rustix::io::Result<&OwnedFd> {
+        if let Some(names) = self.names.get() {
+            return Ok(names);
+        }
+        if rustix::fs::accessat(&self.files, NAMES, Access::EXISTS, AtFlags::empty()) == Err(Errno::NOENT) {
+            disown(&self.limbo)?;
+        }
+        let made = own_directory(&self.files, NAMES)?;
+        Ok(self.names.get_or_init(|| made))
+    }
+
     /// Makes `name` a symbolic link.
     pub fn symlink(&self, above: &Directory, name: &[u8], target: &[u8]) -> io::Result<()> {
         if rustix::fs::readlinkat(above, name, Vec::new()).is_ok_and(|now| now.as_bytes() == target) {
@@ -21,7 +34,7 @@ impl Tree {
             return Ok(());
         }
         self.clear(above, name)?;
-        Ok(self.make_name(above, name, || rustix::fs::symlinkat(target, &self.names, NEW))?)
+        Ok(self.make_name(above, name, |names| rustix::fs::symlinkat(target, names, NEW))?)
     }
 
     /// Makes `name` a fifo, a socket or a device. Only root can make devices; others go without.
@@ -33,8 +46,8 @@ impl Tree {
             return Ok(());
         }
         self.clear(above, name)?;
-        let made = self.make_name(above, name, || {
-            rustix::fs::mknodat(&self.names, NEW, file_type, Mode::from_raw_mode(0o600), u64::from(rdev))
+        let made = self.make_name(above, name, |names| {
+            rustix::fs::mknodat(names, NEW, file_type, Mode::from_raw_mode(0o600), u64::from(rdev))
         });
         match made {
             Err(Errno::PERM) if !self.privileged => Ok(()),
@@ -58,7 +71,7 @@ impl Tree {
             // An imported link may have more names. Last, so that no crash leaves one that nobody knows to be ours; what is left is
             // swept.
             if now.st_nlink <= 2 {
-                let _ = rustix::fs::unlinkat(&self.names, &*first, AtFlags::empty());
+                let _ = rustix::fs::unlinkat(self.first_names()?, &*first, AtFlags::empty());
             }
         }
         Ok(ours)
@@ -66,17 +79,18 @@ impl Tree {
 
     /// Removes first names of what is no more in the tree, and those in a copy of the pool, where all have other numbers.
     pub fn sweep(&self) -> io::Result<()> {
-        for entry in Dir::read_from(&self.names)? {
+        let Some(names) = self.names.get() else { return Ok(()) };
+        for entry in Dir::read_from(names)? {
             let entry = entry?;
             let name = entry.file_name();
-            let now = match rustix::fs::statat(&self.names, name, AtFlags::SYMLINK_NOFOLLOW) {
+            let now = match rustix::fs::statat(names, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => continue,
                 other => other?,
             };
             let is_directory = FileType::from_raw_mode(now.st_mode) == FileType::Directory;
             let in_use = now.st_nlink > 1 && name.to_bytes() == first_name(&now).as_bytes();
             if !is_directory && !in_use {
-                rustix::fs::unlinkat(&self.names, name, AtFlags::empty())?;
+                rustix::fs::unlinkat(names, name, AtFlags::empty())?;
             }
         }
         Ok(())
@@ -86,15 +100,16 @@ impl Tree {
         &self,
         above: &OwnedFd,
         name: &[u8],
-        how: impl FnOnce() -> rustix::io::Result<()>,
+        how: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
-        match rustix::fs::unlinkat(&self.names, NEW, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => how()?,
+        let names = self.first_names()?;
+        match rustix::fs::unlinkat(names, NEW, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => how(names)?,
             Err(errno) => return Err(errno),
         }
-        let first = first_name(&rustix::fs::statat(&self.names, NEW, AtFlags::SYMLINK_NOFOLLOW)?);
-        rustix::fs::renameat(&self.names, NEW, &self.names, &*first)?;
-        rustix::fs::linkat(&self.names, &*first, above, name, AtFlags::empty())
+        let first = first_name(&rustix::fs::statat(names, NEW, AtFlags::SYMLINK_NOFOLLOW)?);
+        rustix::fs::renameat(names, NEW, names, &*first)?;
+        rustix::fs::linkat(names, &*first, above, name, AtFlags::empty())
     }
 
     /// What stands where it belongs, and was made by an earlier version, imported or copied with the pool, is ours from now on.
@@ -104,14 +119,17 @@ impl Tree {
         if self.is_first(&first, &now) {
             return;
         }
-        if let Err(error) = rustix::fs::linkat(above, name, &self.names, &*first, AtFlags::empty()) {
+        let linked =
+            self.first_names().and_then(|names| rustix::fs::linkat(above, name, names, &*first, AtFlags::empty()));
+        if let Err(error) = linked {
             tracing::debug!(%error, "'{}' stays in the plain tree when it is removed", name.escape_ascii());
         }
     }
 
     /// Whether the first name is that of this inode.
     fn is_first(&self, first: &str, now: &Stat) -> bool {
-        rustix::fs::statat(&self.names, first, AtFlags::SYMLINK_NOFOLLOW)
+        self.first_names()
+            .and_then(|names| rustix::fs::statat(names, first, AtFlags::SYMLINK_NOFOLLOW))
             .is_ok_and(|first| (first.st_dev, first.st_ino) == (now.st_dev, now.st_ino))
     }
 }

@@ -54,6 +54,14 @@ pub fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
     rustix::fs::fsetxattr(directory, IDENTITY, &bytes, XattrFlags::empty())
 }
 
+/// Says of a directory no more which one it is.
+pub fn disown(directory: impl AsFd) -> rustix::io::Result<()> {
+    match rustix::fs::fremovexattr(directory, IDENTITY) {
+        Err(Errno::NODATA) => Ok(()),
+        other => other,
+    }
+}
+
 /// Whether a regular file is a backing file, of whichever space, and no copy of one.
 pub fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -154,6 +162,16 @@ mod tests {
         rustix::fs::fsetxattr(&tree.limbo, IDENTITY, &said, XattrFlags::empty()).unwrap();
         assert_eq!(tree.claim(), now.birth.is_none());
         assert!(tree.claim());
+    }
+
+    /// Where there are no times of birth nothing else says that an earlier version made it.
+    #[test]
+    fn a_tree_without_a_place_for_first_names_is_looked_at_once() {
+        let (dir, tree, _) = tree();
+        assert!(!tree.claim() && tree.claim());
+        std::fs::remove_dir(dir.path().join(super::super::FILES).join(super::super::NAMES)).unwrap();
+        let tree = super::super::Tree::open(dir.path()).unwrap();
+        assert!(!tree.claim() && tree.claim());
     }
 
     #[test]

@@ -89,3 +89,75 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
     space.down_and_check();
     space.state = rebuilt;
 }
+
+/// Who followed the advice got an empty file, and was told that it was never flushed; `check` called the space clean before that.
+#[test]
+fn a_backing_file_that_could_not_be_read_and_is_gone_leaves_no_empty_file() {
+    let mut ground = Ground::new();
+    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
+    let mut space = Space::on(ground, &state);
+    fs::create_dir(disk.join("pool")).unwrap();
+    space.pools = vec![format!("main={}", disk.join("pool").display())];
+    space.up();
+    fs::create_dir(space.path("dir")).unwrap();
+    for n in 0..3 {
+        let name = space.path(format!("dir/file-{n}"));
+        fs::write(&name, format!("content {n}")).unwrap();
+        fs::File::open(&name).and_then(|file| file.sync_all()).unwrap();
+    }
+    let backing = space.backing(&space.path("dir/file-1"));
+    let (shown, inode) = (backing.display().to_string(), backing.metadata().unwrap().ino());
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    set_map(&mut space, &disk, inode, "0");
+    space.up();
+    assert!(content(&space, 1).contains("os error 5"), "{}", content(&space, 1));
+    space.down();
+    // As fsck gives it up.
+    set_map(&mut space, &disk, inode, SOUND);
+    fs::remove_file(&backing).unwrap();
+    for _ in 0..2 {
+        let check = space.try_check(&[]);
+        assert_eq!(check.code, Some(1), "{}", check.err);
+        assert!(check.out.contains(&shown) && check.out.contains("missing"), "{}", check.out);
+        space.up();
+        expect(&space, &[0, 2]);
+        assert!(content(&space, 1).contains("os error 5"), "{}", content(&space, 1));
+        assert!(!space.log().contains("was never flushed"), "{}", space.log());
+        space.down();
+    }
+    let repaired = space.try_check(&["--repair"]);
+    assert!(repaired.out.contains("file-1') was dropped"), "{}{}", repaired.out, repaired.err);
+    space.up();
+    expect(&space, &[0, 2]);
+    assert!(!space.path("dir/file-1").exists());
+    space.down_and_check();
+}
+
+/// It may be given up in the space as well.
+#[test]
+fn a_file_whose_backing_file_could_not_be_read_and_is_gone_can_be_removed() {
+    let mut ground = Ground::new();
+    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
+    let mut space = Space::on(ground, &state);
+    fs::create_dir(disk.join("pool")).unwrap();
+    space.pools = vec![format!("main={}", disk.join("pool").display())];
+    space.up();
+    fs::write(space.path("file"), "content").unwrap();
+    fs::File::open(space.path("file")).and_then(|file| file.sync_all()).unwrap();
+    let backing = space.backing(&space.path("file"));
+    let inode = backing.metadata().unwrap().ino();
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    set_map(&mut space, &disk, inode, "0");
+    space.up();
+    space.down();
+    set_map(&mut space, &disk, inode, SOUND);
+    fs::remove_file(&backing).unwrap();
+    space.up();
+    fs::remove_file(space.path("file")).unwrap();
+    space.sync();
+    space.down_and_check();
+    space.up();
+    space.down_and_check();
+}

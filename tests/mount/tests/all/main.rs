@@ -33,5 +33,6 @@ mod stuck;
 mod supervised;
 mod terminal;
 mod turns;
+mod unborn;
 mod unrebuilt;
 mod vm;

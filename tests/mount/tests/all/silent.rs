@@ -8,7 +8,8 @@ use ullage_mount_tests::run::ullage;
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
-/// Regression: `up` took it for one that had lost its mount; `down` waited without a word, and so did whoever asked of a file.
+/// Regression: `up` took it for one that had lost its mount; `down` waited without a word, and so did whoever asked of a file, or named a
+/// path within the space.
 #[test]
 fn who_asks_a_daemon_that_was_stopped_is_told_so() {
     let space = Space::plain();
@@ -24,6 +25,13 @@ fn who_asks_a_daemon_that_was_stopped_is_told_so() {
         for command in ["stat", "du", "limit"] {
             let (path, why) = (space.path("directory"), &why);
             scope.spawn(move || ullage([command.as_ref(), path.join("file").as_os_str()]).refused(why));
+        }
+        for command in
+            [&["status"][..], &["df"], &["pool", "list"], &["check"], &["down"], &["down", "--lazy"], &["up"]]
+        {
+            let (path, why) = (space.path("directory"), &why);
+            let words = command.iter().map(AsRef::as_ref);
+            scope.spawn(move || ullage(words.chain([path.as_os_str()])).refused(why));
         }
     });
     assert!(is_mounted(&space.mount));

@@ -1,7 +1,7 @@
 //! File systems that give a file more than a block at once: what they give is bound, not what was written.
 
 use super::bed::{is_full, limit};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use ullage_mount_tests::ground::Ground;
@@ -63,6 +63,63 @@ fn a_limit_is_kept_where_ext4_gives_clusters_of_blocks() {
         assert!((most - 12 * CLUSTER) / 8192 / 2 < fits, "{how}: {fits}");
         drop(file);
     }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Has a space start on a disk on which no file can be made, and then makes room there.
+fn started_without_inodes(space: &Space, disk: &Path) {
+    space.down();
+    let taken = disk.join("taken");
+    fs::create_dir(&taken).unwrap();
+    while File::create(taken.join(fs::read_dir(&taken).unwrap().count().to_string())).is_ok() {}
+    space.up();
+    assert!(space.log().contains("is full: until a start"), "{}", space.log());
+    fs::remove_dir_all(&taken).unwrap();
+}
+
+/// What is given at once could not be tried, and was taken for a block as long as the space was up.
+#[test]
+fn a_limit_is_kept_where_no_file_could_be_made_when_an_ext4_with_clusters_was_opened() {
+    let mut ground = Ground::new();
+    let flags = ["-q", "-F", "-O", "bigalloc", "-C", "65536", "-N", "1024"];
+    let disk = ground.image("disk", 512, "mkfs.ext4", &flags, "loop");
+    let space = over(ground, &disk);
+    started_without_inodes(&space, &disk);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    limit(&["2M"], &dir);
+    let mut writes = OpenOptions::new();
+    writes.write(true).create(true).truncate(false);
+    let fits = filled(&dir, 4096, &writes);
+    space.sync();
+    assert!(counted(&dir).bytes <= 2 << 20, "{} bytes in {fits} files", counted(&dir).bytes);
+    assert!(fits > 15, "{fits}");
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// The same: a file of 8 MiB took 120.
+#[test]
+fn a_limit_is_kept_where_no_file_could_be_made_when_a_tmpfs_with_huge_pages_was_opened() {
+    let mut ground = Ground::new();
+    let disk = ground.directory("disk");
+    let options = ["-t", "tmpfs", "-o", "size=256m,nr_inodes=400,huge=always", "tmpfs", disk.to_str().unwrap()];
+    if ullage_mount_tests::run::program("mount", options).code != Some(0) {
+        eprintln!("skipped: this kernel has no huge pages for tmpfs");
+        return;
+    }
+    ground.will_unmount(&disk);
+    let space = over(ground, &disk);
+    started_without_inodes(&space, &disk);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    limit(&["8M"], &dir);
+    let file = File::options().read(true).write(true).create_new(true).open(dir.join("file")).unwrap();
+    let fits = (0..60).take_while(|n| file.write_all_at(&[1], n << 21).is_ok()).count();
+    assert!(counted(&dir).bytes <= 8 << 20, "{} bytes after {fits} writes", counted(&dir).bytes);
+    assert!(fits >= 2, "{fits}");
+    drop(file);
     space.compare_du(&space.mount);
     space.down_and_check();
 }

@@ -101,6 +101,46 @@ fn an_ordinary_user_imports_what_he_may_not_write_himself() {
     command("check");
 }
 
+/// What was lent to an import that was refused stayed, and was taken for what there had been by the next one; and an ACL was read after that.
+#[test]
+fn an_import_of_an_ordinary_user_that_is_refused_leaves_permissions_as_they_were() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut space = of_nobody(ground);
+    let pool = space.pool();
+    space.pools = vec![format!("main={},layout=mirror", pool.display())];
+    let script = "cd \"$1\" && mkdir -p a/sealed a/closed && echo in > a/sealed/one && echo in > a/closed/two && echo in > a/three &&
+        setfacl -m u:1234:r a/three && chmod 444 a/sealed/one a/three && chmod 555 a/sealed && chmod 111 a/closed && chmod 555 a";
+    nobody(&["sh".as_ref(), "-c".as_ref(), script.as_ref(), "sh".as_ref(), pool.as_os_str()]).ok();
+    let foreign = pool.join("a/sealed/of-root");
+    fs::write(&foreign, "root's").unwrap();
+    fs::set_permissions(&foreign, Permissions::from_mode(0o400)).unwrap();
+    let binary = ullage_mount_tests::binary::path();
+    let up = || {
+        let import = (!space.state.join("space.toml").exists()).then(|| "--import".into());
+        let words: Vec<_> = space.up_arguments().into_iter().chain(import).collect();
+        nobody(&[binary.as_os_str()].into_iter().chain(words.iter().map(AsRef::as_ref)).collect::<Vec<_>>())
+    };
+    let modes = || {
+        let names = ["a", "a/sealed", "a/sealed/one", "a/closed", "a/closed/two", "a/three"];
+        names.map(|name| format!("{:o}", pool.join(name).metadata().unwrap().mode() & 0o7777))
+    };
+    let before = ["555", "555", "444", "111", "644", "444"];
+    for _ in 0..2 {
+        up().refused("of-root");
+        assert_eq!(modes(), before);
+    }
+    chown(&foreign, Some(NOBODY), Some(NOBODY)).unwrap();
+    up().ok();
+    let told = "cd \"$1\" && stat -c %a a a/sealed a/sealed/one a/closed a/closed/two a/three && getfacl -c a/three";
+    let told = nobody(&["sh".as_ref(), "-c".as_ref(), told.as_ref(), "sh".as_ref(), space.mount.as_os_str()]).ok();
+    assert_eq!(told.lines().take(6).collect::<Vec<_>>(), before, "{told}");
+    assert!(told.contains("user::r--\n") && told.contains("user:1234:r--\n"), "{told}");
+    let down =
+        [binary.as_os_str(), "down".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    nobody(&down).ok();
+}
+
 /// Containers of theirs have it so: mode and capabilities went with the owner, which an overlay gives a file last.
 #[test]
 fn an_ordinary_users_overlay_copies_programs_up_as_they_are() {

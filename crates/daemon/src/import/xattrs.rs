@@ -1,0 +1,65 @@
+//! Extended attributes of what is imported.
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use ullage_types::Kind;
+
+type Attribute = (Vec<u8>, Vec<u8>);
+
+/// Extended attributes, our own excepted, as far as they could be read.
+pub(super) struct Told {
+    found: Vec<Attribute>,
+    all: bool,
+}
+
+impl Told {
+    /// With those that can be read by now, as what was read before still is.
+    pub fn all_of(mut self, above: &OwnedFd, name: &[u8], kind: Kind) -> rustix::io::Result<Vec<Attribute>> {
+        if !self.all {
+            let more = xattrs(above, name, kind)?;
+            if !more.all {
+                return Err(Errno::ACCESS);
+            }
+            for new in more.found {
+                if self.found.iter().all(|(known, _)| *known != new.0) {
+                    self.found.push(new);
+                }
+            }
+        }
+        Ok(self.found)
+    }
+}
+
+/// Those of a name. Symbolic links and the like have none that we know.
+pub(super) fn xattrs(above: &OwnedFd, name: &[u8], kind: Kind) -> rustix::io::Result<Told> {
+    let mut told = Told { found: Vec::new(), all: true };
+    if !matches!(kind, Kind::Regular | Kind::Directory) {
+        return Ok(told);
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut names = vec![0u8; 65536];
+    let length = match rustix::fs::listxattr(&*path, &mut names[..]) {
+        Err(Errno::NOTSUP) => 0,
+        other => other?,
+    };
+    names.truncate(length);
+    for name in names.split(|byte| *byte == 0) {
+        if name.is_empty() || name == b"user.ullage" || name.starts_with(b"user.ullage.") {
+            continue;
+        }
+        let mut value = vec![0u8; 65536];
+        match rustix::fs::getxattr(&*path, name, &mut value[..]) {
+            Ok(length) => value.truncate(length),
+            Err(Errno::ACCESS) => {
+                told.all = false;
+                continue;
+            }
+            Err(errno) => return Err(errno),
+        }
+        told.found.push((name.to_vec(), value));
+    }
+    Ok(told)
+}
