@@ -4,6 +4,7 @@
 
 use crate::Role;
 use crate::keyfile::{self, KeyFileError};
+use crate::replacement::Replacement;
 use crate::tls::Files;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -150,20 +151,10 @@ pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
 
 /// Both are written before either is in its place: a directory without room loses nothing.
 fn put(files: &Files, key: &str, certificate: &str) -> Result<(), PkiError> {
-    let (new_key, new_certificate) = (keyfile::beside(&files.key), keyfile::beside(&files.certificate));
-    let write = || {
-        keyfile::write(&new_key, key.as_bytes())?;
-        write_public(&new_certificate, certificate)?;
-        for (from, to) in [(&new_key, &files.key), (&new_certificate, &files.certificate)] {
-            fs::rename(from, to).map_err(|source| PkiError::Io { path: to.clone(), source })?;
-        }
-        Ok(())
-    };
-    write().inspect_err(|_| {
-        for left in [&new_key, &new_certificate] {
-            let _ = fs::remove_file(left);
-        }
-    })
+    let key = Replacement::secret(&files.key, key.as_bytes())?;
+    let certificate = Replacement::public(&files.certificate, certificate.as_bytes())?;
+    key.place()?;
+    Ok(certificate.place()?)
 }
 
 fn params(name: &str, days: u32) -> CertificateParams {
@@ -185,6 +176,7 @@ fn write_public(path: &Path, text: &str) -> Result<(), PkiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
 
     fn authority() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
@@ -220,5 +212,31 @@ mod tests {
         let error = renew(directory.path(), "later", Role::User, &[], 1).unwrap_err().to_string();
         assert!(error.contains("later.key") && error.contains("move it"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    /// Regression: a renewed key belonged to who renewed it, so that the server could not read it, and a link became a plain file.
+    #[test]
+    fn what_is_renewed_keeps_its_owner_and_the_links_to_it() {
+        let directory = authority();
+        let at = |name: &str| directory.path().join(name);
+        issue(directory.path(), "bank", Role::Bank, &[], 1).unwrap();
+        fs::create_dir(at("own")).unwrap();
+        let files = ["bank.key", "bank.pem"].map(|name| (at(name), at("own").join(name)));
+        let owner = |path: &Path| fs::metadata(path).map(|file| (file.uid(), file.gid())).unwrap();
+        let mut before = Vec::new();
+        for (path, kept) in &files {
+            fs::rename(path, kept).unwrap();
+            symlink(kept, path).unwrap();
+            // Only root gives files away.
+            let _ = chown(kept, Some(65534), Some(65534));
+            before.push((owner(kept), fs::read(kept).unwrap()));
+        }
+        renew(directory.path(), "bank", Role::Bank, &[], 1).unwrap();
+        for ((path, kept), (before, old)) in files.iter().zip(before) {
+            assert_eq!(fs::read_link(path).unwrap(), *kept);
+            assert_eq!(owner(kept), before);
+            assert_ne!(fs::read(kept).unwrap(), old);
+        }
+        crate::tls::client(&Files::in_directory(directory.path(), "bank")).unwrap();
     }
 }
