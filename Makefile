@@ -96,7 +96,7 @@ long: tools lint fuzz
 	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(CAMPAIGN) --canary --rounds 20
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
-	! ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(FAULTS) --call openat
+	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(FAULTS) --canary --call openat
 	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS)
 	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS) --size 1500M --layout mirror
 	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude ullage-mount-tests --exclude ullage-cli

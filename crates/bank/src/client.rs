@@ -3,7 +3,9 @@
 use crate::wire::{
     AccountChange, AccountView, BankStatus, ClientAnswers, ClientBatch, FindingView, History, StoreAnswers, StoreBatch,
 };
+use bytes::Bytes;
 use hyper::Method;
+use hyper::header::CONNECTION;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +16,9 @@ use ullage_net::client::{CallError, Client};
 
 /// A bank that has not answered for so long, and then not said how it is for as long again, is left for another.
 const SILENT_MAX: Duration = Duration::from_secs(2);
+
+/// A bank that takes no more now is asked again after so long.
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Talks to the banks of a site. Requests are made so that repeating them has no second effect.
 #[derive(Debug, Clone)]
@@ -36,28 +41,36 @@ impl BankClient {
         method: Method,
         path: &str,
         body: Option<&A>,
+        waits: Duration,
     ) -> Result<B, CallError> {
         let until = Instant::now() + self.patience;
         let mut turn = 0;
         loop {
             let bank = self.preferred.lock().clone();
-            let error = match self.attempt(&bank, method.clone(), path, body).await {
+            let error = match self.attempt(&bank, method.clone(), path, body, waits).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
+            let is_busy = matches!(error.code(), Some("too_many" | "full"));
             let leader = match &error {
                 CallError::Transport { .. } => None,
                 CallError::Refused(problem) if problem.code == "not_leading" => {
                     // Believed only if it is one of the banks that we were told of.
                     problem.detail.as_str().filter(|leader| self.banks.iter().any(|b| b == leader)).map(str::to_owned)
                 }
-                CallError::Refused(problem) if matches!(problem.code.as_str(), "timeout" | "too_many") => None,
+                CallError::Refused(problem) if is_busy || problem.code == "timeout" => None,
                 CallError::Refused(_) => return Err(error),
             };
-            // Also for those who ask after this: they may have no more patience than for one bank.
-            self.leave(&bank, leader.filter(|leader| *leader != bank));
+            if !is_busy {
+                // Also for those who ask after this: they may have no more patience than for one bank.
+                self.leave(&bank, leader.filter(|leader| *leader != bank));
+            }
             if Instant::now() >= until {
                 return Err(error);
+            }
+            if is_busy {
+                tokio::time::sleep(BUSY_PAUSE).await;
+                continue;
             }
             turn += 1;
             if turn >= self.banks.len() {
@@ -76,29 +89,42 @@ impl BankClient {
         }
     }
 
-    /// One request to one bank. Where there are others, it is asked whether it is there at all while the answer is long in coming, as that
-    /// to a request that waits for other clients, or for mail, may be.
+    /// One request to one bank, which may answer it after `waits` only. Where there are other banks, it is asked whether it is there at all
+    /// while the answer is long in coming, as that to a request that waits for other clients may be.
     async fn attempt<A: Serialize + Sync, B: DeserializeOwned>(
         &self,
         bank: &str,
         method: Method,
         path: &str,
         body: Option<&A>,
+        waits: Duration,
     ) -> Result<B, CallError> {
         // Both are large, and so would be every future of who asks.
         let mut answer = Box::pin(self.client.json(bank, method, path, body));
         if self.banks.len() < 2 {
             return answer.await;
         }
+        if let Ok(answer) = timeout(waits, &mut answer).await {
+            return answer;
+        }
         loop {
             if let Ok(answer) = timeout(SILENT_MAX, &mut answer).await {
                 return answer;
             }
-            let status = Box::pin(self.client.json::<(), BankStatus>(bank, Method::GET, "/v1/status", None));
-            if !matches!(timeout(SILENT_MAX, status).await, Ok(Ok(_) | Err(CallError::Refused(_)))) {
-                return Err(CallError::Transport { server: bank.to_owned(), reason: "it is silent".to_owned() });
+            tokio::select! {
+                answer = &mut answer => return answer,
+                is_there = Box::pin(self.is_there(bank)) => if !is_there {
+                    return Err(CallError::Transport { server: bank.to_owned(), reason: "it is silent".to_owned() });
+                }
             }
         }
+    }
+
+    /// Whether a bank says anything at all. It has no place to spare for a connection that is kept for the next time.
+    async fn is_there(&self, bank: &str) -> bool {
+        let close = [(&CONNECTION, "close".to_owned())];
+        let status = self.client.call(bank, Method::GET, "/v1/status", &close, Bytes::new());
+        matches!(timeout(SILENT_MAX, status).await, Ok(Ok(_) | Err(CallError::Refused(_))))
     }
 
     /// A client's messages, and whatever rides along.
@@ -106,7 +132,7 @@ impl BankClient {
     /// # Errors
     /// When no bank answers in time, or it refuses.
     pub async fn messages(&self, batch: &ClientBatch) -> Result<ClientAnswers, CallError> {
-        self.ask(Method::POST, "/v1/messages", Some(batch)).await
+        self.ask(Method::POST, "/v1/messages", Some(batch), Duration::ZERO).await
     }
 
     /// Waits up to `wait_ms` for what the bank has to say of its own accord.
@@ -114,7 +140,8 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn listen(&self, batch: &ClientBatch, wait_ms: u64) -> Result<ClientAnswers, CallError> {
-        self.ask(Method::POST, &format!("/v1/messages?listen_ms={wait_ms}"), Some(batch)).await
+        let path = format!("/v1/messages?listen_ms={wait_ms}");
+        self.ask(Method::POST, &path, Some(batch), Duration::from_millis(wait_ms)).await
     }
 
     /// A store's messages.
@@ -122,7 +149,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn store_messages(&self, batch: &StoreBatch) -> Result<StoreAnswers, CallError> {
-        self.ask(Method::POST, "/v1/stores/messages", Some(batch)).await
+        self.ask(Method::POST, "/v1/stores/messages", Some(batch), Duration::ZERO).await
     }
 
     /// Sets a quota, blocks or unblocks.
@@ -130,7 +157,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn change(&self, user: &str, change: &AccountChange) -> Result<AccountView, CallError> {
-        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change)).await
+        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change), Duration::ZERO).await
     }
 
     /// One account.
@@ -138,7 +165,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn account(&self, user: &str) -> Result<AccountView, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>).await
+        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>, Duration::ZERO).await
     }
 
     /// All accounts.
@@ -146,7 +173,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn accounts(&self) -> Result<Vec<AccountView>, CallError> {
-        self.ask(Method::GET, "/v1/users", None::<&()>).await
+        self.ask(Method::GET, "/v1/users", None::<&()>, Duration::ZERO).await
     }
 
     /// A user's past.
@@ -154,7 +181,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn history(&self, user: &str) -> Result<History, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>).await
+        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>, Duration::ZERO).await
     }
 
     /// What was found of cheaters.
@@ -162,7 +189,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn findings(&self) -> Result<Vec<FindingView>, CallError> {
-        self.ask(Method::GET, "/v1/findings", None::<&()>).await
+        self.ask(Method::GET, "/v1/findings", None::<&()>, Duration::ZERO).await
     }
 
     /// Gives a store up.
@@ -170,7 +197,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn exclude(&self, node: u32) -> Result<BankStatus, CallError> {
-        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>).await
+        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>, Duration::ZERO).await
     }
 
     /// How one given bank is.
@@ -178,7 +205,7 @@ impl BankClient {
     /// # Errors
     /// When it does not answer.
     pub async fn status(&self, bank: &str) -> Result<BankStatus, CallError> {
-        self.attempt(bank, Method::GET, "/v1/status", None::<&()>).await
+        self.attempt(bank, Method::GET, "/v1/status", None::<&()>, Duration::ZERO).await
     }
 
     /// The banks.

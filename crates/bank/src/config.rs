@@ -79,7 +79,7 @@ impl BankSettings {
             capability_key,
             capability_life: Duration::from_secs(3600),
             gate: Gate::default(),
-            limits: Limits::default(),
+            limits: Limits { spare: 64, ..Limits::default() },
         }
     }
 

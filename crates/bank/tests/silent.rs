@@ -2,8 +2,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
 use ullage_bank::config::EngineChoice;
@@ -11,6 +12,7 @@ use ullage_bank::wire::{AccountChange, ClientBatch};
 use ullage_bank::{Bank, BankSettings, identity};
 use ullage_journal::Durability;
 use ullage_net::client::{Client, Settings};
+use ullage_net::server::Limits;
 use ullage_net::token::Bearer;
 use ullage_net::{Role, clock};
 use ullage_voucher::bank::{Policy, Waits};
@@ -21,10 +23,15 @@ const TOKEN_KEY: [u8; 32] = [5; 32];
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 async fn bank(directory: &std::path::Path, policy: Policy) -> String {
+    bank_within(directory, policy, |_| {}).await
+}
+
+async fn bank_within(directory: &std::path::Path, policy: Policy, bound: impl FnOnce(&mut Limits)) -> String {
     let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
     let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
     settings.gate.token_key = Some(TOKEN_KEY);
     settings.policy = policy;
+    bound(&mut settings.limits);
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
     let address = bank.address().to_string();
     tokio::spawn(bank.serve(std::future::pending()));
@@ -70,31 +77,139 @@ async fn a_silent_bank_is_left_for_another() {
     .unwrap();
 }
 
+/// With a place for one connection only, it could not be asked whether it is there, and was left.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bank_whose_answer_waits_for_another_client_is_not_left() {
+async fn a_bank_whose_answer_waits_for_another_client_is_not_left_with_no_place_for_a_connection_either() {
     tokio::time::timeout(TIME_MAX, async {
-        let directory = tempfile::tempdir().unwrap();
-        let (_one, one) = silent();
-        let policy = Policy::Revocation { timeout: Micros::from_secs(6), waits: Waits::Answers };
-        let real = bank(directory.path(), policy).await;
-        client("root", Role::Admin, &[&real], Duration::ZERO).change("alice", &QUOTA).await.unwrap();
-        let alice = client("alice", Role::User, &[&real, &one], Duration::ZERO);
-        let granted = async |instance, want| -> u64 {
-            let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want };
-            let client = identity::client("alice", instance);
-            let batch = ClientBatch { client, messages: vec![message], ..ClientBatch::default() };
-            match alice.messages(&batch).await.unwrap().messages.as_slice() {
-                [BankToClient::Granted { pieces, .. }] => pieces.iter().map(|piece| piece.amount).sum(),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(granted(1, 900).await, 900);
-        let began = Instant::now();
-        assert_eq!(granted(2, 900).await, 100);
-        assert!(began.elapsed() > Duration::from_secs(5), "the first client was waited for");
-        let batch = ClientBatch { client: identity::client("alice", 3), ..ClientBatch::default() };
-        alice.listen(&batch, 5000).await.unwrap();
+        for places in [100, 1] {
+            waits_for_another_client(places).await;
+        }
     })
     .await
     .unwrap();
+}
+
+async fn waits_for_another_client(places: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let (_one, one) = silent();
+    let policy = Policy::Revocation { timeout: Micros::from_secs(6), waits: Waits::Answers };
+    let real = bank_within(directory.path(), policy, |limits| limits.connections = places).await;
+    client("root", Role::Admin, &[&real], Duration::ZERO).change("alice", &QUOTA).await.unwrap();
+    // Until the place is free again.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let alice = client("alice", Role::User, &[&real, &one], Duration::ZERO);
+    let granted = async |instance, want| -> u64 {
+        let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want };
+        let client = identity::client("alice", instance);
+        let batch = ClientBatch { client, messages: vec![message], ..ClientBatch::default() };
+        match alice.messages(&batch).await.unwrap().messages.as_slice() {
+            [BankToClient::Granted { pieces, .. }] => pieces.iter().map(|piece| piece.amount).sum(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(granted(1, 900).await, 900);
+    let began = Instant::now();
+    assert_eq!(granted(2, 900).await, 100);
+    assert!(began.elapsed() > Duration::from_secs(5), "the first client was waited for");
+    let batch = ClientBatch { client: identity::client("alice", 3), ..ClientBatch::default() };
+    alice.listen(&batch, 5000).await.unwrap();
+}
+
+/// A whole request's head.
+fn head_of(stream: &TcpStream) -> Option<String> {
+    let lines = BufReader::new(stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+    let head = lines.collect::<Vec<_>>().join("\n").to_lowercase();
+    (!head.is_empty()).then_some(head)
+}
+
+fn say(mut stream: &TcpStream, body: &str) {
+    let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+}
+
+/// A bank that gives its first answer after so long, and to who asks meanwhile one at once or none; what it was asked meanwhile.
+fn slow(first: Duration, others: bool) -> (String, Arc<Mutex<Vec<String>>>) {
+    let (listener, address) = silent();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let noted = Arc::clone(&noted);
+            std::thread::spawn(move || {
+                while let Some(head) = head_of(&stream) {
+                    if number == 0 {
+                        std::thread::sleep(first);
+                        say(&stream, r#"{"messages":[],"capabilities":[]}"#);
+                    } else {
+                        noted.lock().unwrap().push(head);
+                        others.then(|| say(&stream, r#"{"messages":[],"capabilities":[]}"#));
+                    }
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+fn one_message() -> ClientBatch {
+    ClientBatch { client: identity::client("alice", 1), ..ClientBatch::default() }
+}
+
+/// It came while the bank was asked whether it is there, and was not looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_while_the_bank_is_asked_how_it_is_counts() {
+    let ((bank, asked), (_other, other)) = (slow(Duration::from_secs(3), false), silent());
+    let alice = client("alice", Role::User, &[&bank, &other], Duration::ZERO);
+    let began = Instant::now();
+    tokio::time::timeout(TIME_MAX, alice.messages(&one_message())).await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(3800), "{:?}", began.elapsed());
+    assert!(asked.lock().unwrap()[0].starts_with("get /v1/status"));
+}
+
+/// Each client that waited held two connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn asking_a_bank_how_it_is_keeps_no_connection_and_who_listens_need_not_ask() {
+    let ((bank, asked), (_other, other)) = (slow(Duration::from_secs(5), true), silent());
+    let alice = client("alice", Role::User, &[&bank, &other], Duration::ZERO);
+    tokio::time::timeout(TIME_MAX, alice.listen(&one_message(), 5000)).await.unwrap().unwrap();
+    assert_eq!(asked.lock().unwrap().len(), 0);
+    tokio::time::timeout(TIME_MAX, alice.messages(&one_message())).await.unwrap().unwrap();
+    let asked = asked.lock().unwrap();
+    assert!((1..=2).contains(&asked.len()), "{asked:?}");
+    assert!(asked.iter().all(|head| head.contains("connection: close")), "{asked:?}");
+}
+
+/// The leader was left for a bank that does not lead, or is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_takes_no_more_requests_now_is_asked_again_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_one, one) = silent();
+    let policy = Policy::Limiting { floor: 1 };
+    let real = bank_within(directory.path(), policy, |limits| limits.requests_per_second = 1).await;
+    let root = client("root", Role::Admin, &[&real, &one], Duration::from_secs(30));
+    let began = Instant::now();
+    for _ in 0..3 {
+        tokio::time::timeout(TIME_MAX, root.accounts()).await.unwrap().unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_millis(3900), "{:?}", began.elapsed());
+}
+
+/// A new client waited without a word for one to leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_no_place_is_told_so_and_may_look() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = Policy::Limiting { floor: 1 };
+    let real = bank_within(directory.path(), policy, |limits| limits.connections = 1).await;
+    let root = |patience| client("root", Role::Admin, &[&real], Duration::from_secs(patience));
+    let first = root(0);
+    first.change("alice", &QUOTA).await.unwrap();
+    let began = Instant::now();
+    root(0).account("alice").await.unwrap();
+    let error = root(0).change("alice", &QUOTA).await.unwrap_err();
+    assert_eq!(error.code(), Some("full"));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let patient = root(30);
+    let second = tokio::spawn(async move { patient.change("alice", &QUOTA).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    drop(first);
+    tokio::time::timeout(TIME_MAX, second).await.unwrap().unwrap().unwrap();
 }

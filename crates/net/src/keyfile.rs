@@ -1,5 +1,6 @@
 //! Secrets in files. A secret is never an argument, never in a log, and its file is readable by its owner only.
 
+use crate::replacement::Replacement;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -80,25 +81,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)
 }
 
-/// Where a file is written that is to come in place of another. Nothing of an earlier one is there.
-pub(crate) fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = name.into();
-    let _ = fs::remove_file(&new);
-    new
-}
-
-/// Writes a secret file with mode 0600, in place of one that may be there: who reads finds the one or the other.
+/// Writes a secret file with mode 0600, in place of one that may be there, and as its owner's.
 ///
 /// # Errors
 /// When it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
-    let new = beside(path);
-    let io = |source| KeyFileError::Io { path: path.to_owned(), source };
-    write(&new, bytes).and_then(|()| fs::rename(&new, path).map_err(io)).inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
+    Replacement::secret(path, bytes)?.place()
 }
 
 /// Makes a random key and writes it as 64 hexadecimal digits.

@@ -14,6 +14,7 @@ pub mod memory;
 mod patience;
 mod peer;
 pub mod pki;
+mod replacement;
 pub mod server;
 pub mod tls;
 pub mod token;

@@ -1,16 +1,18 @@
 //! A small certificate authority: one root, certificates for servers and clients, all for mutual TLS.
 //!
-//! In a directory: `ca.pem`, `ca.key`, and `NAME.pem`, `NAME.key` for each party. Keys have mode 0600.
+//! In a directory: `ca.pem`, `ca.key`, and `NAME.pem`, `NAME.key` for each party, beside the site's other keys. Keys have mode 0600.
 
 use crate::Role;
 use crate::keyfile::{self, KeyFileError};
+use crate::replacement::Replacement;
 use crate::tls::Files;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
@@ -37,12 +39,18 @@ pub enum PkiError {
     /// A name that could be mistaken for a path or another field.
     #[error("{0:?} is no name: use letters, digits, '.', '-' and '_', at most 64")]
     Name(String),
+    /// A name whose key's file is another key's.
+    #[error("{0}.key is a key of the site's own: give the party another name")]
+    Own(String),
     /// What no server can be reached under.
     #[error("{0:?} is neither a host's name nor an address")]
     Host(String),
     /// It would be lost.
     #[error("{0} exists: --renew makes key and certificate anew")]
     Exists(PathBuf),
+    /// It would be lost, and is none that a renewal is of.
+    #[error("{0} holds no party's key: move it away, or give the party another name")]
+    Other(PathBuf),
 }
 
 /// Whether a name can be a party's: it becomes a file's name and a chunk's first component.
@@ -53,9 +61,29 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
-/// The authority's own files are called so.
 fn check_name(name: &str) -> Result<(), PkiError> {
-    if is_name(name) && name != "ca" { Ok(()) } else { Err(PkiError::Name(name.to_owned())) }
+    match name {
+        _ if !is_name(name) => Err(PkiError::Name(name.to_owned())),
+        _ if is_own(name) => Err(PkiError::Own(name.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the authority's key is in `NAME.key`, or a secret of vouchers, capabilities or tokens.
+fn is_own(name: &str) -> bool {
+    let number = name.strip_prefix("voucher").and_then(|rest| rest.strip_prefix(['.', '-']));
+    ["ca", "voucher", "capability", "token"].contains(&name)
+        || number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Whatever else is in a key's place stays there.
+fn check_replaced(key: &Path) -> Result<(), PkiError> {
+    match fs::read(key) {
+        Ok(old) if PrivateKeyDer::from_pem_slice(&old).is_ok() => Ok(()),
+        Ok(_) => Err(PkiError::Other(key.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(PkiError::Io { path: key.to_owned(), source }),
+    }
 }
 
 /// Whether a server can be reached under this; a name may begin with `*.`.
@@ -94,12 +122,14 @@ pub fn issue(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
 /// As [`issue`], also in place of files that are there: what has been issued before stays good as long as it is.
 ///
 /// # Errors
-/// When the root is not there, the name is unfit, or the files cannot be written.
+/// When the root is not there, the name is unfit, what is there is no party's key, or the files cannot be written.
 pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u32) -> Result<(), PkiError> {
     check_name(name)?;
     if let Some(host) = hosts.iter().find(|host| !is_host(host)) {
         return Err(PkiError::Host(host.clone()));
     }
+    let files = Files::in_directory(directory, name);
+    check_replaced(&files.key)?;
     let path = directory.join("ca.pem");
     let authority = fs::read_to_string(&path).map_err(|source| PkiError::Io { path, source })?;
     let authority_key = keyfile::read(&directory.join("ca.key"))?;
@@ -116,25 +146,15 @@ pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     }
     let certificate = params.signed_by(&key, &issuer)?;
-    put(&Files::in_directory(directory, name), &key.serialize_pem(), &certificate.pem())
+    put(&files, &key.serialize_pem(), &certificate.pem())
 }
 
 /// Both are written before either is in its place: a directory without room loses nothing.
 fn put(files: &Files, key: &str, certificate: &str) -> Result<(), PkiError> {
-    let (new_key, new_certificate) = (keyfile::beside(&files.key), keyfile::beside(&files.certificate));
-    let write = || {
-        keyfile::write(&new_key, key.as_bytes())?;
-        write_public(&new_certificate, certificate)?;
-        for (from, to) in [(&new_key, &files.key), (&new_certificate, &files.certificate)] {
-            fs::rename(from, to).map_err(|source| PkiError::Io { path: to.clone(), source })?;
-        }
-        Ok(())
-    };
-    write().inspect_err(|_| {
-        for left in [&new_key, &new_certificate] {
-            let _ = fs::remove_file(left);
-        }
-    })
+    let key = Replacement::secret(&files.key, key.as_bytes())?;
+    let certificate = Replacement::public(&files.certificate, certificate.as_bytes())?;
+    key.place()?;
+    Ok(certificate.place()?)
 }
 
 fn params(name: &str, days: u32) -> CertificateParams {
@@ -151,4 +171,72 @@ fn write_public(path: &Path, text: &str) -> Result<(), PkiError> {
     let written =
         File::create(path).and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
     written.map_err(|source| PkiError::Io { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+
+    fn authority() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        create_authority(directory.path(), 1).unwrap();
+        directory
+    }
+
+    /// Regression: `issue token --renew`, which the message told to use, put a party's key in the place of the site's own.
+    #[test]
+    fn the_sites_own_keys_are_nobodys() {
+        let directory = authority();
+        for name in ["ca", "token", "voucher", "capability", "voucher.2", "voucher-1"] {
+            let path = directory.path().join(format!("{name}.key"));
+            let _ = keyfile::new_key(&path);
+            let before = fs::read(&path).unwrap();
+            for make in [issue, renew] {
+                let error = make(directory.path(), name, Role::User, &[], 1).unwrap_err().to_string();
+                assert!(error.contains("the site's own") && !error.contains("--renew"), "{error}");
+            }
+            assert_eq!(fs::read(&path).unwrap(), before);
+        }
+        for name in ["voucher-x", "tokens", "vouchers-1"] {
+            issue(directory.path(), name, Role::User, &[], 1).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_partys_key_is_not_replaced() {
+        let directory = authority();
+        let path = directory.path().join("later.key");
+        keyfile::new_key(&path).unwrap();
+        let before = fs::read(&path).unwrap();
+        let error = renew(directory.path(), "later", Role::User, &[], 1).unwrap_err().to_string();
+        assert!(error.contains("later.key") && error.contains("move it"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    /// Regression: a renewed key belonged to who renewed it, so that the server could not read it, and a link became a plain file.
+    #[test]
+    fn what_is_renewed_keeps_its_owner_and_the_links_to_it() {
+        let directory = authority();
+        let at = |name: &str| directory.path().join(name);
+        issue(directory.path(), "bank", Role::Bank, &[], 1).unwrap();
+        fs::create_dir(at("own")).unwrap();
+        let files = ["bank.key", "bank.pem"].map(|name| (at(name), at("own").join(name)));
+        let owner = |path: &Path| fs::metadata(path).map(|file| (file.uid(), file.gid())).unwrap();
+        let mut before = Vec::new();
+        for (path, kept) in &files {
+            fs::rename(path, kept).unwrap();
+            symlink(kept, path).unwrap();
+            // Only root gives files away.
+            let _ = chown(kept, Some(65534), Some(65534));
+            before.push((owner(kept), fs::read(kept).unwrap()));
+        }
+        renew(directory.path(), "bank", Role::Bank, &[], 1).unwrap();
+        for ((path, kept), (before, old)) in files.iter().zip(before) {
+            assert_eq!(fs::read_link(path).unwrap(), *kept);
+            assert_eq!(owner(kept), before);
+            assert_ne!(fs::read(kept).unwrap(), old);
+        }
+        crate::tls::client(&Files::in_directory(directory.path(), "bank")).unwrap();
+    }
 }

@@ -7,7 +7,7 @@ use crate::{Answer, Peer, Problem, clock, tls};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use std::convert::Infallible;
@@ -26,6 +26,9 @@ use tokio_rustls::TlsAcceptor;
 pub struct Limits {
     /// Connections at a time; more wait to be accepted.
     pub connections: usize,
+    /// Connections beyond these, for one GET each: who waits can find out that the server is there, and who finds no place is
+    /// told so (503). Without any, all wait to be accepted.
+    pub spare: usize,
     /// Bytes of a request's head; more is answered with 431.
     pub head_bytes: usize,
     /// Time to send a request's head, and to finish a TLS handshake.
@@ -42,6 +45,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 4096,
+            spare: 0,
             head_bytes: 64 << 10,
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
@@ -107,7 +111,7 @@ where
 {
     let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
     let shared = Arc::new(Shared { handler, gate, limits, rate, turned_away: TurnedAway::default() });
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Arc::new(Semaphore::new(limits.connections + limits.spare));
     tokio::pin!(end);
     // Dropped at the end, and the connections with it: nothing is answered after this returns.
     let mut connections = tokio::task::JoinSet::new();
@@ -127,12 +131,13 @@ where
             continue;
         };
         let _ = stream.set_nodelay(true);
+        let is_spare = places.available_permits() < limits.spare;
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             let _place = place;
             let stream = Patient::new(stream, shared.limits.request_timeout);
             match shared.gate.tls.clone() {
-                None => connection(shared, stream, None).await,
+                None => connection(shared, stream, None, is_spare).await,
                 Some(config) => {
                     let handshake = TlsAcceptor::from(config).accept(stream);
                     let stream = match tokio::time::timeout(shared.limits.head_timeout, handshake).await {
@@ -145,7 +150,7 @@ where
                     if peer.is_none() {
                         return shared.turned_away.say(from, "its certificate has no name and role");
                     }
-                    connection(shared, stream, peer).await;
+                    connection(shared, stream, peer, is_spare).await;
                 }
             }
         });
@@ -153,7 +158,7 @@ where
     connections.shutdown().await;
 }
 
-async fn connection<H, F, S>(shared: Arc<Shared<H>>, stream: S, peer: Option<Peer>)
+async fn connection<H, F, S>(shared: Arc<Shared<H>>, stream: S, peer: Option<Peer>, is_spare: bool)
 where
     H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Answer, Problem>> + Send,
@@ -163,18 +168,24 @@ where
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         let peer = peer.clone();
-        async move { Ok::<_, Infallible>(answer(&shared, peer, request).await.unwrap_or_else(Problem::answer)) }
+        async move { Ok::<_, Infallible>(answer(&shared, peer, is_spare, request).await.unwrap_or_else(Problem::answer)) }
     });
     // An error here is a client that went away or spoke something else; there is nobody to tell.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(!is_spare)
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes.max(8192))
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-async fn answer<H, F>(shared: &Shared<H>, peer: Option<Peer>, request: Request<Incoming>) -> Result<Answer, Problem>
+async fn answer<H, F>(
+    shared: &Shared<H>,
+    peer: Option<Peer>,
+    is_spare: bool,
+    request: Request<Incoming>,
+) -> Result<Answer, Problem>
 where
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Result<Answer, Problem>>,
@@ -187,6 +198,10 @@ where
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
     }
     let peer = authenticate(&shared.gate, peer, &request)?;
+    if is_spare && request.method() != Method::GET {
+        let message = format!("this server has its {} connections: ask again later", shared.limits.connections);
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "full", message));
+    }
     if !shared.rate.allows(&peer.name, Instant::now()) {
         return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", "more requests than this server allows"));
     }

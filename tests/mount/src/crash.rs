@@ -13,3 +13,5 @@ mod promise;
 pub mod round;
 mod verify;
 mod workload;
+
+pub use verify::broken_promise;

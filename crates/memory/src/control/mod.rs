@@ -105,7 +105,7 @@ impl Controller {
             config,
             permanent,
             aging,
-            misses: Misses::default(),
+            misses: Misses::new(now),
             paging: PagingRate::default(),
             latest: None,
             agile: false,
@@ -149,8 +149,10 @@ impl Controller {
         }
 
         let lending = observation.has_contributed && picture.contributed > self.config.minimum_pages;
-        if self.misses.count(&self.config, observation.feedback, lending, elapsed) {
-            self.violated(observation.feedback.opaque_refaults);
+        if let Some(feedback) = observation.feedback
+            && self.misses.count(&self.config, feedback, lending, now)
+        {
+            self.violated(feedback.opaque_refaults);
         }
         if let Some(sample) = observation.sample {
             self.take(sample, &picture, now, &mut actions);
@@ -180,7 +182,8 @@ impl Controller {
                 actions.push(evict(donation.evict));
                 self.evicted += donation.evict;
             }
-            let pause = self.paging.count(&self.config, observation.feedback.contributed_refaults, elapsed);
+            let refaults = observation.feedback.map_or(0, |feedback| feedback.contributed_refaults);
+            let pause = self.paging.count(&self.config, refaults, elapsed);
             if let (Some(pause), Phase::Running) = (pause, phase) {
                 actions.push(Action::Pause(pause));
             }

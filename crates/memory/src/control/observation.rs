@@ -44,7 +44,7 @@ pub struct Sample {
     pub window: Duration,
 }
 
-/// Signs that the goal is violated, as counted since the previous tick.
+/// Signs that the goal is violated, as counted since somebody looked before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Feedback {
     /// Opaque pages that had to come back from swap or disk.
@@ -62,8 +62,8 @@ pub struct Observation {
     pub picture: Picture,
     /// A new sample, when one was due.
     pub sample: Option<Sample>,
-    /// Misses.
-    pub feedback: Feedback,
+    /// Misses since the last tick that was told of any; `None` where nobody looked.
+    pub feedback: Option<Feedback>,
     /// Whether the contributed group has processes.
     pub has_contributed: bool,
 }

@@ -32,7 +32,7 @@ fn observe(free: u64, contributed: u64, sample: Option<Sample>) -> Observation {
     Observation {
         picture: Picture { total: TOTAL, free, contributed, cold_cache: 0 },
         sample,
-        feedback: Feedback::default(),
+        feedback: Some(Feedback::default()),
         has_contributed: true,
     }
 }
@@ -126,7 +126,7 @@ fn a_violation_takes_memory_back_and_ages_at_once() {
     let small = sample(&controller, 20_000, 1000.0, 20_000);
     controller.tick(observe(0, 80_000, Some(small)), seconds(60.0));
     let mut hurt = observe(0, 80_000, None);
-    hurt.feedback.opaque_refaults = 5_000;
+    hurt.feedback = Some(Feedback { opaque_refaults: 5_000, ..Feedback::default() });
     let actions = controller.tick(hurt, seconds(61.0));
     assert!(actions.contains(&Action::Sample), "a sample now, not when it is due: {actions:?}");
     assert!(actions.contains(&Action::Freeze), "{actions:?}");
@@ -142,7 +142,7 @@ fn when_shrunk_the_contributed_go_on() {
     let small = sample(&controller, 50_000, 1000.0, 50_000);
     controller.tick(observe(0, 50_000, Some(small)), seconds(60.0));
     let mut hurt = observe(0, 50_000, None);
-    hurt.feedback.opaque_refaults = 5_000;
+    hurt.feedback = Some(Feedback { opaque_refaults: 5_000, ..Feedback::default() });
     controller.tick(hurt, seconds(61.0));
     assert!(matches!(controller.report().phase, Phase::Shrinking { .. }));
     let limit = controller.report().donation.limit;
@@ -211,4 +211,32 @@ fn a_box_that_grows_gets_a_histogram_that_reaches_as_far() {
     }
     let (aged, need) = (controller.report().aged, controller.report().need.unwrap());
     assert!(aged > 0 && need.abs_diff(TOTAL / 20) <= TOTAL / 100, "{aged} {need}");
+}
+
+/// Regression: what was missed since the last look, up to a second before, was taken for that of one tick, and what was missed before anything was
+/// lent for a violation.
+#[test]
+fn steady_misses_seen_now_and_then_violate_nothing_when_the_first_process_comes() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let (mut looked, mut begun) = (0, false);
+    for tick in 1..=400 {
+        let has_contributed = tick > 302;
+        let look = has_contributed || tick % 5 == 0;
+        // A hundred a second, five ticks a second.
+        let misses = Feedback { opaque_refaults: 20 * (tick - looked), ..Feedback::default() };
+        if look {
+            looked = tick;
+        }
+        let feedback = look.then_some(misses);
+        let contributed = if has_contributed { 40_000 } else { 0 };
+        let actions = controller.tick(
+            Observation { feedback, has_contributed, ..observe(20_000, contributed, None) },
+            seconds(tick as f64 / 5.0),
+        );
+        begun |= has_contributed;
+        let report = controller.report();
+        assert!(tick < 100 || (99.0..101.0).contains(&report.misses_per_s), "tick {tick}: {}", report.misses_per_s);
+        assert!(report.violations == 0 && !actions.contains(&Action::Freeze), "tick {tick}: {actions:?}");
+    }
+    assert!(begun);
 }

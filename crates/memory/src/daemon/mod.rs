@@ -5,7 +5,7 @@ mod cost;
 mod record;
 
 use crate::backend;
-use crate::control::{Action, Aging, Config, Controller, Feedback, Observation, Phase, noise_position};
+use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
 use crate::runtime::{Held, RuntimeDir, Undo, lift};
@@ -121,7 +121,7 @@ fn divide(
         let observation = Observation {
             picture: hands.backend.picture()?,
             sample: news.sample,
-            feedback: if look { hands.backend.feedback()? } else { Feedback::default() },
+            feedback: look.then(|| hands.backend.feedback()).transpose()?,
             has_contributed: !contributed.is_empty(),
         };
         if observation.sample.is_some() {

@@ -206,7 +206,7 @@ impl Machine {
         let observation = Observation {
             picture: Picture { total: self.total, free: self.free(), contributed: self.contributed, cold_cache: 0 },
             sample,
-            feedback: Feedback { opaque_refaults: std::mem::take(&mut self.refaults), ..Feedback::default() },
+            feedback: Some(Feedback { opaque_refaults: std::mem::take(&mut self.refaults), ..Feedback::default() }),
             has_contributed: running,
         };
         let mut wanted_sample = false;

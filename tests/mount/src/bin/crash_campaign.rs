@@ -5,6 +5,7 @@
 use clap::{Parser, ValueEnum};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use ullage_mount_tests::crash::broken_promise;
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 use ullage_mount_tests::crash::round;
 use ullage_mount_tests::ground::Ground;
@@ -98,10 +99,9 @@ fn main() -> ExitCode {
         space.limit(Duration::from_secs(60));
         let (wrong, files) = round::kill(&space, seed.wrapping_add(at));
         promised += files;
-        if !wrong.is_empty() && arguments.canary {
+        if let (true, Some(broken)) = (arguments.canary, broken_promise(&wrong)) {
             println!(
-                "a daemon that says of names that they are durable before they are was noticed in round {at}: {}",
-                wrong[0]
+                "a daemon that says of names that they are durable before they are was noticed in round {at}: {broken}"
             );
             return ExitCode::SUCCESS;
         }

@@ -5,6 +5,7 @@
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use ullage_mount_tests::crash::broken_promise;
 use ullage_mount_tests::crash::failing::fail;
 use ullage_mount_tests::crash::fault::{CALLS, Fault, possible};
 use ullage_mount_tests::ground::Ground;
@@ -18,7 +19,9 @@ use ullage_mount_tests::space::Space;
     after_help = "Needs root and strace. Examples:
   fault-campaign
   fault-campaign --call fsetxattr --size 1500M
-  fault-campaign --call pwrite64 --errno EIO --nth 7 --seed 1234    that failure again"
+  fault-campaign --call pwrite64 --errno EIO --nth 7 --seed 1234    that failure again
+  ULLAGE_BIN=target/flawed/release/ullage fault-campaign --canary --call openat
+                                        (after cargo build --release -p ullage-cli --features flawed --target-dir target/flawed)"
 )]
 struct Arguments {
     /// Only this call.
@@ -39,6 +42,9 @@ struct Arguments {
     /// Limit the whole space, as `up --size` does; every file is a limited one then.
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
+    /// The daemon is a known-bad one, built with the feature `flawed`: success is that something lost is found, and nothing else.
+    #[arg(long)]
+    canary: bool,
     /// Move all data through the server.
     #[arg(long)]
     no_passthrough: bool,
@@ -69,6 +75,10 @@ fn main() -> ExitCode {
             promised += failed.promised;
             calls = (calls.0 + failed.calls.0, calls.1 + failed.calls.1);
             println!("{call} {errno}, number {nth}: {:?} failed, {} files promised", failed.calls, failed.promised);
+            if let (true, Some(broken)) = (arguments.canary, broken_promise(&failed.wrong)) {
+                println!("a daemon that says of names that they are durable before they are was noticed: {broken}");
+                return ExitCode::SUCCESS;
+            }
             if !failed.wrong.is_empty() {
                 failed.wrong.iter().take(20).for_each(|wrong| println!("  {wrong}"));
                 println!("the daemon's log:\n{}", space.log());
@@ -81,6 +91,10 @@ fn main() -> ExitCode {
         }
     }
     space.down_and_check();
+    if arguments.canary {
+        println!("a known-bad daemon was not noticed: this campaign proves nothing");
+        return ExitCode::FAILURE;
+    }
     println!(
         "{rounds} failures ({} calls under load, {} at starts), {promised} files promised, nothing lost, nothing mixed; {:.0} s",
         calls.0,

@@ -24,6 +24,11 @@ pub fn verify_cut(mount: &Path, promises: &BTreeMap<u64, Promise>) -> Vec<String
     look_through(mount, promises, true)
 }
 
+/// Of all that is wrong, a promise that was not kept: what a known-bad daemon must be noticed by.
+pub fn broken_promise(wrong: &[String]) -> Option<&String> {
+    wrong.iter().find(|it| it.contains("was fsynced"))
+}
+
 fn look_through(mount: &Path, promises: &BTreeMap<u64, Promise>, loose: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut found: BTreeMap<u64, Vec<String>> = BTreeMap::new();

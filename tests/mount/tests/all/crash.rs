@@ -1,6 +1,8 @@
 //! A short form of the crash campaign; the long one is `cargo run -p ullage-mount-tests --bin crash-campaign`.
 
+use std::process::Command;
 use std::time::Duration;
+use ullage_mount_tests::binary;
 use ullage_mount_tests::crash::failing::fail;
 use ullage_mount_tests::crash::fault::{Fault, possible};
 use ullage_mount_tests::crash::round;
@@ -70,4 +72,25 @@ fn nothing_is_lost_or_mixed_when_system_calls_of_the_daemon_fail() {
     }
     assert!(load > 0 && starts > 0, "{load} calls failed under load, {starts} at starts: this proves nothing");
     space.down_and_check();
+}
+
+/// Regression: a campaign against the known-bad daemon had to fail, and did so too where that did not start.
+#[test]
+fn a_canary_is_nothing_but_a_broken_promise() {
+    if !possible() {
+        eprintln!("skipped: there is no strace");
+        return;
+    }
+    let campaign = |binary: &std::path::Path, seconds: &str| {
+        let mut command = Command::new("timeout");
+        command.args([seconds, env!("CARGO_BIN_EXE_fault-campaign")]);
+        command.args(["--canary", "--call", "openat", "--errno", "EMFILE", "--nth", "3", "--seed", "4000"]);
+        let output = command.env("ULLAGE_BIN", binary).output().unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let said = campaign("/bin/false".as_ref(), "60");
+    assert!(!said.contains("noticed"), "{said}");
+    let said = campaign(binary::path(), "120");
+    assert!(said.contains("was not noticed"), "{said}");
 }

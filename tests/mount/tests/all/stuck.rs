@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, program, ullage};
@@ -65,6 +65,12 @@ impl Drop for Frozen<'_> {
     }
 }
 
+/// Those that this process may use: in a container they need not begin at 0.
+fn cpus() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
+}
+
 /// Runs a shell command on one CPU; `$1` is the file.
 fn on_cpu(cpu: usize, script: &str, file: &Path) -> Child {
     let mut command = Command::new("taskset");
@@ -73,9 +79,12 @@ fn on_cpu(cpu: usize, script: &str, file: &Path) -> Child {
 }
 
 #[track_caller]
-fn comes_to_an_end(child: &mut Child, what: &str) {
+fn comes_to_an_end(child: &mut Child, what: &str) -> ExitStatus {
     let until = Instant::now() + PATIENCE;
-    while child.try_wait().unwrap().is_none() {
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
         if Instant::now() > until {
             let _ = child.kill();
             panic!("{what} waits for the pool that does not answer");
@@ -152,9 +161,9 @@ const HANGING: [&str; 7] = [
 const LIVELY: [&str; 5] = [
     r#"cat "$1""#,
     r#"truncate -s 100 "$1""#,
-    r#"echo more >> "$1"; sync "$1""#,
-    r#"touch -d 2001-01-01 "$1"; stat "$1""#,
-    r#"mv "$1" "$1.moved"; rm "$1.moved""#,
+    r#"echo more >> "$1" && sync "$1""#,
+    r#"touch -d 2001-01-01 "$1" && stat "$1""#,
+    r#"mv "$1" "$1.moved" && rm "$1.moved""#,
 ];
 
 /// Every kind of call to the frozen pool, from every CPU, and many of each; then one of each kind to the other, on every CPU.
@@ -162,17 +171,17 @@ fn check(flags: &[&str], transport: &str, hanging: usize) {
     let bed = bed(flags);
     let status = ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
     assert_eq!(status.json()["transport"], transport);
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = cpus();
     let mut waits = Vec::new();
     {
         let _frozen = Frozen::new(&bed.frozen);
         for (n, file) in bed.stuck.iter().take(hanging).enumerate() {
-            waits.push(on_cpu(n / HANGING.len() % cpus, HANGING[n % HANGING.len()], file));
+            waits.push(on_cpu(cpus[n / HANGING.len() % cpus.len()], HANGING[n % HANGING.len()], file));
         }
         std::thread::sleep(Duration::from_millis(500));
         // Their files can be asked for too: that may wait, and nobody else then.
-        waits.push(on_cpu(0, r#"stat "$1""#, &bed.stuck[0]));
-        waits.push(on_cpu(1 % cpus, r#"cat "$1""#, &bed.stuck[1]));
+        waits.push(on_cpu(cpus[0], r#"stat "$1""#, &bed.stuck[0]));
+        waits.push(on_cpu(cpus[1 % cpus.len()], r#"cat "$1""#, &bed.stuck[1]));
         are_answered(&bed.lively);
         assert!(waits.iter_mut().any(hangs), "nothing hangs: nothing was tested");
     }
@@ -186,10 +195,14 @@ fn hangs(child: &mut Child) -> bool {
 /// One of each kind of call to files of the pool that answers, on every CPU.
 #[track_caller]
 fn are_answered(lively: &[PathBuf]) {
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    for (n, file) in lively.iter().take(cpus * LIVELY.len()).enumerate() {
-        let (cpu, script) = (n / LIVELY.len(), LIVELY[n % LIVELY.len()]);
-        comes_to_an_end(&mut on_cpu(cpu, script, file), &format!("`{script}` on CPU {cpu}"));
+    let mut files = lively.iter();
+    for &cpu in cpus().iter().take(lively.len() / LIVELY.len()) {
+        for script in LIVELY {
+            let file = files.next().unwrap();
+            let what = format!("`{script}` on CPU {cpu}");
+            let status = comes_to_an_end(&mut on_cpu(cpu, script, file), &what);
+            assert!(status.success(), "{what}: {status}");
+        }
     }
 }
 
