@@ -1,6 +1,6 @@
 //! `ullage bank`.
 
-use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, log, print_json};
+use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -198,6 +198,7 @@ fn words(command: Option<String>) -> Vec<String> {
 
 fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     log();
+    keep_private();
     ullage_daemon::raise_rlimits();
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
@@ -250,6 +251,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
 }
 
 fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
+    keep_private();
     let file = &arguments.remembered;
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;

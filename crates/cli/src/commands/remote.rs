@@ -141,6 +141,11 @@ pub fn log() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
+/// Everything this process writes from now on is for its user alone: what banks and stores keep is other users' data and vouchers.
+pub fn keep_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
+
 /// Completes at SIGINT or SIGTERM, which from now on end the process no more: to be called before anybody is told that it is ready.
 pub fn end_signal() -> impl Future<Output = ()> {
     let both = signal(SignalKind::interrupt()).and_then(|int| Ok((int, signal(SignalKind::terminate())?)));

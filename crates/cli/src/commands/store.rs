@@ -1,6 +1,6 @@
 //! `ullage store`.
 
-use super::remote::{GateArguments, block_on, bytes, end_signal, log};
+use super::remote::{GateArguments, block_on, bytes, end_signal, keep_private, log};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -73,6 +73,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     log();
+    keep_private();
     ullage_daemon::raise_rlimits();
     let node = identity::node_of(&arguments.gate.name).context("a store is called NAME-NUMBER, like store-1")?;
     anyhow::ensure!(arguments.unchecked || !arguments.banks.is_empty(), "name at least one --bank");
