@@ -256,3 +256,28 @@ async fn what_could_not_be_read_or_named_is_refused_before_anything_is_sent() {
     .await
     .unwrap();
 }
+
+/// The voucher request went alone, and then each of the first stripes asked for the same capability: five requests for five stripes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_clients_put_asks_a_bank_once_before_it_writes() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let path = here.path().join("file");
+        std::fs::write(&path, contents(5 * 4096)).unwrap();
+        for number in 0..10 {
+            let files = cluster.client("alice", fixed(1 << 20));
+            files.put(&path, &format!("f{number}"), 4096, quiet()).await.unwrap();
+            assert_eq!(files.chunks().purse().bank_requests(), 1);
+            let reader = cluster.client("alice", fixed(1 << 20));
+            let purse = reader.chunks().purse();
+            let all = tokio::join!(purse.capability("alice/"), purse.capability("alice/"), purse.capability("alice/"));
+            assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok(), "{all:?}");
+            assert_eq!(purse.bank_requests(), 1);
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
