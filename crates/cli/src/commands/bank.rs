@@ -15,6 +15,10 @@ use ullage_journal::Durability;
 use ullage_voucher::bank::{Answer, Policy, Waits};
 use ullage_voucher::{EpochLength, Micros, Params};
 
+/// Ten times what 200 processes of one user on two cores, each of which puts a file, were measured to ask for; and in two minutes no more than
+/// is remembered of one user.
+const RATE: u32 = 2000;
+
 /// Run a bank, or ask one.
 #[derive(Debug, Args)]
 #[command(
@@ -181,8 +185,8 @@ struct Serve {
     /// Answer before the accounts are on the medium: survives kill -9, not a power cut
     #[arg(long)]
     no_flush: bool,
-    /// Requests a second of one party, and messages in them; 0 is no limit
-    #[arg(long, default_value_t = 0)]
+    /// Requests a second of one party (a user with all clients, a store), and messages in them; 0 is no limit
+    #[arg(long, default_value_t = RATE)]
     rate: u32,
     /// Grants, returns and clients remembered of one user (each `ullage put` is one, about 1 KB); more are denied until epochs pass
     #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..))]

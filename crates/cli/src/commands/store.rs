@@ -18,6 +18,10 @@ enum Charge {
     Writer,
 }
 
+/// Half as much again as all writes of 4 KiB that a store of two cores was measured to take (12,900): who works with small chunks is not held
+/// up, and where there are more cores others keep a part.
+const RATE: u32 = 20_000;
+
 /// Run a storage server over a directory. Writes are paid for with vouchers of the banks; nothing is asked of a bank per write.
 #[derive(Debug, Args)]
 #[command(
@@ -60,8 +64,8 @@ pub struct Arguments {
     /// Milliseconds between lease renewals
     #[arg(long, default_value_t = 2000)]
     renew_ms: u64,
-    /// Requests a second of one party; 0 is no limit
-    #[arg(long, default_value_t = 0)]
+    /// Requests a second of one party (a user with all clients); 0 is no limit
+    #[arg(long, default_value_t = RATE)]
     rate: u32,
     /// Journal size at which a snapshot is written
     #[arg(long, value_parser = bytes, default_value = "256MiB")]
