@@ -90,6 +90,23 @@ fn who_is_turned_away_hears_why_and_the_server_says_so() {
     }
 }
 
+/// It was told that this is for administrators.
+#[test]
+fn who_is_no_administrator_sees_the_own_account() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    for (user, quota) in [("alice", 1 << 30), ("bob", 1 << 20)] {
+        site.user(user, quota);
+    }
+    let seen = |user: &str| {
+        let said = ullage(&["bank", "quota", "--json", "--config", site.config(user).to_str().unwrap()]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let accounts = said["accounts"].as_array().unwrap().iter();
+        accounts.map(|account| account["user"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen("bob"), ["bob"]);
+    assert_eq!(seen("root"), ["alice", "bob"]);
+}
+
 /// One user made 74,000 requests for vouchers a second, and the bank grew by 60 MB with each.
 #[test]
 fn a_bank_bounds_what_one_user_asks_for_unless_told_otherwise() {

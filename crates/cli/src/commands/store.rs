@@ -77,6 +77,7 @@ pub struct Arguments {
 
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     log();
+    arguments.gate.check_listen(&arguments.listen)?;
     keep_private();
     ullage_daemon::raise_rlimits();
     let node = identity::node_of(&arguments.gate.name).context("a store is called NAME-NUMBER, like store-1")?;
