@@ -281,3 +281,23 @@ async fn a_new_clients_put_asks_a_bank_once_before_it_writes() {
     .await
     .unwrap();
 }
+
+/// A write that came too soon was repeated, and a read failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_more_than_a_store_allows_waits() {
+    tokio::time::timeout(TIME_MAX, async {
+        let store = |settings: &mut ullage_store::server::StoreSettings| settings.limits.requests_per_second = 20;
+        let mut cluster = Cluster::start(Plan { stores: 1, store, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let (path, back) = (here.path().join("file"), here.path().join("back"));
+        std::fs::write(&path, contents(50 * 4096)).unwrap();
+        let files = cluster.client("alice", fixed(1 << 20));
+        files.put(&path, "f", 4096, quiet()).await.unwrap();
+        files.get("f", &back, quiet()).await.unwrap();
+        assert_eq!(std::fs::read(&back).unwrap(), std::fs::read(&path).unwrap());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
