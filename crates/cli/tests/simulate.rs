@@ -66,3 +66,23 @@ fn messages_go_where_nobody_minds() {
         assert_eq!(status.unwrap().code(), Some(0));
     }
 }
+
+/// A study or a plan could only be repeated by who remembered what was asked for.
+#[test]
+fn studies_and_plans_say_their_seed() {
+    let directory = tempfile::tempdir().unwrap();
+    let study =
+        ["--study", directory.path().to_str().unwrap(), "--figure", "figure-06", "--runs", "1", "--time", "0.02"];
+    let plan = directory.path().join("plan.toml");
+    let text_of_plan = "clients = 1\nstores = 1\nusers = 1\nquota = 1000000\nwrite_rate = 1000\nclient_bandwidth = 1000\n\
+                        store_outage = 60\ncheat_limit = 1000000000\n";
+    std::fs::write(&plan, text_of_plan).unwrap();
+    for what in [&study[..], &["--plan", plan.to_str().unwrap()]] {
+        let all = [what, &["--seed", "4711"]].concat();
+        let output = simulate(&all).output().unwrap();
+        assert_eq!(text(&output.stdout).lines().next(), Some("seed 4711"), "{}", text(&output.stderr));
+        let output = simulate(&[&all[..], &["--json"]].concat()).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["seed"], 4711, "{report}");
+    }
+}

@@ -3,7 +3,7 @@
 use crate::recover::{Recovered, numbers, recover, segment_path};
 use crate::reserve::Reserve;
 use crate::writer::{Completion, Item, Shared, Writer};
-use crate::{JournalError, Options, frame, snapshot};
+use crate::{JournalError, Options, frame, private_directory, snapshot};
 use parking_lot::Mutex;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Journal {
     /// # Errors
     /// When the directory cannot be read or written, or when durable bytes are damaged.
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), JournalError> {
-        fs::create_dir_all(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
+        private_directory(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
         snapshot::remove_unfinished(directory)?;
         let (recovered, number) = recover(directory, options.durability)?;
         let shared = Arc::new(Shared::default());

@@ -256,3 +256,48 @@ async fn what_could_not_be_read_or_named_is_refused_before_anything_is_sent() {
     .await
     .unwrap();
 }
+
+/// The voucher request went alone, and then each of the first stripes asked for the same capability: five requests for five stripes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_clients_put_asks_a_bank_once_before_it_writes() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let path = here.path().join("file");
+        std::fs::write(&path, contents(5 * 4096)).unwrap();
+        for number in 0..10 {
+            let files = cluster.client("alice", fixed(1 << 20));
+            files.put(&path, &format!("f{number}"), 4096, quiet()).await.unwrap();
+            assert_eq!(files.chunks().purse().bank_requests(), 1);
+            let reader = cluster.client("alice", fixed(1 << 20));
+            let purse = reader.chunks().purse();
+            let all = tokio::join!(purse.capability("alice/"), purse.capability("alice/"), purse.capability("alice/"));
+            assert!(all.0.is_ok() && all.1.is_ok() && all.2.is_ok(), "{all:?}");
+            assert_eq!(purse.bank_requests(), 1);
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// A write that came too soon was repeated, and a read failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_more_than_a_store_allows_waits() {
+    tokio::time::timeout(TIME_MAX, async {
+        let store = |settings: &mut ullage_store::server::StoreSettings| settings.limits.requests_per_second = 20;
+        let mut cluster = Cluster::start(Plan { stores: 1, store, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let (path, back) = (here.path().join("file"), here.path().join("back"));
+        std::fs::write(&path, contents(50 * 4096)).unwrap();
+        let files = cluster.client("alice", fixed(1 << 20));
+        files.put(&path, "f", 4096, quiet()).await.unwrap();
+        files.get("f", &back, quiet()).await.unwrap();
+        assert_eq!(std::fs::read(&back).unwrap(), std::fs::read(&path).unwrap());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use ullage_journal::{Durability, Journal, JournalError, Options};
+use ullage_journal::{Durability, Journal, JournalError, Options, private_directory};
 use ullage_voucher::Write;
 
 /// Journal bytes after which a snapshot is due.
@@ -34,7 +34,7 @@ impl Embedded {
     /// When another process has it open, it cannot be used, or is damaged.
     pub fn open(directory: &Path, durability: Durability) -> Result<(Self, Rows), EngineError> {
         let io = |what, source| JournalError::Io { what, path: directory.to_owned(), source: Arc::new(source) };
-        std::fs::create_dir_all(directory).map_err(|e| io("create", e))?;
+        private_directory(directory).map_err(|e| io("create", e))?;
         let lock = File::create(directory.join("lock")).map_err(|e| io("create the lock of", e))?;
         // One that is just ending may hold it for a moment.
         for attempt in 0.. {

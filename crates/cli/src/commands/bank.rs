@@ -1,6 +1,6 @@
 //! `ullage bank`.
 
-use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, log, print_json};
+use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -14,6 +14,10 @@ use ullage_bank::{Bank, BankSettings};
 use ullage_journal::Durability;
 use ullage_voucher::bank::{Answer, Policy, Waits};
 use ullage_voucher::{EpochLength, Micros, Params};
+
+/// Ten times what 200 processes of one user on two cores, each of which puts a file, were measured to ask for; and in two minutes no more than
+/// is remembered of one user.
+const RATE: u32 = 2000;
 
 /// Run a bank, or ask one.
 #[derive(Debug, Args)]
@@ -38,7 +42,7 @@ enum Action {
         after_help = "Examples:\n  ullage bank quota\n  ullage bank quota alice 10GiB\n  ullage bank quota alice --block true"
     )]
     Quota {
-        /// Whose; all by default
+        /// Whose; all by default, for a user the own
         user: Option<String>,
         /// The new quota
         #[arg(value_parser = bytes)]
@@ -142,10 +146,10 @@ struct Serve {
     #[arg(long, default_value_t = 1)]
     shards: u32,
     /// Length of an epoch, in milliseconds
-    #[arg(long, default_value_t = 600_000)]
+    #[arg(long, default_value_t = 600_000, value_parser = clap::value_parser!(u64).range(1..))]
     epoch_ms: u64,
     /// Shortest epoch, when space runs low; the full length by default
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     shortest_epoch_ms: Option<u64>,
     /// Epochs for which a voucher is valid (X)
     #[arg(long, default_value_t = 2)]
@@ -172,17 +176,17 @@ struct Serve {
     /// What is done about a cheater
     #[arg(long, value_enum, default_value = "refuse")]
     answer: AnswerName,
-    /// Program told of every finding, as JSON on its input; words separated by spaces
+    /// Program told of every finding, as JSON on its input; words separated by spaces (docs/bank-and-store.md, Cheaters)
     #[arg(long, value_name = "COMMAND")]
     notify_command: Option<String>,
-    /// Program asked to make a cheater's data smaller, with --answer hook
+    /// Program asked to make a cheater's data smaller, with --answer hook: user, user_number and excess_bytes as JSON on its input
     #[arg(long, value_name = "COMMAND")]
     hook_command: Option<String>,
     /// Answer before the accounts are on the medium: survives kill -9, not a power cut
     #[arg(long)]
     no_flush: bool,
-    /// Requests a second of one party, and messages in them; 0 is no limit
-    #[arg(long, default_value_t = 0)]
+    /// Requests a second of one party (a user with all clients, a store), and messages in them; 0 is no limit
+    #[arg(long, default_value_t = RATE)]
     rate: u32,
     /// Grants, returns and clients remembered of one user (each `ullage put` is one, about 1 KB); more are denied until epochs pass
     #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..))]
@@ -196,8 +200,29 @@ fn words(command: Option<String>) -> Vec<String> {
     command.map(|command| command.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
 }
 
+impl Serve {
+    /// Refuses what no bank can mean.
+    fn check(&self) -> anyhow::Result<()> {
+        self.gate.check_listen(&self.listen)?;
+        if let Some(shortest) = self.shortest_epoch_ms {
+            anyhow::ensure!(
+                shortest <= self.epoch_ms,
+                "the shortest epoch ({shortest} ms) is longer than an epoch ({} ms): lower --shortest-epoch-ms or raise --epoch-ms",
+                self.epoch_ms
+            );
+        }
+        anyhow::ensure!(
+            !matches!(self.answer, AnswerName::Hook) || self.hook_command.is_some(),
+            "--answer hook runs a program: name it with --hook-command"
+        );
+        Ok(())
+    }
+}
+
 fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     log();
+    serve.check()?;
+    keep_private();
     ullage_daemon::raise_rlimits();
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
@@ -250,6 +275,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
 }
 
 fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
+    keep_private();
     let file = &arguments.remembered;
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;
@@ -296,9 +322,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Action::Rebuild(arguments) => return rebuild(&arguments),
         Action::Quota { user, quota, block, remote } => {
             let bank = connect(&remote)?;
+            let own = remote.read()?.user;
             let accounts = block_on(async {
                 anyhow::Ok(match user {
-                    None => bank.accounts().await?,
+                    None => match bank.accounts().await {
+                        Err(error) if error.code() == Some("forbidden") => vec![bank.account(&own).await?],
+                        accounts => accounts?,
+                    },
                     Some(user) if quota.is_none() && block.is_none() => vec![bank.account(&user).await?],
                     Some(user) => {
                         vec![bank.change(&user, &AccountChange { quota_bytes: quota, blocked: block }).await?]
@@ -385,6 +415,29 @@ mod tests {
         let error = Line::try_parse_from(["bank", "quota", "--block", "true"]).unwrap_err();
         assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument);
         assert!(Line::try_parse_from(["bank", "quota", "alice", "--block", "true"]).is_ok());
+    }
+
+    /// A bank ran with each: read by anybody, asking a program that was not there, or with epochs of no length.
+    #[test]
+    fn what_no_bank_can_mean_is_refused_at_the_start() {
+        let start = |words: &str| {
+            let line = format!("bank serve --pki /nowhere --name bank {words}");
+            Line::try_parse_from(line.split_whitespace()).map_err(anyhow::Error::from).and_then(|line| run(line.bank))
+        };
+        for (words, says) in [
+            ("--plain --listen 0.0.0.0:7000", "127.0.0.1"),
+            ("--plain --listen [::]:7000", "127.0.0.1"),
+            ("--answer hook", "--hook-command"),
+            ("--epoch-ms 0", "--epoch-ms"),
+            ("--shortest-epoch-ms 0", "--shortest-epoch-ms"),
+            ("--epoch-ms 100 --shortest-epoch-ms 101", "lower --shortest-epoch-ms"),
+            // Nothing is wrong but that there is no such directory.
+            ("--plain --listen 127.0.0.1:7000", "/nowhere"),
+            ("--answer hook --hook-command true --epoch-ms 100 --shortest-epoch-ms 100", "/nowhere"),
+        ] {
+            let error = format!("{:#}", start(words).unwrap_err());
+            assert!(error.contains(says), "{words}: {error}");
+        }
     }
 
     #[test]

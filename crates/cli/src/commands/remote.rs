@@ -4,6 +4,7 @@ use anyhow::Context;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,6 +59,18 @@ pub struct GateArguments {
 }
 
 impl GateArguments {
+    /// Refuses to speak plainly to other machines.
+    pub fn check_listen(&self, address: &str) -> anyhow::Result<()> {
+        let is_here = |address: SocketAddr| address.ip().is_loopback();
+        // What is no address is refused when it is listened on.
+        let here = address.to_socket_addrs().is_ok_and(|mut addresses| addresses.all(is_here));
+        anyhow::ensure!(
+            !self.plain || here,
+            "--plain is for one machine, and {address} is open to others: --listen 127.0.0.1:PORT, or leave --plain out"
+        );
+        Ok(())
+    }
+
     /// TLS and tokens.
     pub fn gate(&self) -> anyhow::Result<Gate> {
         let files = tls::Files::in_directory(&self.pki, &self.name);
@@ -139,6 +152,11 @@ pub fn log() {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // The first subscriber is kept.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+/// Everything this process writes from now on is for its user alone: what banks and stores keep is other users' data and vouchers.
+pub fn keep_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
 /// Completes at SIGINT or SIGTERM, which from now on end the process no more: to be called before anybody is told that it is ready.

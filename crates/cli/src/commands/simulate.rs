@@ -152,7 +152,10 @@ impl Simulate {
             threads: self.threads,
             seed: self.seed,
         };
-        let mut failure = None;
+        if !self.json {
+            say!("seed {}", self.seed);
+        }
+        let (mut failure, mut verdicts) = (None, serde_json::Map::new());
         study(scale, self.figure.as_deref(), &mut |figure| {
             if failure.is_some() {
                 return;
@@ -161,7 +164,11 @@ impl Simulate {
                 failure = Some(anyhow::anyhow!("too little is simulated for {}; raise --time", figure.name));
                 return;
             }
-            say!("{}: {}", figure.name, figure.verdict);
+            if self.json {
+                verdicts.insert(figure.name.to_string(), figure.verdict.clone().into());
+            } else {
+                say!("{}: {}", figure.name, figure.verdict);
+            }
             let written = figure.chart.svg().map_err(anyhow::Error::msg).and_then(|svg| {
                 let with_scale = serde_json::json!({"version": 1, "scale": scale, "figure": figure});
                 std::fs::write(directory.join(format!("{}.svg", figure.name)), svg)?;
@@ -173,15 +180,23 @@ impl Simulate {
             });
             failure = written.with_context(|| format!("write into {}", directory.display())).err();
         });
-        failure.map_or(Ok(ExitCode::SUCCESS), Err)
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if self.json {
+            say!("{}", serde_json::json!({"version": 1, "seed": self.seed, "verdicts": verdicts}));
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     fn run_plan(&self, file: &std::path::Path) -> Result<ExitCode> {
         let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
         let advice = AdvicePlan::parse(&text)?.advise(self.seed);
         if self.json {
-            say!("{}", serde_json::to_string_pretty(&serde_json::json!({"version": 1, "advice": advice}))?);
+            let report = serde_json::json!({"version": 1, "seed": self.seed, "advice": advice});
+            say!("{}", serde_json::to_string_pretty(&report)?);
         } else {
+            say!("seed {}\n", self.seed);
             say!(
                 "{:>8} {:>12} {:>18} {:>10} {:>12} {:>11}  against",
                 "epoch s",

@@ -180,6 +180,15 @@ impl World {
                 )));
             }
             let known = &self.account.vouchers[voucher];
+            let told = self.found.iter().filter_map(|finding| match finding {
+                Finding::Overspent { voucher: v, spent, .. } | Finding::Forged { voucher: v, spent, .. } => {
+                    (v == voucher).then_some(*spent)
+                }
+                Finding::StoreLied { .. } => None,
+            });
+            if named && *epoch <= bank.horizon() && !self.evidence_is_lost() && told.max() != Some(known.spent) {
+                return Err(self.breach(format!("voucher {voucher}: {} was spent, and not told", known.spent)));
+            }
             if known.spent > known.value * stores {
                 return Err(self.breach(format!("voucher {voucher}: {} spent of {}", known.spent, known.value)));
             }

@@ -4,6 +4,7 @@ use super::name::ChunkName;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use ullage_journal::private_directory;
 
 /// The directory of a store.
 #[derive(Debug)]
@@ -14,8 +15,9 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes what is missing.
+    /// Makes what is missing, for the store alone: the chunks' modes are for users of the store, not for those of its machine.
     pub(crate) fn create(root: &Path) -> io::Result<Self> {
+        private_directory(root)?;
         for name in ["new", "lost", "journal"] {
             fs::create_dir_all(root.join(name))?;
         }

@@ -367,7 +367,10 @@ impl Chunks {
         loop {
             let headers = [(&CAPABILITY_HEADER, self.capability().await?)];
             match self.http.call(&store.address, Method::GET, path, &headers, Bytes::new()).await {
-                Err(CallError::Transport { .. }) if Instant::now() < until => {
+                Err(error)
+                    if (matches!(error, CallError::Transport { .. }) || error.code() == Some("too_many"))
+                        && Instant::now() < until =>
+                {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 other => return Ok(other?),

@@ -91,6 +91,8 @@ pub struct Purse {
     client: Client,
     origin: Instant,
     inner: Arc<Mutex<Inner>>,
+    /// Held by who asks for a capability: all others wait for that one answer.
+    asking: Arc<tokio::sync::Mutex<()>>,
     work: Arc<Notify>,
     tasks: Arc<Tasks>,
 }
@@ -143,6 +145,7 @@ impl Purse {
             client,
             origin,
             inner: Arc::new(Mutex::new(inner)),
+            asking: Arc::default(),
             work: Arc::new(Notify::new()),
             tasks: Arc::new(Tasks(Mutex::new(Vec::new()))),
         };
@@ -280,35 +283,42 @@ impl Purse {
     /// # Errors
     /// When no bank answers or it refuses.
     pub async fn capability(&self, prefix: &str) -> Result<String, CallError> {
-        let now = clock::now_secs();
-        if let Some((capability, expires)) = self.inner.lock().capabilities.get(prefix)
-            && now + RENEW_BEFORE_SECS < *expires
-        {
-            return Ok(capability.clone());
+        if let Some(capability) = self.capability_at_hand(prefix) {
+            return Ok(capability);
         }
-        let wanted = CapabilityRequest { user: None, prefix: prefix.to_owned(), rights: Rights::ALL };
+        let _one = self.asking.lock().await;
+        // Whoever held it before has asked, maybe for this one.
+        if let Some(capability) = self.capability_at_hand(prefix) {
+            return Ok(capability);
+        }
         let messages = std::mem::take(&mut self.inner.lock().to_bank);
-        let answers = self.exchange(messages, vec![wanted]).await?;
-        let capability = answers.into_iter().next().unwrap_or_default();
-        // Life is the bank's to choose; what it is can be read without the key.
-        let expires = expiry_of(&capability).unwrap_or(now);
-        self.inner.lock().capabilities.insert(prefix.to_owned(), (capability.clone(), expires));
-        Ok(capability)
+        self.exchange(messages, Some(prefix)).await
     }
 
-    async fn exchange(
-        &self,
-        messages: Vec<ClientToBank>,
-        capabilities: Vec<CapabilityRequest>,
-    ) -> Result<Vec<String>, CallError> {
+    fn capability_at_hand(&self, prefix: &str) -> Option<String> {
+        let inner = self.inner.lock();
+        let (capability, expires) = inner.capabilities.get(prefix)?;
+        (clock::now_secs() + RENEW_BEFORE_SECS < *expires).then(|| capability.clone())
+    }
+
+    /// One request to the banks: messages, and a capability for a prefix, which is given back (else nothing is).
+    async fn exchange(&self, messages: Vec<ClientToBank>, prefix: Option<&str>) -> Result<String, CallError> {
+        let wanted = |prefix: &str| CapabilityRequest { user: None, prefix: prefix.to_owned(), rights: Rights::ALL };
+        let capabilities = prefix.map(wanted).into_iter().collect();
         let batch = ClientBatch { client: self.client, messages, capabilities, account: false };
         self.inner.lock().bank_requests += 1;
         let answers = self.bank.messages(&batch).await?;
         let mut inner = self.inner.lock();
+        let capability = answers.capabilities.into_iter().next().unwrap_or_default();
+        if let Some(prefix) = prefix {
+            // Life is the bank's to choose; what it is can be read without the key.
+            let expires = expiry_of(&capability).unwrap_or_default();
+            inner.capabilities.insert(prefix.to_owned(), (capability.clone(), expires));
+        }
         for message in answers.messages {
             self.step(&mut inner, WalletEvent::FromBank(message));
         }
-        Ok(answers.capabilities)
+        Ok(capability)
     }
 
     fn start(&self) {
@@ -326,19 +336,27 @@ impl Purse {
         Self { tasks: Arc::new(Tasks(Mutex::new(Vec::new()))), ..self.clone() }
     }
 
-    /// Sends what the wallet wants sent, as soon as it does; everything that gathers meanwhile goes together.
+    /// Sends what the wallet wants sent, as soon as it does; everything that gathers meanwhile goes together. Whoever pays needs a
+    /// capability next: where there is none, it is asked for in the same request.
     async fn send_loop(&self) {
+        let own = format!("{}/", self.settings.user);
         loop {
             // A request that is not answered is asked for again by the wallet's tick.
             let _ = tokio::time::timeout(Duration::from_millis(100), self.work.notified()).await;
+            let asking = self.asking.lock().await;
             let messages = {
                 let mut inner = self.inner.lock();
                 self.step(&mut inner, WalletEvent::Tick);
                 std::mem::take(&mut inner.to_bank)
             };
-            if !messages.is_empty()
-                && let Err(error) = self.exchange(messages, Vec::new()).await
-            {
+            if messages.is_empty() {
+                continue;
+            }
+            let prefix = self.capability_at_hand(&own).is_none().then_some(own.as_str());
+            let asking = prefix.is_some().then_some(asking);
+            let answered = self.exchange(messages, prefix).await;
+            drop(asking);
+            if let Err(error) = answered {
                 if error.is_final() {
                     self.end_waiting(&error);
                 } else {

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use ullage_journal::private_directory;
 use ullage_net::memory::Memory;
 use ullage_net::server::serve;
 
@@ -52,7 +53,7 @@ impl StoreServer {
     pub async fn bind(address: &str, settings: StoreSettings) -> Result<Self, StoreError> {
         let directory = settings.directory.clone();
         let failed = |error: std::io::Error| StoreError::Directory(directory.clone(), error.to_string());
-        std::fs::create_dir_all(&directory).map_err(failed)?;
+        private_directory(&directory).map_err(failed)?;
         let lock = std::fs::File::create(directory.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| StoreError::Directory(directory.clone(), format!("in use: {error}")))?;
         let options = Options { durability: settings.durability, snapshot_after_bytes: settings.snapshot_after_bytes };

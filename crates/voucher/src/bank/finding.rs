@@ -34,7 +34,8 @@ pub enum Finding {
         value: u64,
         /// What was spent of it in all.
         spent: u64,
-        /// Who must have cheated: whoever spent more of it than it had been given, else whom it was given to.
+        /// Who must have cheated, as far as is known: whoever spent more of it than it had been given, else whom it was given to and
+        /// all who spent. Who is found out later is in a further finding of the same voucher, with the sum of then.
         clients: Vec<Client>,
         /// Where.
         stores: Vec<Node>,
@@ -111,12 +112,10 @@ impl BankCore {
         self.judge(line.epoch, line.voucher, false, out);
     }
 
-    /// Looks at one voucher. Refunds can only be judged fully (`last`) once all stores have reported its epoch.
+    /// Looks at one voucher, also at one of which a cheater was named: others may cheat with it too. Refunds, and what was spent in all, can
+    /// only be judged fully (`last`) once all stores have reported its epoch.
     pub(super) fn judge(&mut self, epoch: Epoch, voucher: VoucherId, last: bool, out: &mut BankOutput) {
         let Some(tally) = self.spent.get(&epoch).and_then(|tallies| tallies.get(&voucher)) else { return };
-        if self.named.contains(&(epoch, voucher)) {
-            return;
-        }
         let spent = tally.spent();
         let own = voucher.issuer.node == self.config.node;
         let refund = self.refunds.get(&epoch).and_then(|refunds| refunds.get(&voucher));
@@ -150,9 +149,12 @@ impl BankCore {
         } else {
             return;
         };
-        self.named.insert((epoch, voucher));
-        self.find(finding, out);
-        self.answer(user, spent.saturating_sub(freed.min(value)), out);
+        let told = self.told.entry((epoch, voucher)).or_default();
+        if told.lacks(&finding, last) {
+            let more = told.add(&finding);
+            self.find(finding, out);
+            self.answer(user, more, out);
+        }
     }
 
     /// To whom a voucher was given, whom it charges, and its value; none if this bank does not remember that it made it.
@@ -186,26 +188,6 @@ impl BankCore {
             .is_some_and(|store| store.lost.is_none() && store.reported >= epoch && store.accept_from <= epoch)
     }
 
-    /// Who must have cheated. Whom a refund was given to is unknown if its store was set back before it told: then only
-    /// who cheated whoever it was given to, and perhaps nobody can be named but the user.
-    fn who(
-        &self,
-        epoch: Epoch,
-        voucher: VoucherId,
-        holder: Option<Client>,
-        value: u64,
-        spent: &BTreeMap<Client, u64>,
-    ) -> Vec<Client> {
-        let nobody = BTreeMap::new();
-        let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&voucher)).unwrap_or(&nobody);
-        if let Some(holder) = holder {
-            return overspenders(holder, value, spent, moved).into_iter().collect();
-        }
-        let holders = spent.keys().chain(moved.keys());
-        let named = holders.map(|holder| overspenders(*holder, value, spent, moved));
-        named.reduce(|one, other| &one & &other).unwrap_or_default().into_iter().collect()
-    }
-
     fn answer(&mut self, user: User, excess: u64, out: &mut BankOutput) {
         if self.config.answer == Answer::Notify {
             return;
@@ -214,47 +196,5 @@ impl BankCore {
         if self.config.answer == Answer::Hook {
             out.actions.push(BankAction::Hook { user, excess });
         }
-    }
-}
-
-/// Whoever spent more of a voucher than was given to it; if nobody did by itself, whom it was given to and all who spent:
-/// pieces may be handed from client to client, and a stranger's spending is its own doing or the holder's.
-fn overspenders(
-    holder: Client,
-    value: u64,
-    spent: &BTreeMap<Client, u64>,
-    moved: &BTreeMap<Client, i64>,
-) -> BTreeSet<Client> {
-    let claim = |client: Client| {
-        let first = if client == holder { i128::from(value) } else { 0 };
-        first + moved.get(&client).map_or(0, |by| i128::from(*by))
-    };
-    let over: BTreeSet<Client> = moved
-        .keys()
-        .copied()
-        .chain([holder])
-        .filter(|client| i128::from(spent.get(client).copied().unwrap_or(0)) > claim(*client))
-        .collect();
-    if over.is_empty() { spent.keys().copied().chain([holder]).collect() } else { over }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Client 1 got a refund of 620, spent 342, gave 620 back all the same, and the bank passed 278 of it on to
-    /// client 3. The store that had made the refund was set back and never said whom it had given it to: client 3 was named.
-    #[test]
-    fn who_spends_what_the_bank_passed_on_is_not_named_although_the_first_holder_is_unknown() {
-        let (thief, honest) = (Client(1), Client(3));
-        let spent = BTreeMap::from([(thief, 489), (honest, 278)]);
-        let moved = BTreeMap::from([(thief, -620), (honest, 278)]);
-        for holder in [thief, honest] {
-            assert_eq!(overspenders(holder, 620, &spent, &moved), BTreeSet::from([thief]));
-        }
-        // An honest holder gave part back, and whom it was passed on to spent it twice.
-        let spent = BTreeMap::from([(honest, 342), (thief, 556)]);
-        let moved = BTreeMap::from([(honest, -278), (thief, 278)]);
-        assert_eq!(overspenders(honest, 620, &spent, &moved), BTreeSet::from([thief]));
     }
 }

@@ -149,7 +149,7 @@ impl BankCore {
         }
         self.spent.remove(&epoch);
         self.refunds.remove(&epoch);
-        self.named.retain(|(when, _)| *when != epoch);
+        self.told.retain(|(when, _), _| *when != epoch);
     }
 
     /// A store that was given up, or an earlier life of one, no longer counts.

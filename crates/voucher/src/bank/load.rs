@@ -220,8 +220,8 @@ impl BankCore {
         let reports: Vec<Report> = self.stores.values().flat_map(|store| store.pending.values().cloned()).collect();
         // What was found before the restart is told once more, and not found once more.
         for finding in self.findings.values() {
-            if let Finding::Overspent { epoch, voucher, .. } | Finding::Forged { epoch, voucher, .. } = finding {
-                self.named.insert((*epoch, *voucher));
+            if let Some(overspending) = finding.overspending() {
+                self.told.entry((overspending.epoch, overspending.voucher)).or_default().add(finding);
             }
             out.actions.push(BankAction::Found(finding.clone()));
         }

@@ -21,6 +21,10 @@ mod returns;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod told;
+#[cfg(test)]
+mod told_tests;
+mod who;
 
 pub use event::{BankAction, BankEvent, BankOutput};
 pub use finding::{Answer, Finding};
@@ -34,9 +38,10 @@ use finding::Tally;
 use grant::Grant;
 use returns::Recorded;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stores::StoreState;
+use told::Told;
 
 /// How requests are met when quota runs low (voucher-quotas, section 3, *Obtaining vouchers*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +158,7 @@ pub struct BankCore {
     stores: BTreeMap<(Node, Incarnation), StoreState>,
     spent: BTreeMap<Epoch, BTreeMap<VoucherId, Tally>>,
     refunds: BTreeMap<Epoch, BTreeMap<VoucherId, RefundLine>>,
-    named: BTreeSet<(Epoch, VoucherId)>,
+    told: BTreeMap<(Epoch, VoucherId), Told>,
     findings: BTreeMap<(Epoch, u64), Finding>,
     next_finding: u64,
     recovery: Option<rebuild::Recovery>,
@@ -188,7 +193,7 @@ impl BankCore {
             stores: BTreeMap::new(),
             spent: BTreeMap::new(),
             refunds: BTreeMap::new(),
-            named: BTreeSet::new(),
+            told: BTreeMap::new(),
             findings: BTreeMap::new(),
             next_finding: 0,
             recovery: None,

@@ -124,9 +124,9 @@ fn check_removed(transport: &str) {
     assert!(count(&bed.space.pool()) > MANY / 3);
     {
         let _frozen = Frozen::new(&bed.frozen);
-        let mut removes = on_cpu(0, r#"rm -r "$1""#, &bed.space.path("many"));
+        let mut removes = on_cpu(cpus()[0], r#"rm -r "$1""#, &bed.space.path("many"));
         for file in bed.lively.iter().take(10) {
-            comes_to_an_end(&mut on_cpu(1, r#"echo more >> "$1"; sync "$1""#, file), "fsync(2)");
+            comes_to_an_end(&mut on_cpu(cpus()[1 % cpus().len()], r#"echo more >> "$1"; sync "$1""#, file), "fsync(2)");
             std::thread::sleep(Duration::from_millis(100));
         }
         comes_to_an_end(&mut removes, "`rm`");
@@ -247,8 +247,8 @@ fn a_plain_tree_that_does_not_answer_stalls_no_rename() {
         // Until the thread stands still with that.
         std::thread::sleep(Duration::from_millis(300));
         let into = r#"mv "$1" "${1%/*}/new/""#;
-        let mut moves: Vec<Child> = moving.iter().map(|file| on_cpu(0, into, file)).collect();
-        moves.extend((0..4).map(|n| on_cpu(0, into, &bed.space.path(format!("directory-{n}")))));
+        let mut moves: Vec<Child> = moving.iter().map(|file| on_cpu(cpus()[0], into, file)).collect();
+        moves.extend((0..4).map(|n| on_cpu(cpus()[0], into, &bed.space.path(format!("directory-{n}")))));
         for child in &mut moves {
             comes_to_an_end(child, "a rename");
         }
@@ -268,10 +268,10 @@ fn what_is_opened_in_a_stuck_pool_can_be_removed_meanwhile() {
     let mut waits: Vec<Child>;
     {
         let _frozen = Frozen::new(&bed.frozen);
-        waits = files.iter().map(|file| on_cpu(0, OPENED, file)).collect();
+        waits = files.iter().map(|file| on_cpu(cpus()[0], OPENED, file)).collect();
         std::thread::sleep(Duration::from_millis(500));
         assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
-        let mut removals: Vec<Child> = files.iter().map(|file| on_cpu(0, r#"unlink "$1""#, file)).collect();
+        let mut removals: Vec<Child> = files.iter().map(|file| on_cpu(cpus()[0], r#"unlink "$1""#, file)).collect();
         are_answered(&bed.lively);
         for child in &mut removals {
             comes_to_an_end(child, "a removal");
@@ -290,14 +290,14 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
     let mut waits = Vec::new();
     {
         let _frozen = Frozen::new(&bed.frozen);
-        waits.push(on_cpu(0, HANGING[5], &bed.stuck[0]));
+        waits.push(on_cpu(cpus()[0], HANGING[5], &bed.stuck[0]));
         std::thread::sleep(Duration::from_millis(500));
         assert!(waits.iter_mut().all(hangs), "it does not hang: nothing was tested");
         // Nothing is open there.
         let others = bed.space.path("apart-1");
         ullage(["limit".as_ref(), others.as_os_str(), "100M".as_ref()]).ok();
         ullage(["limit".as_ref(), others.as_os_str(), "none".as_ref()]).ok();
-        waits.push(on_cpu(0, OPENED, &files[0]));
+        waits.push(on_cpu(cpus()[0], OPENED, &files[0]));
         std::thread::sleep(Duration::from_millis(500));
         assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
         std::thread::scope(|scope| {
