@@ -153,13 +153,14 @@ struct Serve {
     /// Epochs after which vouchers are reconciled (K, at least X + 1)
     #[arg(long, default_value_t = 3)]
     reconcile_epochs: u64,
-    /// What happens when quota runs low
+    /// What happens when quota runs low: each client is given a share of what is left, or others are asked to give back
+    /// (clients of such a bank listen for that while they run)
     #[arg(long, value_enum, default_value = "limiting")]
     policy: PolicyName,
     /// Least that limiting gives
     #[arg(long, value_parser = bytes, default_value = "64KiB")]
     floor: u64,
-    /// How long a request waits under revocation, in milliseconds
+    /// How long a request waits under revocation, in milliseconds: for clients that hold vouchers, once for each that does not answer
     #[arg(long, default_value_t = 5000)]
     revocation_ms: u64,
     /// What it waits for: the answers of all clients that were asked to give back, or enough of what they give back and

@@ -31,7 +31,7 @@ pub struct PurseSettings {
     pub policy: RequestPolicy,
     /// How long a payment waits for vouchers before it is given up.
     pub patience: Duration,
-    /// Whether to wait for what the bank says of its own accord (needed where the bank revokes).
+    /// Whether to wait for what the bank says of its own accord from the beginning; where the bank revokes, that is done anyhow.
     pub listen: bool,
 }
 
@@ -81,6 +81,7 @@ struct Inner {
     told: HashMap<Node, Op>,
     capabilities: HashMap<String, (String, u64)>,
     bank_requests: u64,
+    listens: bool,
 }
 
 /// One user's vouchers at this client.
@@ -136,6 +137,7 @@ impl Purse {
             told: HashMap::new(),
             capabilities: HashMap::new(),
             bank_requests: 0,
+            listens: false,
         };
         let purse = Self {
             bank,
@@ -304,6 +306,9 @@ impl Purse {
         let batch = ClientBatch { client: self.client, messages, capabilities, account: false };
         self.inner.lock().bank_requests += 1;
         let answers = self.bank.messages(&batch).await?;
+        if answers.revokes {
+            self.listen();
+        }
         let mut inner = self.inner.lock();
         for message in answers.messages {
             self.step(&mut inner, WalletEvent::FromBank(message));
@@ -313,11 +318,17 @@ impl Purse {
 
     fn start(&self) {
         let sender = self.clone_without_tasks();
-        let mut tasks = self.tasks.0.lock();
-        tasks.push(tokio::spawn(async move { sender.send_loop().await }));
+        self.tasks.0.lock().push(tokio::spawn(async move { sender.send_loop().await }));
         if self.settings.listen {
+            self.listen();
+        }
+    }
+
+    /// Hears what the bank says of its own accord, from now on.
+    fn listen(&self) {
+        if !std::mem::replace(&mut self.inner.lock().listens, true) {
             let listener = self.clone_without_tasks();
-            tasks.push(tokio::spawn(async move { listener.listen_loop().await }));
+            self.tasks.0.lock().push(tokio::spawn(async move { listener.listen_loop().await }));
         }
     }
 

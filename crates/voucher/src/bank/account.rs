@@ -36,6 +36,8 @@ pub(super) struct Account {
     pub(super) returns: usize,
     /// Clients that have been asked to give back and have not answered.
     pub(super) asked: BTreeSet<Client>,
+    /// Those that let the time pass, until they are heard again: a program that ended without a word is waited for once.
+    pub(super) silent: BTreeSet<Client>,
 }
 
 /// What is stored of an account; the rest follows from other rows.
@@ -87,6 +89,7 @@ impl Account {
     /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
     pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
         self.active.retain(|_, last| last.plus(expiry) >= epoch);
+        self.silent.retain(|client| self.active.contains_key(client));
         self.active.len()
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    fn pieces(&self) -> Vec<Piece> {
+    pub(super) fn pieces(&self) -> Vec<Piece> {
         self.passed.iter().chain(&self.minted).copied().collect()
     }
 }
@@ -52,6 +52,7 @@ impl BankCore {
         let expiry = self.config.params.expiry();
         let Some(account) = self.accounts.get_mut(&user) else { return };
         account.active_clients(epoch, expiry);
+        account.silent.remove(&client);
         // A repetition of one that waits asks for nothing more.
         let waits = account.waiting.iter().any(|other| (other.client, other.op) == (client, op));
         if !waits && account.is_crowded(client, self.config.user_max) {

@@ -10,6 +10,9 @@ use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
 use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Op, Piece, User};
 
+/// A client with more grants than these is waited for unseen.
+const CLAIMS_LOOKED_AT: usize = 1024;
+
 /// A return that was made, and of how many bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorded {
@@ -45,6 +48,7 @@ impl BankCore {
         }
         if let Some(account) = self.accounts.get_mut(&user) {
             account.asked.remove(&client);
+            account.silent.remove(&client);
         }
         self.tell(client, BankToClient::Returned { user, op, accepted }, out);
         self.serve_user_now(user, out);
@@ -140,16 +144,37 @@ impl BankCore {
         if !(first && short) {
             return;
         }
-        let holders: Vec<Client> = account
+        let others: Vec<Client> = account
             .active
             .iter()
             .filter(|(client, last)| **client != asker && last.plus(self.config.params.expiry()) >= epoch)
             .map(|(client, _)| *client)
             .collect();
-        account.asked.extend(&holders);
-        for holder in holders {
-            self.tell(holder, BankToClient::Revoke { user }, out);
+        // All are asked, since refunds are known only when they are reported; waited for are those that must have something.
+        for other in others {
+            self.tell(other, BankToClient::Revoke { user }, out);
+            let waited_for = self.has_claim(other, user);
+            if let Some(account) = self.accounts.get_mut(&user).filter(|a| waited_for && !a.silent.contains(&other)) {
+                account.asked.insert(other);
+            }
         }
+    }
+
+    /// Whether a client was given more, as far as is known, than it has given back and spent.
+    fn has_claim(&self, client: Client, user: User) -> bool {
+        let grants = self.grants.range((client, Op(0))..=(client, Op(u64::MAX)));
+        let newest = grants.rev().filter(|(_, grant)| grant.user == user).take(CLAIMS_LOOKED_AT);
+        let mut seen = 0;
+        let holds = newest.inspect(|_| seen += 1).flat_map(|(_, grant)| grant.pieces()).any(|piece| {
+            let (epoch, id) = (piece.voucher.terms.epoch, piece.id());
+            let first = self.grants_by_voucher.get(&id).is_some_and(|(holder, _)| *holder == client);
+            let given = if first { i128::from(piece.voucher.terms.value) } else { 0 };
+            let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
+            let spent = self.spent.get(&epoch).and_then(|spent| spent.get(&id)?.by_client().get(&client).copied());
+            let live = piece.voucher.terms.expiry > self.head.epoch;
+            live && given + i128::from(moved) > i128::from(spent.unwrap_or(0))
+        });
+        holds || seen == CLAIMS_LOOKED_AT
     }
 
     pub(super) fn serve_waiting(&mut self, now: Micros, out: &mut BankOutput) {
@@ -179,6 +204,9 @@ impl BankCore {
             let enough = front.want <= account.passable().saturating_add(remaining);
             if !enough && now < front.until && (patient || !account.asked.is_empty()) {
                 return;
+            }
+            if !enough && now >= front.until {
+                account.silent.append(&mut account.asked);
             }
             let blocked = account.blocked;
             let Some(waiting) = account.waiting.pop_front() else { return };
