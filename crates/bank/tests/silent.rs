@@ -80,7 +80,7 @@ async fn a_bank_whose_answer_waits_for_another_client_is_not_left() {
         client("root", Role::Admin, &[&real], Duration::ZERO).change("alice", &QUOTA).await.unwrap();
         let alice = client("alice", Role::User, &[&real, &one], Duration::ZERO);
         let granted = async |instance, want| -> u64 {
-            let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want };
+            let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want, audience: None };
             let client = identity::client("alice", instance);
             let batch = ClientBatch { client, messages: vec![message], ..ClientBatch::default() };
             match alice.messages(&batch).await.unwrap().messages.as_slice() {

@@ -33,6 +33,8 @@ pub struct PurseSettings {
     pub patience: Duration,
     /// Whether to wait for what the bank says of its own accord from the beginning; where the bank revokes, that is done anyhow.
     pub listen: bool,
+    /// Stores that take nothing but vouchers addressed to them.
+    pub addressed: BTreeSet<Node>,
 }
 
 /// Why there are no vouchers.
@@ -51,7 +53,7 @@ pub enum Unpayable {
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as the error's text takes it")]
 fn describe(unpaid: &Unpaid) -> String {
-    use ullage_voucher::message::Denial;
+    use ullage_voucher::message::{Denial, Refusal};
     match unpaid {
         Unpaid::Denied(Denial::OverQuota) => "quota exceeded".into(),
         Unpaid::Denied(Denial::UnknownUser) => "the bank has no account of this user".into(),
@@ -61,6 +63,11 @@ fn describe(unpaid: &Unpaid) -> String {
             "the bank remembers no more requests of this user until epochs pass (its --user-max)".into()
         }
         Unpaid::Denied(Denial::Invalid) => "the bank finds the request senseless".into(),
+        Unpaid::Refused(Refusal::ForeignAudience) => {
+            "the store takes only vouchers addressed to it: `addressed = true` beside its address in the configuration asks \
+             for such (and a bank of version 0.2 or earlier gives none)"
+                .into()
+        }
         Unpaid::Refused(reason) => format!("the store refuses the vouchers: {reason:?}"),
     }
 }
@@ -122,6 +129,7 @@ impl Purse {
             client,
             user: identity::user(&settings.user),
             policy: settings.policy,
+            addressed: settings.addressed.clone(),
             retry_after: Micros::from_secs(2),
         };
         // A random start, so that a client number met twice by chance does not repeat requests.

@@ -6,9 +6,10 @@
 //! client that returns what it has spent is named like any other that spends twice.
 
 use super::account::Waiting;
+use super::grant::Ask;
 use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
-use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Op, Piece, User};
+use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Node, Op, Piece, User};
 
 /// A client with more grants than these is waited for unseen.
 const CLAIMS_LOOKED_AT: usize = 1024;
@@ -95,12 +96,12 @@ impl BankCore {
     }
 
     /// Takes returned pieces for at most `want` bytes out of the pool, as far as the quota allows.
-    pub(super) fn pass_on(&mut self, user: User, want: u64) -> Vec<Piece> {
+    pub(super) fn pass_on(&mut self, user: User, want: u64, audience: Node) -> Vec<Piece> {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
         account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
         let mut passed = Vec::new();
-        let mut missing = want.min(account.passable());
+        let mut missing = want.min(account.passable(audience));
         while missing > 0 && passed.len() < MAX_PIECES / 2 {
             let Some(mut piece) = account.pool.pop() else { break };
             if let Some(part) = piece.split(missing) {
@@ -133,12 +134,12 @@ impl BankCore {
     pub(super) fn enqueue(&mut self, user: User, waiting: Waiting, out: &mut BankOutput) {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return };
-        if account.waiting.iter().any(|other| (other.client, other.op) == (waiting.client, waiting.op)) {
+        if account.waiting.iter().any(|other| (other.client, other.ask.op) == (waiting.client, waiting.ask.op)) {
             return;
         }
         let first = account.waiting.is_empty();
-        let enough = account.passable().saturating_add(account.remaining());
-        let short = waiting.want > enough;
+        let enough = account.passable(waiting.ask.audience).saturating_add(account.remaining());
+        let short = waiting.ask.want > enough;
         let asker = waiting.client;
         account.waiting.push_back(waiting);
         if !(first && short) {
@@ -171,7 +172,7 @@ impl BankCore {
             let given = if first { i128::from(piece.voucher.terms.value) } else { 0 };
             let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
             let spent = self.spent.get(&epoch).and_then(|spent| spent.get(&id)?.by_client().get(&client).copied());
-            let live = piece.voucher.terms.expiry > self.head.epoch;
+            let live = piece.voucher.terms.expiry > self.head.epoch && piece.voucher.terms.audience == ANYONE;
             live && given + i128::from(moved) > i128::from(spent.unwrap_or(0))
         });
         holds || seen == CLAIMS_LOOKED_AT
@@ -201,7 +202,7 @@ impl BankCore {
                 account.asked.clear();
                 return;
             };
-            let enough = front.want <= account.passable().saturating_add(remaining);
+            let enough = front.ask.want <= account.passable(front.ask.audience).saturating_add(remaining);
             if !enough && now < front.until && (patient || !account.asked.is_empty()) {
                 return;
             }
@@ -211,13 +212,14 @@ impl BankCore {
             let blocked = account.blocked;
             let Some(waiting) = account.waiting.pop_front() else { return };
             if blocked {
-                self.deny(waiting.client, user, waiting.op, Denial::Blocked, out);
+                self.deny(waiting.client, user, waiting.ask.op, Denial::Blocked, out);
                 continue;
             }
             // What is left to mint is taken first: a pooled piece may expire, but it may also be all there is.
-            let minted = waiting.want.min(remaining);
-            let passed = self.pass_on(user, waiting.want - minted);
-            self.give(waiting.client, user, waiting.op, passed, minted, out);
+            let Waiting { client, ask, .. } = waiting;
+            let minted = ask.want.min(remaining);
+            let passed = self.pass_on(user, ask.want - minted, ask.audience);
+            self.give(client, user, Ask { want: minted, ..ask }, passed, out);
         }
     }
 

@@ -548,7 +548,7 @@ fn a_rebuilt_bank_may_issue_a_stated_share() {
     let mut bank = BankCore::rebuild(config, keys, Incarnation(2), [(U, 1000)], [], 100, Epoch(50), &mut out);
     out.clear();
     for op in 0..20 {
-        let request = ClientToBank::Request { user: U, op: Op(op), want: 80 };
+        let request = ClientToBank::Request { user: U, op: Op(op), want: 80, audience: None };
         bank.step(BankEvent::FromClient(C, request), Micros(0), &mut out);
     }
     let (_, issued) = bank.parts(U).unwrap();
