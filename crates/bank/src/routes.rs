@@ -114,7 +114,9 @@ async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, body: Incom
     for message in &batch.messages {
         let (ClientToBank::Request { user, .. } | ClientToBank::Return { user, .. }) = message;
         if *user != own {
-            return Err(forbidden("vouchers of another user"));
+            return Err(forbidden(
+                "vouchers of another user: stores charge the owner, who alone can pay; started with --charge-by writer they charge who writes",
+            ));
         }
     }
     let member = member_of(shared, own)?;

@@ -172,7 +172,7 @@ struct Serve {
     /// others free
     #[arg(long, value_enum, default_value = "answers")]
     revocation_waits: WaitsName,
-    /// Length of a store's lease, in milliseconds
+    /// Length of a store's lease, in milliseconds: so long stores take vouchers while no bank answers, and so long it takes until one can be given up
     #[arg(long, default_value_t = 10_000)]
     lease_ms: u64,
     /// What is done about a cheater
