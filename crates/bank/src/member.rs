@@ -9,6 +9,8 @@ use crate::rows::Rows;
 use crate::wire::{ShardStatus, StoreView};
 use hyper::StatusCode;
 use parking_lot::Mutex;
+#[cfg(feature = "etcd")]
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +23,10 @@ use ullage_voucher::{Client, Micros, Op, User};
 
 /// How often time is told to the core, at most.
 const TICK: Duration = Duration::from_millis(20);
+
+/// Reasons for failed campaigns that are not said again.
+#[cfg(feature = "etcd")]
+const REASONS_MAX: usize = 32;
 
 #[derive(Default)]
 struct Post {
@@ -45,6 +51,9 @@ pub(crate) struct Member {
     origin: Instant,
     lead: Mutex<Option<Arc<Lead>>>,
     leader: Mutex<Option<String>>,
+    /// Why campaigns failed since this process last led: each reason is said once, and members of etcd may differ in theirs.
+    #[cfg(feature = "etcd")]
+    in_vain: Mutex<BTreeSet<String>>,
     stopped: AtomicBool,
     failed: mpsc::UnboundedSender<EngineError>,
     answers: Arc<Answers>,
@@ -98,6 +107,8 @@ impl Member {
             origin: Instant::now(),
             lead: Mutex::new(None),
             leader: Mutex::new(None),
+            #[cfg(feature = "etcd")]
+            in_vain: Mutex::default(),
             stopped: AtomicBool::new(false),
             failed,
             answers,
@@ -159,6 +170,7 @@ impl Member {
             Ok(_) if self.stopped.load(Ordering::SeqCst) => {}
             Ok((engine, rows)) => {
                 tracing::info!(shard = self.shard, "leads");
+                self.in_vain.lock().clear();
                 match self.take_lead(Arc::new(engine), rows).await {
                     Ok(()) => {}
                     // No other attempt would fare better, and it keeps the lead from those that can.
@@ -166,7 +178,16 @@ impl Member {
                     Err(error) => tracing::error!(shard = self.shard, %error, "cannot take the lead"),
                 }
             }
-            Err(error) => tracing::warn!(shard = self.shard, %error, "campaigns in vain"),
+            Err(error) => {
+                let error = error.to_string();
+                let mut said = self.in_vain.lock();
+                if said.len() >= REASONS_MAX {
+                    said.clear();
+                }
+                if said.insert(error.clone()) {
+                    tracing::warn!(shard = self.shard, error, "campaigns in vain, and goes on in silence");
+                }
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_net::memory::Held;
 use ullage_net::{Answer, Peer, Problem, Role, clock, json, pki, read_json};
-use ullage_voucher::bank::BankEvent;
+use ullage_voucher::bank::{BankEvent, Policy};
 use ullage_voucher::message::{ClientToBank, StoreToBank};
 use ullage_voucher::{Node, User};
 
@@ -114,7 +114,9 @@ async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, body: Incom
     for message in &batch.messages {
         let (ClientToBank::Request { user, .. } | ClientToBank::Return { user, .. }) = message;
         if *user != own {
-            return Err(forbidden("vouchers of another user"));
+            return Err(forbidden(
+                "vouchers of another user: stores charge the owner, who alone can pay; started with --charge-by writer they charge who writes",
+            ));
         }
     }
     let member = member_of(shared, own)?;
@@ -126,7 +128,8 @@ async fn messages(shared: &Shared, peer: &Peer, query: Option<&str>, body: Incom
     let patience = listen.map_or(Duration::ZERO, Duration::from_millis).min(LISTEN_MAX);
     messages.extend(member.mail(own, batch.client, if asked { Duration::ZERO } else { patience }).await?);
     let account = if batch.account { account(shared, &peer.name).await.ok() } else { None };
-    Ok(json(&ClientAnswers { messages, capabilities, account }))
+    let revokes = matches!(shared.settings.policy, Policy::Revocation { .. });
+    Ok(json(&ClientAnswers { messages, capabilities, revokes, account }))
 }
 
 fn capability(shared: &Shared, peer: &Peer, wanted: &CapabilityRequest) -> Result<String, Problem> {

@@ -44,6 +44,9 @@ pub struct ClientAnswers {
     pub messages: Vec<BankToClient>,
     /// The capabilities.
     pub capabilities: Vec<String>,
+    /// Whether the bank asks clients to give back, and waits for those that do not listen. Older ones do not say.
+    #[serde(default)]
+    pub revokes: bool,
     /// The asker's account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountView>,

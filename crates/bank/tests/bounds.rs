@@ -87,7 +87,7 @@ async fn every_message_in_a_request_counts_for_the_rate() {
     let address = bank(directory.path(), 100).await;
     let client = Client::new(Settings { token: Some(token("alice", Role::User)), ..Settings::default() });
     let user = identity::user("alice");
-    let request = |op| ClientToBank::Request { user, op: Op(op), want: 1 };
+    let request = |op| ClientToBank::Request { user, op: Op(op), want: 1, audience: None };
     let batch = ClientBatch {
         client: identity::client("alice", 1),
         messages: (0..1024).map(request).collect(),

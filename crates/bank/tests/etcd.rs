@@ -11,6 +11,7 @@ use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Engine, EngineError, Etcd, EtcdSettings, campaign};
 use ullage_bank::rows::{Rows, apply};
 use ullage_bank::{Bank, BankSettings};
+use ullage_net::tls::Files;
 use ullage_voucher::{KeyId, Keyring, Write};
 
 struct Member(Child);
@@ -56,7 +57,11 @@ fn etcd_of(directory: &std::path::Path, address: &str, quota: u64) -> Option<(Me
         println!("skipped: etcd is not installed (apt-get install etcd-server)");
         return None;
     };
-    Some((Member(member), EtcdSettings::parse(&format!("etcd://127.0.0.1:{client}/t"), address).unwrap()))
+    let certificates = Files::in_directory(directory, "none");
+    Some((
+        Member(member),
+        EtcdSettings::parse(&format!("etcd://127.0.0.1:{client}/t"), address, &certificates).unwrap(),
+    ))
 }
 
 fn row(key: u32, value: u32) -> Write {

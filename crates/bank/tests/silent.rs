@@ -99,7 +99,7 @@ async fn waits_for_another_client(places: usize) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let alice = client("alice", Role::User, &[&real, &one], Duration::ZERO);
     let granted = async |instance, want| -> u64 {
-        let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want };
+        let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want, audience: None };
         let client = identity::client("alice", instance);
         let batch = ClientBatch { client, messages: vec![message], ..ClientBatch::default() };
         match alice.messages(&batch).await.unwrap().messages.as_slice() {

@@ -117,7 +117,7 @@ fn a_bank_bounds_what_one_user_asks_for_unless_told_otherwise() {
     let bank = BankClient::new(http, vec![site.banks[0].address.clone()], Duration::ZERO);
     let batches = 8;
     let ask = |number: u32| {
-        let request = |op| ClientToBank::Request { user, op: Op(op), want: 1 };
+        let request = |op| ClientToBank::Request { user, op: Op(op), want: 1, audience: None };
         let client = identity::client("alice", number);
         let batch = ClientBatch { client, messages: (0..1000).map(request).collect(), ..ClientBatch::default() };
         let bank = bank.clone();

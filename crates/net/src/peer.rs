@@ -18,6 +18,8 @@ pub enum Role {
     Bank,
     /// Sets quotas and reads everybody's history.
     Admin,
+    /// A member of the etcd that keeps the banks' accounts; nothing here serves it.
+    Etcd,
 }
 
 impl fmt::Display for Role {
@@ -28,6 +30,7 @@ impl fmt::Display for Role {
             Self::Store => "store",
             Self::Bank => "bank",
             Self::Admin => "admin",
+            Self::Etcd => "etcd",
         })
     }
 }
@@ -36,10 +39,10 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::User, Self::Node, Self::Store, Self::Bank, Self::Admin]
+        [Self::User, Self::Node, Self::Store, Self::Bank, Self::Admin, Self::Etcd]
             .into_iter()
             .find(|role| role.to_string() == text)
-            .ok_or_else(|| format!("{text:?} is no role: user, node, store, bank or admin"))
+            .ok_or_else(|| format!("{text:?} is no role: user, node, store, bank, admin or etcd"))
     }
 }
 

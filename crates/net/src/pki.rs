@@ -142,7 +142,7 @@ pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
     params.subject_alt_names = hosts.subject_alt_names;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    if matches!(role, Role::Store | Role::Bank) {
+    if matches!(role, Role::Store | Role::Bank | Role::Etcd) {
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     }
     let certificate = params.signed_by(&key, &issuer)?;

@@ -40,7 +40,8 @@ impl<'a> Raw<'a> {
     }
 
     async fn withdraw(&self, op: u64, want: u64) -> Vec<Piece> {
-        let messages = vec![ClientToBank::Request { user: identity::user(self.user), op: Op(op), want }];
+        let messages =
+            vec![ClientToBank::Request { user: identity::user(self.user), op: Op(op), want, audience: None }];
         let batch = ClientBatch { client: self.client, messages, ..ClientBatch::default() };
         let answers = self.cluster.bank_client(self.user).messages(&batch).await.unwrap();
         match &answers.messages[0] {
@@ -340,7 +341,7 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         assert_eq!(code(cluster.admin.exclude(99).await.unwrap_err()), "not_found");
         let batch = ullage_bank::wire::StoreBatch { shard: 0, shards: 1, messages: Vec::new() };
         assert_eq!(code(alice.store_messages(&batch).await.unwrap_err()), "forbidden");
-        let foreign = ClientToBank::Request { user: identity::user("bob"), op: Op(1), want: 1 };
+        let foreign = ClientToBank::Request { user: identity::user("bob"), op: Op(1), want: 1, audience: None };
         let batch =
             ClientBatch { client: identity::client("alice", 1), messages: vec![foreign], ..ClientBatch::default() };
         assert_eq!(code(alice.messages(&batch).await.unwrap_err()), "forbidden");

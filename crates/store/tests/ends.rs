@@ -88,9 +88,15 @@ impl Line {
 
 /// Alice's files at the one store, which she reaches at this address.
 fn through(cluster: &Cluster, address: String, patience: Duration) -> Files {
-    let settings = PurseSettings { user: "alice".into(), policy: fixed(1 << 20), patience, listen: false };
+    let settings = PurseSettings {
+        user: "alice".into(),
+        policy: fixed(1 << 20),
+        patience,
+        listen: false,
+        addressed: std::collections::BTreeSet::new(),
+    };
     let purse = Purse::new(cluster.bank_client("alice"), settings);
-    let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address }];
+    let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address, addressed: false }];
     Files::new(Chunks::new(http(&cluster.certificates(), "alice"), purse, stores, patience))
 }
 

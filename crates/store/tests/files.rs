@@ -50,6 +50,37 @@ async fn a_file_goes_round_the_stores_and_comes_back() {
     .unwrap();
 }
 
+/// However it was put, a file was on all stores.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_on_as_many_stores_as_it_was_put_on() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 3, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let data = contents(17 << 20);
+        std::fs::write(here.path().join("in"), &data).unwrap();
+        for width in [1, 2, 3] {
+            let files = cluster.client("alice", fixed(20 << 20)).with_width(Some(width));
+            let put = files.put(&here.path().join("in"), "a", STRIPE_BYTES, quiet()).await.unwrap();
+            assert_eq!(put.stripes, 5);
+            let on = cluster.meters.iter().filter(|meter| meter.used("alice") > 1 << 20).count();
+            assert_eq!(on, width);
+            // Whoever reads it need not know.
+            cluster.client("alice", fixed(1 << 20)).get("a", &here.path().join("out"), quiet()).await.unwrap();
+            assert!(std::fs::read(here.path().join("out")).unwrap() == data);
+            files.finish().await;
+        }
+        for width in [0, 4] {
+            let files = cluster.client("alice", fixed(1 << 20)).with_width(Some(width));
+            let error = files.put(&here.path().join("in"), "b", STRIPE_BYTES, quiet()).await.unwrap_err();
+            assert!(matches!(&error, FileError::Usage(text) if text.contains("1 to 3")), "{error}");
+        }
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 /// Every answer was remembered for K epochs: at thousands of small writes a second, gigabytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_remember_the_answers_of_few_requests() {

@@ -174,7 +174,7 @@ async fn whoever_writes_pays_and_gets_it_back_whoever_deletes() {
             let bank = cluster.bank_client(user);
             let mut voucher = String::new();
             if want > 0 {
-                let message = ClientToBank::Request { user: identity::user(user), op: Op(op), want };
+                let message = ClientToBank::Request { user: identity::user(user), op: Op(op), want, audience: None };
                 let batch = ullage_bank::wire::ClientBatch { client, messages: vec![message], ..Default::default() };
                 let answers = bank.messages(&batch).await.unwrap();
                 let BankToClient::Granted { pieces, .. } = &answers.messages[0] else { panic!("{answers:?}") };

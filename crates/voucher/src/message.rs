@@ -16,6 +16,9 @@ pub enum ClientToBank {
         op: Op,
         /// How many bytes it would like.
         want: u64,
+        /// The only store that is to take them, if it takes no others; an older bank gives such as any store takes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        audience: Option<Node>,
     },
     /// Gives unused vouchers back, by itself or because it was asked to. May be repeated until answered.
     Return {

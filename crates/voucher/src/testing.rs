@@ -208,7 +208,7 @@ impl Cluster {
     }
 
     pub(crate) fn withdraw_as(&mut self, client: Client, user: User, op: Op, want: u64) -> Vec<Piece> {
-        self.bank_event(BankEvent::FromClient(client, ClientToBank::Request { user, op, want }));
+        self.bank_event(BankEvent::FromClient(client, ClientToBank::Request { user, op, want, audience: None }));
         match self.to_clients.last() {
             Some((to, BankToClient::Granted { op: o, pieces, .. })) if (*to, *o) == (client, op) => pieces.clone(),
             _ => Vec::new(),

@@ -118,7 +118,7 @@ fn states() -> (Table, Table) {
     let mut store = StoreCore::new(config, keys(), 1, Incarnation(1), base, &mut at_store);
     let now = Micros(5);
     bank.step(BankEvent::SetQuota { user: User(1), quota: 1 << 20 }, now, &mut out);
-    let request = ClientToBank::Request { user: User(1), op: Op(1), want: 1000 };
+    let request = ClientToBank::Request { user: User(1), op: Op(1), want: 1000, audience: None };
     bank.step(BankEvent::FromClient(Client(1), request), now, &mut out);
     let mut now = now;
     for second in 1..4000 {
@@ -137,7 +137,7 @@ fn states() -> (Table, Table) {
         }
     }
     out.actions.clear();
-    let request = ClientToBank::Request { user: User(1), op: Op(2), want: 1000 };
+    let request = ClientToBank::Request { user: User(1), op: Op(2), want: 1000, audience: None };
     bank.step(BankEvent::FromClient(Client(1), request), now, &mut out);
     let granted = out.actions.iter().find_map(|action| match action {
         ullage_voucher::bank::BankAction::ToClient(_, BankToClient::Granted { pieces, .. }) => Some(pieces.clone()),

@@ -18,12 +18,17 @@ use self::load::load;
 use self::queue::{Item, Queue, refuse};
 use super::{Done, Engine, EngineError, EtcdSettings};
 use crate::rows::{Rows, encode_rows, encode_writes};
-use etcd_client::{Client, Compare, CompareOp, ConnectOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
+};
 use parking_lot::Mutex;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use ullage_net::keyfile;
+use ullage_net::tls::Files;
 use ullage_voucher::Write;
 
 /// Commits, or bytes in them, after which a snapshot is due: etcd holds 2 GiB by default.
@@ -35,10 +40,13 @@ impl EtcdSettings {
     }
 
     async fn connect(&self) -> Result<Client, EngineError> {
-        let options = ConnectOptions::new()
+        let mut options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(2))
             .with_timeout(Duration::from_secs(3))
             .with_keep_alive(Duration::from_secs(2), Duration::from_secs(2));
+        if let Some(files) = &self.tls {
+            options = options.with_tls(shown(files)?);
+        }
         Client::connect(&self.endpoints, Some(options)).await.map_err(failed)
     }
 
@@ -51,6 +59,17 @@ impl EtcdSettings {
         let answer = client.get(format!("{}leader", self.prefix(shard)), None).await.map_err(failed)?;
         Ok(answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned()))
     }
+}
+
+/// What TLS takes. Read anew for each connection, so that a renewed certificate counts at once.
+fn shown(files: &Files) -> Result<TlsOptions, EngineError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| EngineError::Etcd(format!("read {}: {error}", path.display())))
+    };
+    let key = keyfile::read(&files.key).map_err(failed)?;
+    Ok(TlsOptions::new()
+        .ca_certificate(Certificate::from_pem(read(&files.authority)?))
+        .identity(Identity::from_pem(read(&files.certificate)?, key)))
 }
 
 fn failed(error: impl std::fmt::Display) -> EngineError {

@@ -12,6 +12,7 @@ use ullage_bank::rebuild::Remembered;
 use ullage_bank::wire::{AccountChange, AccountView};
 use ullage_bank::{Bank, BankSettings};
 use ullage_journal::Durability;
+use ullage_net::tls;
 use ullage_voucher::bank::{Answer, Policy, Waits};
 use ullage_voucher::{EpochLength, Micros, Params};
 
@@ -23,7 +24,7 @@ const RATE: u32 = 2000;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ullage bank serve --pki /etc/ullage/pki --name bank-a --listen 10.0.0.1:7000 --directory /var/lib/ullage/bank\n  \
-ullage bank serve --pki pki --name bank-a --listen 10.0.0.1:7000 --engine etcd://10.0.0.1:2379,10.0.0.2:2379\n  \
+ullage bank serve --pki pki --name bank-a --listen 10.0.0.1:7000 --engine etcds://10.0.0.1:2379,10.0.0.2:2379\n  \
 ullage bank quota alice 10GiB --config admin.toml\n  ullage bank quota alice\n  ullage bank history alice --json\n  ullage bank findings"
 )]
 pub struct Arguments {
@@ -139,9 +140,13 @@ struct Serve {
     /// Where the accounts are kept
     #[arg(long, default_value = "/var/lib/ullage/bank", value_name = "DIR")]
     directory: PathBuf,
-    /// Keep the accounts in etcd instead: etcd://HOST:PORT,...[/NAME]
+    /// Keep the accounts in etcd instead: etcds://HOST:PORT,...[/NAME], with this server's certificate; or etcd://..., which
+    /// is plain
     #[arg(long, value_name = "URL")]
     engine: Option<String>,
+    /// Let a plain etcd:// be on another machine
+    #[arg(long)]
+    plain_etcd: bool,
     /// Over how many shards users are spread; never changes
     #[arg(long, default_value_t = 1)]
     shards: u32,
@@ -157,20 +162,21 @@ struct Serve {
     /// Epochs after which vouchers are reconciled (K, at least X + 1)
     #[arg(long, default_value_t = 3)]
     reconcile_epochs: u64,
-    /// What happens when quota runs low
+    /// What happens when quota runs low: each client is given a share of what is left, or others are asked to give back
+    /// (clients of such a bank listen for that while they run)
     #[arg(long, value_enum, default_value = "limiting")]
     policy: PolicyName,
     /// Least that limiting gives
     #[arg(long, value_parser = bytes, default_value = "64KiB")]
     floor: u64,
-    /// How long a request waits under revocation, in milliseconds
+    /// How long a request waits under revocation, in milliseconds: for clients that hold vouchers, once for each that does not answer
     #[arg(long, default_value_t = 5000)]
     revocation_ms: u64,
     /// What it waits for: the answers of all clients that were asked to give back, or enough of what they give back and
     /// others free
     #[arg(long, value_enum, default_value = "answers")]
     revocation_waits: WaitsName,
-    /// Length of a store's lease, in milliseconds
+    /// Length of a store's lease, in milliseconds: so long stores take vouchers while no bank answers, and so long it takes until one can be given up
     #[arg(long, default_value_t = 10_000)]
     lease_ms: u64,
     /// What is done about a cheater
@@ -194,6 +200,26 @@ struct Serve {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Serve {
+    /// Where etcd is, and with which certificate; what would expose the accounts is refused.
+    fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
+        let files = tls::Files::in_directory(&self.gate.pki, &self.gate.name);
+        let etcd = EtcdSettings::parse(url, self.advertise.as_deref().unwrap_or_default(), &files)
+            .with_context(|| format!("{url:?} is neither etcds://HOST:PORT,... nor etcd://HOST:PORT,..."))?;
+        if let Some(member) = etcd.exposed().filter(|_| !self.gate.plain && !self.plain_etcd) {
+            anyhow::bail!(
+                "etcd at {member} would be reached without TLS, and whoever is on the way could change every account: \
+                 use etcds:// (docs/bank-and-store.md says how etcd is started for it), or --plain-etcd where that network is trusted"
+            );
+        }
+        if etcd.tls.is_some() {
+            // Says at once what is wrong with them.
+            tls::client(&files)?;
+        }
+        Ok(etcd)
+    }
 }
 
 fn words(command: Option<String>) -> Vec<String> {
@@ -227,10 +253,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
         None => EngineChoice::Embedded { directory: serve.directory, durability },
-        Some(url) => EngineChoice::Etcd(
-            EtcdSettings::parse(url, serve.advertise.as_deref().unwrap_or_default())
-                .with_context(|| format!("{url:?} is not etcd://HOST:PORT,..."))?,
-        ),
+        Some(url) => EngineChoice::Etcd(serve.etcd(url)?),
     };
     let mut settings = BankSettings::new(engine, serve.gate.keyring(None)?, serve.gate.capability_key()?);
     settings.shards = serve.shards;
@@ -449,5 +472,23 @@ mod tests {
         let line = ["bank".as_ref(), "status".as_ref(), "--config".as_ref(), config.as_os_str()];
         let error = run(Line::try_parse_from(line).unwrap().bank).unwrap_err().to_string();
         assert!(error.contains("no bank answers"), "{error}");
+    }
+
+    /// Accounts went over any network in the clear.
+    #[test]
+    fn a_plain_etcd_elsewhere_takes_a_word() {
+        let serve = |words: &str| {
+            let line = format!("bank serve --name bank-a --directory none --pki none {words}");
+            run(Line::try_parse_from(line.split(' ')).unwrap().bank).unwrap_err()
+        };
+        let error = serve("--engine etcd://127.0.0.1:1,10.0.0.1:2379").to_string();
+        assert!(
+            error.contains("etcds://") && error.contains("--plain-etcd") && error.contains("10.0.0.1:2379"),
+            "{error}"
+        );
+        let error = serve("--engine etcds://10.0.0.1:2379").to_string();
+        assert!(error.contains("none/"), "{error}");
+        let error = serve("--engine etcd://https://10.0.0.1:2379").to_string();
+        assert!(error.contains("is neither etcds://"), "{error}");
     }
 }

@@ -15,9 +15,10 @@ use ullage_voucher::{KeyId, Keyring, Node};
 #[command(
     after_help = "Examples:\n  ullage pki init /etc/ullage/pki\n  ullage pki issue /etc/ullage/pki bank-a --role bank --host 10.0.0.1\n  \
 ullage pki issue /etc/ullage/pki store-1 --role store --host 10.0.0.2\n  ullage pki issue /etc/ullage/pki alice --role user\n  \
+ullage pki issue /etc/ullage/pki etcd-1 --role etcd --host 10.0.0.3 --host etcd.ullage\n  \
 ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key, and all voucher keys: voucher.key and\n\
 voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience) it accepts and makes vouchers\n\
-addressed to it alone; banks make none such so far, so it takes nothing but its own refunds."
+addressed to it alone; clients say `addressed = true` beside its address in their configuration to be given such."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -56,7 +57,7 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         directory: PathBuf,
         /// The party: a user's name, store-NUMBER, or any other name
         name: String,
-        /// What it may do: user, node, store, bank or admin
+        /// What it may do: user, node, store, bank, admin or etcd (a member of the etcd that banks share)
         #[arg(long)]
         role: Role,
         /// Names and addresses a server is reached under
@@ -88,8 +89,7 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         #[arg(long)]
         renew: bool,
     },
-    /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it: its own refunds, since banks
-    /// address none so far
+    /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it
     #[command(after_help = "Examples:\n  ullage pki audience /etc/ullage/pki 1")]
     Audience {
         /// The directory

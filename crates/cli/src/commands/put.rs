@@ -11,7 +11,7 @@ use ullage_store::client::{Files, STRIPE_BYTES};
 /// Copy a file to the storage servers. What others see under the name changes at once, when everything is there.
 #[derive(Debug, Args)]
 #[command(
-    after_help = format!("Examples:\n  ullage put data.tar backups/data.tar\n  ullage put --stripe 1MiB small.db\n  ullage put --json a b\n\n{CLIENT_TOML}")
+    after_help = format!("Examples:\n  ullage put data.tar backups/data.tar\n  ullage put --stripe 1MiB small.db\n  ullage put --width 1 whole.iso\n  ullage put --json a b\n\n{CLIENT_TOML}")
 )]
 pub struct Arguments {
     /// The local file
@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Bytes per stripe: 4KiB to 16MiB, 4MiB by default
     #[arg(long, value_parser = bytes)]
     stripe: Option<u64>,
+    /// On how many of the stores the file is to be; all by default
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
     #[command(flatten)]
     remote: Remote,
 }
@@ -36,7 +39,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let json = arguments.remote.json;
     let done = block_on(async {
         let size = std::fs::metadata(&arguments.file).map_or(0, |meta| meta.len());
-        let files = config.files(Files::expected_charge(size, stripe.max(1)))?;
+        let files = config.files(Files::expected_charge(size, stripe.max(1)))?.with_width(arguments.width);
         let done = files.put(&arguments.file, &name, stripe, progress(json, &name)).await;
         files.finish().await;
         anyhow::Ok(done?)

@@ -24,6 +24,7 @@ The configuration:
   [[stores]]
   node = 1
   address = \"10.0.0.2:7101\"
+  # addressed = true           # if the store takes only vouchers addressed to it (--only-addressed, or no root key)
 `ullage pki issue pki alice --role user` makes the certificate; docs/bank-and-store.md describes a whole site.";
 
 /// Where a client finds its banks and stores.

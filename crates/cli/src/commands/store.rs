@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Take writes without vouchers, from anybody with a capability: to measure what checking costs
     #[arg(long, conflicts_with = "banks")]
     unchecked: bool,
-    /// Accept only vouchers addressed to this store: its own refunds, since banks address none so far
+    /// Accept only vouchers addressed to this store; clients say `addressed = true` beside its address to be given such
     #[arg(long)]
     only_addressed: bool,
     /// Who is charged for a write

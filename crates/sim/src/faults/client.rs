@@ -3,7 +3,7 @@
 use super::network::{Chunk, Event, Message};
 use super::world::World;
 use crate::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use ullage_voucher::message::{ClientToBank, StoreToClient};
 use ullage_voucher::wallet::{Adaptive, RequestPolicy, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
 use ullage_voucher::{Client, Micros, Node, Op, Piece, User};
@@ -43,7 +43,8 @@ impl ClientHost {
                 give_back: true,
             })
         };
-        let config = WalletConfig { client, user, policy, retry_after: Micros::from_secs(2) };
+        let config =
+            WalletConfig { client, user, policy, retry_after: Micros::from_secs(2), addressed: BTreeSet::new() };
         Self {
             user,
             wallet: Wallet::new(config, Op(1 << 32), now),

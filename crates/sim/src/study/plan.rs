@@ -25,7 +25,7 @@ pub struct AdvicePlan {
     pub stores: u32,
     /// Users.
     pub users: u32,
-    /// Clients that each user works on.
+    /// Clients that each user works on, and a cheater may have taken over.
     #[serde(default = "ten")]
     pub clients_per_user: u32,
     /// Each user's quota, in bytes.
@@ -70,7 +70,8 @@ pub struct Candidate {
     /// Until a cheater is named and freed quota is back at the latest: K epochs, and what a store that is away as long as the plan says
     /// holds that up, in seconds.
     pub named_within: f64,
-    /// The most a cheater can take until then: the smaller of the paper's bounds, `(Q − A)·n` and `K·μ`, in bytes.
+    /// The most a cheater can take until then: the smaller of the paper's bounds, `(Q − A)·n` and `K·μ`, in bytes; μ is what all
+    /// clients of one user write at most.
     pub cheat_bound: f64,
     /// How many of the users were simulated, at as few banks as have as many users each as with all.
     pub simulated_users: u32,
@@ -188,7 +189,9 @@ impl AdvicePlan {
         let slack = (k - params.expiry() as f64) * epoch;
         let named_within = k * epoch + (self.store_outage - slack).max(0.0);
         let by_quota = self.quota as f64 * f64::from(self.stores);
-        let by_time = named_within * self.client_bandwidth;
+        // Whoever owns one of a user's clients may own all that the user works on.
+        let corrupt = self.clients_per_user.min(self.clients);
+        let by_time = named_within * self.client_bandwidth * f64::from(corrupt);
         let cheat_bound = by_quota.min(by_time);
         let bridges_outage = slack >= self.store_outage;
         let mut against = Vec::new();

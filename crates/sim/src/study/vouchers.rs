@@ -200,6 +200,7 @@ impl Vouchers {
                 client: Client(u64::from(user) << 16 | u64::from(client)),
                 user: User(user.into()),
                 policy,
+                addressed: BTreeSet::new(),
                 retry_after: Micros::from_secs(30),
             };
             Wallet::new(config, Op(1), now)

@@ -73,7 +73,13 @@ impl Site {
     pub fn chunks(&self, user: &str, bank: &str, policy: RequestPolicy) -> Chunks {
         let http = http(user, Role::User);
         let bank = BankClient::new(Arc::clone(&http), vec![bank.to_owned()], Duration::from_secs(10));
-        let settings = PurseSettings { user: user.into(), policy, patience: Duration::from_secs(20), listen: false };
+        let settings = PurseSettings {
+            user: user.into(),
+            policy,
+            patience: Duration::from_secs(20),
+            listen: false,
+            addressed: std::collections::BTreeSet::new(),
+        };
         Chunks::new(http, Purse::new(bank, settings), self.stores.clone(), Duration::from_secs(20))
     }
 }
@@ -94,7 +100,7 @@ async fn start_store(directory: &Path, node: u32, bank: &str, durability: Durabi
     while !meter.is_open() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    StoreAddress { node: Node(node), address }
+    StoreAddress { node: Node(node), address, addressed: false }
 }
 
 /// A way to the bank that takes `round_trip` longer: half of it each way.

@@ -38,7 +38,7 @@ async fn measure(site: &Site, connections: u64, per_request: u64, seconds: f64, 
                 let messages = (0..per_request)
                     .map(|_| {
                         op += 1;
-                        ClientToBank::Request { user: identity::user(&user), op: Op(op), want: 4096 }
+                        ClientToBank::Request { user: identity::user(&user), op: Op(op), want: 4096, audience: None }
                     })
                     .collect();
                 let batch = ClientBatch { client, messages, ..ClientBatch::default() };

@@ -23,6 +23,9 @@ pub struct StoreAddress {
     pub node: Node,
     /// `host:port`.
     pub address: String,
+    /// Whether it takes nothing but vouchers addressed to it.
+    #[serde(default)]
+    pub addressed: bool,
 }
 
 /// Why an operation on a chunk failed.

@@ -4,6 +4,7 @@ use super::chunks::{Chunks, StoreAddress};
 use super::files::Files;
 use super::purse::{Purse, PurseSettings};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,11 +112,18 @@ impl ClientConfig {
     /// As [`Self::http`].
     pub fn files(&self, expected_bytes: u64) -> Result<Files, ConfigError> {
         let http = self.http()?;
+        let addressed: BTreeSet<_> =
+            self.stores.iter().filter(|store| store.addressed).map(|store| store.node).collect();
+        // For those so much is asked for as each write needs, and the rest is not to be taken from it.
+        let (all, open) = (self.stores.len().max(1) as u64, (self.stores.len() - addressed.len()) as u64);
+        let amount =
+            if addressed.is_empty() { expected_bytes } else { expected_bytes.div_ceil(all).saturating_mul(open) };
         let settings = PurseSettings {
             user: self.user.clone(),
-            policy: self.policy.unwrap_or(RequestPolicy::Fixed { amount: expected_bytes.clamp(64 << 10, 4 << 30) }),
+            policy: self.policy.unwrap_or(RequestPolicy::Fixed { amount: amount.clamp(64 << 10, 4 << 30) }),
             patience: self.patience(),
             listen: self.listen,
+            addressed,
         };
         let purse = Purse::new(self.bank(Arc::clone(&http)), settings);
         Ok(Files::new(Chunks::new(http, purse, self.stores.clone(), self.patience())))

@@ -98,12 +98,38 @@ impl Found {
 #[derive(Debug, Clone)]
 pub struct Files {
     chunks: Chunks,
+    /// To how many stores a new file goes; all by default.
+    width: Option<usize>,
 }
 
 impl Files {
     /// Files made of these chunks.
     pub fn new(chunks: Chunks) -> Self {
-        Self { chunks }
+        Self { chunks, width: None }
+    }
+
+    /// New files go to so many of the stores, each to others.
+    #[must_use]
+    pub fn with_width(mut self, width: Option<usize>) -> Self {
+        self.width = width;
+        self
+    }
+
+    /// The stores of a new file. Each file begins at another one, so that many small ones spread too.
+    pub(super) fn stores_of_new(&self, id: &str) -> Result<Vec<Node>, FileError> {
+        let mut stores = home_order(id, &self.chunks.nodes());
+        let width = self.width.unwrap_or(stores.len());
+        if stores.is_empty() {
+            return Err(no_stores());
+        }
+        if !(1..=stores.len()).contains(&width) {
+            let most = stores.len();
+            return Err(FileError::Usage(format!(
+                "a file cannot be on {width} stores: choose 1 to {most}, all that the configuration names"
+            )));
+        }
+        stores.truncate(width);
+        Ok(stores)
     }
 
     /// Ends the work: settles what became of requests that failed, and gives unused vouchers back to the bank.

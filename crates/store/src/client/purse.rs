@@ -31,8 +31,10 @@ pub struct PurseSettings {
     pub policy: RequestPolicy,
     /// How long a payment waits for vouchers before it is given up.
     pub patience: Duration,
-    /// Whether to wait for what the bank says of its own accord (needed where the bank revokes).
+    /// Whether to wait for what the bank says of its own accord from the beginning; where the bank revokes, that is done anyhow.
     pub listen: bool,
+    /// Stores that take nothing but vouchers addressed to them.
+    pub addressed: BTreeSet<Node>,
 }
 
 /// Why there are no vouchers.
@@ -51,7 +53,7 @@ pub enum Unpayable {
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as the error's text takes it")]
 fn describe(unpaid: &Unpaid) -> String {
-    use ullage_voucher::message::Denial;
+    use ullage_voucher::message::{Denial, Refusal};
     match unpaid {
         Unpaid::Denied(Denial::OverQuota) => "quota exceeded".into(),
         Unpaid::Denied(Denial::UnknownUser) => "the bank has no account of this user".into(),
@@ -61,6 +63,11 @@ fn describe(unpaid: &Unpaid) -> String {
             "the bank remembers no more requests of this user until epochs pass (its --user-max)".into()
         }
         Unpaid::Denied(Denial::Invalid) => "the bank finds the request senseless".into(),
+        Unpaid::Refused(Refusal::ForeignAudience) => {
+            "the store takes only vouchers addressed to it: `addressed = true` beside its address in the configuration asks \
+             for such (and a bank of version 0.2 or earlier gives none)"
+                .into()
+        }
         Unpaid::Refused(reason) => format!("the store refuses the vouchers: {reason:?}"),
     }
 }
@@ -81,6 +88,7 @@ struct Inner {
     told: HashMap<Node, Op>,
     capabilities: HashMap<String, (String, u64)>,
     bank_requests: u64,
+    listens: bool,
 }
 
 /// One user's vouchers at this client.
@@ -123,6 +131,7 @@ impl Purse {
             client,
             user: identity::user(&settings.user),
             policy: settings.policy,
+            addressed: settings.addressed.clone(),
             retry_after: Micros::from_secs(2),
         };
         // A random start, so that a client number met twice by chance does not repeat requests.
@@ -138,6 +147,7 @@ impl Purse {
             told: HashMap::new(),
             capabilities: HashMap::new(),
             bank_requests: 0,
+            listens: false,
         };
         let purse = Self {
             bank,
@@ -308,6 +318,9 @@ impl Purse {
         let batch = ClientBatch { client: self.client, messages, capabilities, account: false };
         self.inner.lock().bank_requests += 1;
         let answers = self.bank.messages(&batch).await?;
+        if answers.revokes {
+            self.listen();
+        }
         let mut inner = self.inner.lock();
         let capability = answers.capabilities.into_iter().next().unwrap_or_default();
         if let Some(prefix) = prefix {
@@ -323,11 +336,17 @@ impl Purse {
 
     fn start(&self) {
         let sender = self.clone_without_tasks();
-        let mut tasks = self.tasks.0.lock();
-        tasks.push(tokio::spawn(async move { sender.send_loop().await }));
+        self.tasks.0.lock().push(tokio::spawn(async move { sender.send_loop().await }));
         if self.settings.listen {
+            self.listen();
+        }
+    }
+
+    /// Hears what the bank says of its own accord, from now on.
+    fn listen(&self) {
+        if !std::mem::replace(&mut self.inner.lock().listens, true) {
             let listener = self.clone_without_tasks();
-            tasks.push(tokio::spawn(async move { listener.listen_loop().await }));
+            self.tasks.0.lock().push(tokio::spawn(async move { listener.listen_loop().await }));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Putting a file: its stripes first, then its name.
 
 use super::files::{FileError, Files, TRIES, WIDTH, no_stores};
-use super::layout::{Manifest, check_new, home_order, manifest_chunk, new_id};
+use super::layout::{Manifest, check_new, manifest_chunk, new_id};
 use super::local::Source;
 use super::transfer::{Progress, Transferred, in_parallel};
 use bytes::Bytes;
@@ -27,11 +27,7 @@ impl Files {
         let size_bytes = source.size_bytes();
         check_new(self.user(), name, size_bytes, stripe_bytes).map_err(FileError::Usage)?;
         let id = new_id(clock::now_ms(), keyfile::random_u64());
-        // Each file begins at another store, so that many small ones spread too.
-        let stores = home_order(&id, &self.chunks().nodes());
-        if stores.is_empty() {
-            return Err(no_stores());
-        }
+        let stores = self.stores_of_new(&id)?;
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
         let done = Arc::new(AtomicU64::new(0));
         let written = in_parallel(manifest.stripes(), WIDTH, |index| {

@@ -280,8 +280,12 @@ fn describe(reason: Refusal) -> &'static str {
         Refusal::NoLease => "the store has no lease of the bank; try again",
         Refusal::NotYetOpen => "the store starts a new life; try again after an epoch",
         Refusal::TooMany => "too many vouchers in one request",
-        Refusal::ForeignUser => "a voucher of another user than the one charged",
-        Refusal::ForeignAudience => "a voucher addressed to another store",
+        Refusal::ForeignUser => {
+            "a voucher of another user than the one charged: the owner pays, unless this store is started with --charge-by writer"
+        }
+        Refusal::ForeignAudience => {
+            "a voucher addressed to another store, or to none where only those count that are addressed to this one: clients ask for such with `addressed = true` beside its address"
+        }
         Refusal::Future => "a voucher of an epoch to come",
         Refusal::Expired => "an expired voucher",
         Refusal::Reported => "a voucher of an epoch that this store has closed",

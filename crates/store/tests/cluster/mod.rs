@@ -4,6 +4,7 @@
 
 pub mod raw;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -153,6 +154,7 @@ impl Cluster {
         let address = |(index, store): (usize, &Running)| StoreAddress {
             node: Node(index as u32 + 1),
             address: store.address.clone(),
+            addressed: false,
         };
         self.stores.iter().enumerate().map(address).collect()
     }
@@ -163,8 +165,13 @@ impl Cluster {
 
     /// A new client of a user.
     pub fn client(&self, user: &str, policy: RequestPolicy) -> Files {
-        let settings =
-            PurseSettings { user: user.to_owned(), policy, patience: Duration::from_secs(20), listen: false };
+        let settings = PurseSettings {
+            user: user.to_owned(),
+            policy,
+            patience: Duration::from_secs(20),
+            listen: false,
+            addressed: BTreeSet::new(),
+        };
         let purse = Purse::new(self.bank_client(user), settings);
         let http = http(&self.certificates(), user);
         Files::new(Chunks::new(http, purse, self.addresses(), Duration::from_secs(20)))

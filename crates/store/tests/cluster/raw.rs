@@ -31,7 +31,8 @@ impl Raw {
         let rights = Rights::ALL;
         let (user, owner, prefix) = ("alice".into(), "alice".into(), "alice/".into());
         let capability = Capability { user, owner, prefix, rights, expires: clock::now_secs() + 600 };
-        let message = ClientToBank::Request { user: identity::user("alice"), op: Op(1), want: 64 << 20 };
+        let message =
+            ClientToBank::Request { user: identity::user("alice"), op: Op(1), want: 64 << 20, audience: None };
         let client = identity::client("alice", 1);
         let batch = ClientBatch { client, messages: vec![message], ..ClientBatch::default() };
         let answers = cluster.bank_client("alice").messages(&batch).await.unwrap();

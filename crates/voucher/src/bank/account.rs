@@ -1,7 +1,8 @@
 //! One user's account: quota, what is reconciled, what was issued since.
 
+use super::grant::Ask;
 use super::{BankCore, BankOutput, load};
-use crate::{Client, Epoch, Micros, Op, Piece, User};
+use crate::{ANYONE, Client, Epoch, Micros, Node, Piece, User};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) client: Client,
-    pub(super) op: Op,
-    pub(super) want: u64,
+    pub(super) ask: Ask,
     pub(super) until: Micros,
 }
 
@@ -36,6 +36,8 @@ pub(super) struct Account {
     pub(super) returns: usize,
     /// Clients that have been asked to give back and have not answered.
     pub(super) asked: BTreeSet<Client>,
+    /// Those that let the time pass, until they are heard again: a program that ended without a word is waited for once.
+    pub(super) silent: BTreeSet<Client>,
 }
 
 /// What is stored of an account; the rest follows from other rows.
@@ -59,9 +61,13 @@ impl Account {
         left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
     }
 
-    /// How much of the pool may be passed on. All of it counts in A already; but where the quota was lowered, what others hold or use may be
+    /// How much of the pool may be passed on for use at a store that takes vouchers of this audience: the pool holds such as any store
+    /// takes. All of it counts in A already; but where the quota was lowered, what others hold or use may be
     /// more than is allowed, or leave room only for a part.
-    pub(super) fn passable(&self) -> u64 {
+    pub(super) fn passable(&self, audience: Node) -> u64 {
+        if audience != ANYONE {
+            return 0;
+        }
         let pooled: i128 = self.pool.iter().map(|piece| i128::from(piece.amount)).sum();
         let left = i128::from(self.quota) - (self.authorized() - pooled);
         left.clamp(0, pooled).min(i128::from(u64::MAX)) as u64
@@ -87,6 +93,7 @@ impl Account {
     /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
     pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
         self.active.retain(|_, last| last.plus(expiry) >= epoch);
+        self.silent.retain(|client| self.active.contains_key(client));
         self.active.len()
     }
 }

@@ -86,7 +86,7 @@ impl Tally {
         self.by.keys().map(|(store, _, _)| *store).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn by_client(&self) -> BTreeMap<Client, u64> {
+    pub(super) fn by_client(&self) -> BTreeMap<Client, u64> {
         let mut clients = BTreeMap::new();
         for ((_, _, client), amount) in &self.by {
             *clients.entry(*client).or_insert(0) += amount;

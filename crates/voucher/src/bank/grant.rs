@@ -3,8 +3,17 @@
 use super::account::Waiting;
 use super::{BankCore, BankOutput, Policy, load};
 use crate::message::{BankToClient, Denial};
-use crate::{ANYONE, Client, Epoch, Issuer, MAX_VALUE, Micros, Op, Piece, Terms, User};
+use crate::{Client, Epoch, Issuer, MAX_VALUE, Micros, Node, Op, Piece, Terms, User};
 use serde::{Deserialize, Serialize};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) op: Op,
+    pub(super) want: u64,
+    /// Which store is to take it, or [`crate::ANYONE`].
+    pub(super) audience: Node,
+}
 
 /// What one request was given. Kept until its epoch leaves the sum: it answers repetitions, and traces
 /// serials to clients.
@@ -19,7 +28,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    fn pieces(&self) -> Vec<Piece> {
+    pub(super) fn pieces(&self) -> Vec<Piece> {
         self.passed.iter().chain(&self.minted).copied().collect()
     }
 }
@@ -32,7 +41,8 @@ pub fn limited(want: u64, remaining: u64, active_clients: usize, floor: u64) -> 
 }
 
 impl BankCore {
-    pub(super) fn request(&mut self, client: Client, user: User, op: Op, want: u64, now: Micros, out: &mut BankOutput) {
+    pub(super) fn request(&mut self, client: Client, user: User, ask: Ask, now: Micros, out: &mut BankOutput) {
+        let Ask { op, want, audience } = ask;
         if let Some(grant) = self.grants.get(&(client, op)) {
             // A repetition: the very same vouchers again, but only to the same user's request.
             if grant.user == user {
@@ -52,8 +62,9 @@ impl BankCore {
         let expiry = self.config.params.expiry();
         let Some(account) = self.accounts.get_mut(&user) else { return };
         account.active_clients(epoch, expiry);
+        account.silent.remove(&client);
         // A repetition of one that waits asks for nothing more.
-        let waits = account.waiting.iter().any(|other| (other.client, other.op) == (client, op));
+        let waits = account.waiting.iter().any(|other| (other.client, other.ask.op) == (client, op));
         if !waits && account.is_crowded(client, self.config.user_max) {
             self.deny(client, user, op, Denial::TooMany, out);
             return;
@@ -63,14 +74,14 @@ impl BankCore {
         let want = want.min(MAX_VALUE);
         match self.config.policy {
             Policy::Limiting { floor } => {
-                let passed = self.pass_on(user, want);
+                let passed = self.pass_on(user, want, audience);
                 let passed_value: u64 = passed.iter().map(|piece| piece.amount).sum();
                 let remaining = self.remaining(user);
                 let minted = limited(want - passed_value, remaining, active, floor);
-                self.give(client, user, op, passed, minted, out);
+                self.give(client, user, Ask { want: minted, ..ask }, passed, out);
             }
             Policy::Revocation { timeout, .. } => {
-                let waiting = Waiting { client, op, want, until: now + timeout };
+                let waiting = Waiting { client, ask: Ask { want, ..ask }, until: now + timeout };
                 self.enqueue(user, waiting, out);
                 self.serve_user(user, now, out);
             }
@@ -105,17 +116,10 @@ impl BankCore {
         self.tell(client, BankToClient::Denied { user, op, reason, epoch }, out);
     }
 
-    /// Records what a request is given and gives it. With nothing to give, it is denied.
-    pub(super) fn give(
-        &mut self,
-        client: Client,
-        user: User,
-        op: Op,
-        passed: Vec<Piece>,
-        value: u64,
-        out: &mut BankOutput,
-    ) {
-        let minted = if value > 0 { self.mint(user, value) } else { None };
+    /// Records what a request is given and gives it: what is passed on, and what is asked for newly made. With nothing to give, it is denied.
+    pub(super) fn give(&mut self, client: Client, user: User, ask: Ask, passed: Vec<Piece>, out: &mut BankOutput) {
+        let Ask { op, want: value, audience } = ask;
+        let minted = if value > 0 { self.mint(user, value, audience) } else { None };
         if passed.is_empty() && minted.is_none() {
             self.deny(client, user, op, Denial::OverQuota, out);
             return;
@@ -133,7 +137,7 @@ impl BankCore {
         self.tell(client, BankToClient::Granted { user, op, pieces, epoch }, out);
     }
 
-    fn mint(&mut self, user: User, value: u64) -> Option<Piece> {
+    fn mint(&mut self, user: User, value: u64, audience: Node) -> Option<Piece> {
         let epoch = self.head.epoch;
         let voucher = self.keys.sign(Terms {
             epoch,
@@ -142,7 +146,7 @@ impl BankCore {
             value,
             serial: self.next_serial,
             issuer: Issuer { node: self.config.node, incarnation: self.head.incarnation },
-            audience: ANYONE,
+            audience,
         })?;
         self.next_serial += 1;
         Some(voucher.whole())

@@ -32,10 +32,10 @@ pub use grant::limited;
 
 use crate::flaw::Flaws;
 use crate::message::{BankToClient, ClientToBank, RefundLine, StoreToBank};
-use crate::{Client, Epoch, EpochLength, Incarnation, Keyring, Micros, Node, Op, Params, User, VoucherId};
+use crate::{ANYONE, Client, Epoch, EpochLength, Incarnation, Keyring, Micros, Node, Op, Params, User, VoucherId};
 use account::Account;
 use finding::Tally;
-use grant::Grant;
+use grant::{Ask, Grant};
 use returns::Recorded;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -207,8 +207,9 @@ impl BankCore {
             BankEvent::SetQuota { user, quota } => self.set_quota(user, quota, out),
             BankEvent::RemoveUser { user } => self.remove_user(user, out),
             BankEvent::SetBlocked { user, blocked } => self.set_blocked(user, blocked, out),
-            BankEvent::FromClient(client, ClientToBank::Request { user, op, want }) => {
-                self.request(client, user, op, want, now, out);
+            BankEvent::FromClient(client, ClientToBank::Request { user, op, want, audience }) => {
+                let audience = audience.unwrap_or(ANYONE);
+                self.request(client, user, Ask { op, want, audience }, now, out);
             }
             BankEvent::FromClient(client, ClientToBank::Return { user, op, pieces }) => {
                 self.take_back(client, user, op, &pieces, out);

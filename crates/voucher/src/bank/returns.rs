@@ -6,9 +6,13 @@
 //! client that returns what it has spent is named like any other that spends twice.
 
 use super::account::Waiting;
+use super::grant::Ask;
 use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
-use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Op, Piece, User};
+use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Node, Op, Piece, User};
+
+/// A client with more grants than these is waited for unseen.
+const CLAIMS_LOOKED_AT: usize = 1024;
 
 /// A return that was made, and of how many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +49,7 @@ impl BankCore {
         }
         if let Some(account) = self.accounts.get_mut(&user) {
             account.asked.remove(&client);
+            account.silent.remove(&client);
         }
         self.tell(client, BankToClient::Returned { user, op, accepted }, out);
         self.serve_user_now(user, out);
@@ -91,12 +96,12 @@ impl BankCore {
     }
 
     /// Takes returned pieces for at most `want` bytes out of the pool, as far as the quota allows.
-    pub(super) fn pass_on(&mut self, user: User, want: u64) -> Vec<Piece> {
+    pub(super) fn pass_on(&mut self, user: User, want: u64, audience: Node) -> Vec<Piece> {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
         account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
         let mut passed = Vec::new();
-        let mut missing = want.min(account.passable());
+        let mut missing = want.min(account.passable(audience));
         while missing > 0 && passed.len() < MAX_PIECES / 2 {
             let Some(mut piece) = account.pool.pop() else { break };
             if let Some(part) = piece.split(missing) {
@@ -129,27 +134,48 @@ impl BankCore {
     pub(super) fn enqueue(&mut self, user: User, waiting: Waiting, out: &mut BankOutput) {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return };
-        if account.waiting.iter().any(|other| (other.client, other.op) == (waiting.client, waiting.op)) {
+        if account.waiting.iter().any(|other| (other.client, other.ask.op) == (waiting.client, waiting.ask.op)) {
             return;
         }
         let first = account.waiting.is_empty();
-        let enough = account.passable().saturating_add(account.remaining());
-        let short = waiting.want > enough;
+        let enough = account.passable(waiting.ask.audience).saturating_add(account.remaining());
+        let short = waiting.ask.want > enough;
         let asker = waiting.client;
         account.waiting.push_back(waiting);
         if !(first && short) {
             return;
         }
-        let holders: Vec<Client> = account
+        let others: Vec<Client> = account
             .active
             .iter()
             .filter(|(client, last)| **client != asker && last.plus(self.config.params.expiry()) >= epoch)
             .map(|(client, _)| *client)
             .collect();
-        account.asked.extend(&holders);
-        for holder in holders {
-            self.tell(holder, BankToClient::Revoke { user }, out);
+        // All are asked, since refunds are known only when they are reported; waited for are those that must have something.
+        for other in others {
+            self.tell(other, BankToClient::Revoke { user }, out);
+            let waited_for = self.has_claim(other, user);
+            if let Some(account) = self.accounts.get_mut(&user).filter(|a| waited_for && !a.silent.contains(&other)) {
+                account.asked.insert(other);
+            }
         }
+    }
+
+    /// Whether a client was given more, as far as is known, than it has given back and spent.
+    fn has_claim(&self, client: Client, user: User) -> bool {
+        let grants = self.grants.range((client, Op(0))..=(client, Op(u64::MAX)));
+        let newest = grants.rev().filter(|(_, grant)| grant.user == user).take(CLAIMS_LOOKED_AT);
+        let mut seen = 0;
+        let holds = newest.inspect(|_| seen += 1).flat_map(|(_, grant)| grant.pieces()).any(|piece| {
+            let (epoch, id) = (piece.voucher.terms.epoch, piece.id());
+            let first = self.grants_by_voucher.get(&id).is_some_and(|(holder, _)| *holder == client);
+            let given = if first { i128::from(piece.voucher.terms.value) } else { 0 };
+            let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
+            let spent = self.spent.get(&epoch).and_then(|spent| spent.get(&id)?.by_client().get(&client).copied());
+            let live = piece.voucher.terms.expiry > self.head.epoch && piece.voucher.terms.audience == ANYONE;
+            live && given + i128::from(moved) > i128::from(spent.unwrap_or(0))
+        });
+        holds || seen == CLAIMS_LOOKED_AT
     }
 
     pub(super) fn serve_waiting(&mut self, now: Micros, out: &mut BankOutput) {
@@ -176,20 +202,24 @@ impl BankCore {
                 account.asked.clear();
                 return;
             };
-            let enough = front.want <= account.passable().saturating_add(remaining);
+            let enough = front.ask.want <= account.passable(front.ask.audience).saturating_add(remaining);
             if !enough && now < front.until && (patient || !account.asked.is_empty()) {
                 return;
+            }
+            if !enough && now >= front.until {
+                account.silent.append(&mut account.asked);
             }
             let blocked = account.blocked;
             let Some(waiting) = account.waiting.pop_front() else { return };
             if blocked {
-                self.deny(waiting.client, user, waiting.op, Denial::Blocked, out);
+                self.deny(waiting.client, user, waiting.ask.op, Denial::Blocked, out);
                 continue;
             }
             // What is left to mint is taken first: a pooled piece may expire, but it may also be all there is.
-            let minted = waiting.want.min(remaining);
-            let passed = self.pass_on(user, waiting.want - minted);
-            self.give(waiting.client, user, waiting.op, passed, minted, out);
+            let Waiting { client, ask, .. } = waiting;
+            let minted = ask.want.min(remaining);
+            let passed = self.pass_on(user, ask.want - minted, ask.audience);
+            self.give(client, user, Ask { want: minted, ..ask }, passed, out);
         }
     }
 

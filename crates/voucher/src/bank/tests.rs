@@ -482,9 +482,35 @@ fn revocation_times_out_with_what_there_is() {
     });
     assert_eq!(granted, Some(100));
     c.withdraw_as(D, U, Op(51), 300);
-    c.to_clients.clear();
+    assert_eq!(answered(&c, D, Op(51)), Some(0), "who let one request wait is not waited for again");
+    c.give_back(C, U, Op(60), vec![]);
+    c.withdraw_as(D, U, Op(52), 300);
+    assert_eq!(answered(&c, D, Op(52)), None, "until it is heard");
+}
+
+/// Whoever had asked for vouchers lately was waited for, though the bank's own books said that all had been given back.
+#[test]
+fn revocation_waits_only_for_those_that_hold_something() {
+    let early = |config: &mut StoreConfig| config.early_every = Some(Micros::from_secs(5));
+    let mut c = Cluster::with(1, |config| config.policy = revocation(Waits::Answers), early);
+    c.quota(U, 1000);
+    let piece = c.withdraw(C, U, 1000)[0];
+    assert_eq!(c.give_back(C, U, Op(60), vec![piece]), 1000);
+    c.withdraw_as(D, U, Op(50), 1200);
+    assert_eq!(answered(&c, D, Op(50)), Some(1000));
+    // What it spent, stores tell.
+    let pieces: Vec<Piece> = c.to_clients.iter().filter(|(to, _)| *to == D).find_map(granted).unwrap();
+    c.spend(store_node(1), D, U, &pieces, 1000).unwrap();
+    c.withdraw_as(C, U, Op(51), 300);
+    assert_eq!(answered(&c, C, Op(51)), None, "as far as is known, it has them");
     c.run(Micros::from_secs(6));
-    assert!(matches!(c.to_clients.as_slice(), [(D, BankToClient::Denied { reason: Denial::OverQuota, .. })]));
+    c.give_back(D, U, Op(61), vec![]);
+    c.withdraw_as(C, U, Op(52), 300);
+    assert_eq!(answered(&c, C, Op(52)), Some(0));
+}
+
+fn granted((_, message): &(Client, BankToClient)) -> Option<Vec<Piece>> {
+    if let BankToClient::Granted { pieces, .. } = message { Some(pieces.clone()) } else { None }
 }
 
 #[test]
@@ -524,7 +550,7 @@ fn a_rebuilt_bank_may_issue_a_stated_share() {
     let mut bank = BankCore::rebuild(config, keys, Incarnation(2), [(U, 1000)], [], 100, Epoch(50), &mut out);
     out.clear();
     for op in 0..20 {
-        let request = ClientToBank::Request { user: U, op: Op(op), want: 80 };
+        let request = ClientToBank::Request { user: U, op: Op(op), want: 80, audience: None };
         bank.step(BankEvent::FromClient(C, request), Micros(0), &mut out);
     }
     let (_, issued) = bank.parts(U).unwrap();

@@ -1,6 +1,7 @@
 //! What a store must refuse, and what it must not forget.
 
-use crate::message::{Refusal, StoreToClient};
+use crate::bank::BankEvent;
+use crate::message::{BankToClient, ClientToBank, Refusal, StoreToClient};
 use crate::store::{StoreConfig, StoreEvent};
 use crate::testing::{Cluster, store_node};
 use crate::{Client, Incarnation, Issuer, KeyId, Keyring, Micros, Node, Op, Params, Piece, Terms, User, Voucher};
@@ -233,6 +234,30 @@ fn only_addressed_stores_take_nothing_for_anyone() {
     assert_eq!(c.spend(store_node(1), C, U, &[piece], 1), Err(Refusal::ForeignAudience));
     let addressed = c.keys.sign(Terms { audience: store_node(1), ..piece.voucher.terms }).unwrap();
     c.spend(store_node(1), C, U, &[addressed.whole()], 1).unwrap();
+}
+
+/// Banks signed nothing for one store alone: such a store could take no write.
+#[test]
+fn a_bank_addresses_vouchers_as_it_is_asked_to_and_counts_them_like_others() {
+    let mut c = Cluster::with(2, |_| {}, |config| config.only_addressed = true);
+    c.quota(U, 1000);
+    let audience = Some(store_node(1));
+    let request = ClientToBank::Request { user: U, op: Op(900), want: 100, audience };
+    c.bank_event(BankEvent::FromClient(C, request));
+    let Some((_, BankToClient::Granted { pieces, .. })) = c.to_clients.last().cloned() else { panic!() };
+    assert_eq!(c.a(U), 100);
+    assert_eq!(c.spend(store_node(2), C, U, &pieces, 100), Err(Refusal::ForeignAudience));
+    c.spend(store_node(1), C, U, &pieces, 100).unwrap();
+    // What was given back is for any store, and pays nothing here.
+    let anyones = c.withdraw(C, U, 400);
+    assert_eq!(c.give_back(C, U, Op(901), anyones), 400);
+    let request = ClientToBank::Request { user: U, op: Op(902), want: 100, audience };
+    c.bank_event(BankEvent::FromClient(C, request));
+    let Some((_, BankToClient::Granted { pieces, .. })) = c.to_clients.last().cloned() else { panic!() };
+    assert!(pieces.iter().all(|piece| piece.voucher.terms.audience == store_node(1)));
+    c.epochs(6);
+    assert_eq!((c.a(U), c.used(U)), (100, 100));
+    assert!(c.found.is_empty(), "{:?}", c.found);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Asking the bank, and giving back.
 
 use super::{Asked, Unpaid, Wallet, WalletAction, WalletOutput};
-use crate::message::{BankToClient, ClientToBank, Denial};
-use crate::{MAX_VALUE, Micros, Piece};
+use crate::message::{BankToClient, ClientToBank, Denial, Refusal};
+use crate::{ANYONE, MAX_VALUE, Micros, Node, Piece};
 
 /// Most returns under way when everything is given back. With as many repetitions they are half of the JSON that a bank takes in one request.
 const RETURNS_MAX: usize = 32;
@@ -10,16 +10,23 @@ const RETURNS_MAX: usize = 32;
 impl Wallet {
     /// Asks, unless an answer is awaited: one request at a time, repeated under its number until answered.
     pub(super) fn ask(&mut self, want: u64, now: Micros, out: &mut WalletOutput) {
+        self.ask_addressed(want, ANYONE, now, out);
+    }
+
+    /// Asks for such as one store only takes.
+    pub(super) fn ask_addressed(&mut self, want: u64, audience: Node, now: Micros, out: &mut WalletOutput) {
         if self.asked.is_some() || want == 0 {
             return;
         }
-        let asked = Asked { op: self.take_op(), want: want.min(MAX_VALUE), first_sent: now, sent: now };
+        let asked = Asked { op: self.take_op(), want: want.min(MAX_VALUE), audience, first_sent: now, sent: now };
         self.asked = Some(asked);
         self.send_request(asked, out);
     }
 
     fn send_request(&self, asked: Asked, out: &mut WalletOutput) {
-        let request = ClientToBank::Request { user: self.config.user, op: asked.op, want: asked.want };
+        let Asked { op, want, audience, .. } = asked;
+        let audience = (audience != ANYONE).then_some(audience);
+        let request = ClientToBank::Request { user: self.config.user, op, want, audience };
         out.actions.push(WalletAction::ToBank(request));
     }
 
@@ -92,17 +99,23 @@ impl Wallet {
                 // Only the answer that is awaited, and only once: a repetition is not a second grant.
                 if let Some(asked) = self.asked.take_if(|asked| asked.op == op) {
                     self.usage.answered(now.since(asked.first_sent));
+                    let heeded = pieces.iter().any(|piece| piece.voucher.terms.audience == asked.audience);
                     for piece in pieces {
                         self.purse.put(piece);
                     }
                     self.purse.drop_expired(self.epoch);
+                    if !heeded && asked.audience != ANYONE {
+                        // A bank of an older version: to ask it again would take the whole quota, and pay nothing.
+                        self.fail_due(asked.audience, Unpaid::Refused(Refusal::ForeignAudience), out);
+                    }
                     self.pay_due(now, out);
                 }
             }
             BankToClient::Denied { user, op, reason, epoch } if user == self.config.user => {
                 self.see_epoch(epoch);
-                if self.asked.take_if(|asked| asked.op == op).is_some() {
-                    self.fail_due(reason, out);
+                if let Some(asked) = self.asked.take_if(|asked| asked.op == op) {
+                    self.fail_due(asked.audience, Unpaid::Denied(reason), out);
+                    self.pay_due(now, out);
                     // What is left here is too little for what is wanted here; at another client it may be enough.
                     if reason == Denial::OverQuota {
                         self.give_back_all(now, out);
@@ -124,12 +137,13 @@ impl Wallet {
         self.send_return(pieces, now, out);
     }
 
-    /// Nothing more comes: pays what can be paid with what is here, and refuses the rest.
-    fn fail_due(&mut self, reason: Denial, out: &mut WalletOutput) {
+    /// Nothing more of this audience comes: pays what can be paid with what is here, and refuses the rest.
+    fn fail_due(&mut self, audience: Node, reason: Unpaid, out: &mut WalletOutput) {
         for due in std::mem::take(&mut self.due) {
-            if !self.try_pay(due, out) {
-                let action = WalletAction::CannotPay { op: due.op, reason: Unpaid::Denied(reason) };
-                out.actions.push(action);
+            if self.audience(due.store) != audience {
+                self.due.push_back(due);
+            } else if !self.try_pay(due, out) {
+                out.actions.push(WalletAction::CannotPay { op: due.op, reason });
             }
         }
     }

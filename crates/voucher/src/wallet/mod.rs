@@ -1,6 +1,8 @@
 //! A client's side, for one user: keeps vouchers, asks for more in time, pays (voucher-quotas, section 3,
 //! *Obtaining vouchers*).
 
+#[cfg(test)]
+mod addressed_tests;
 mod bank_side;
 mod event;
 mod policy;
@@ -12,10 +14,10 @@ mod tests;
 pub use event::{Unpaid, WalletAction, WalletEvent, WalletOutput};
 pub use policy::{Adaptive, RequestPolicy};
 
-use crate::{Client, Epoch, Micros, Node, Op, Piece, Pieces, User};
+use crate::{ANYONE, Client, Epoch, Micros, Node, Op, Piece, Pieces, User};
 use policy::Usage;
 use purse::Purse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How a wallet behaves.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct WalletConfig {
     pub user: User,
     /// How much is asked for, and when.
     pub policy: RequestPolicy,
+    /// Stores that take nothing but vouchers addressed to them.
+    pub addressed: BTreeSet<Node>,
     /// How long an answer of the bank is waited for before the request is sent again.
     pub retry_after: Micros,
 }
@@ -35,6 +39,7 @@ pub struct WalletConfig {
 struct Asked {
     op: Op,
     want: u64,
+    audience: Node,
     first_sent: Micros,
     sent: Micros,
 }
@@ -149,6 +154,11 @@ impl Wallet {
         let cancels =
             self.paying.values().filter_map(|payment| payment.cancelled).map(|sent| sent + self.config.retry_after);
         returns.chain(cancels).fold(retry.min(self.usage.next_schedule(&self.config.policy)), Micros::min)
+    }
+
+    /// What the vouchers must say that this store is paid with.
+    fn audience(&self, store: Node) -> Node {
+        if self.config.addressed.contains(&store) { store } else { ANYONE }
     }
 
     fn take_op(&mut self) -> Op {

@@ -70,6 +70,11 @@ impl Purse {
         self.anywhere
     }
 
+    /// What can be spent only there.
+    pub(super) fn bound_to(&self, store: Node) -> u64 {
+        self.pieces.range(all_of(store)).map(|(_, piece)| piece.amount).fold(0, u64::saturating_add)
+    }
+
     pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.pieces.values()
     }
@@ -84,6 +89,13 @@ impl Purse {
         let bound = self.pieces.range(all_of(store)).filter(|_| store != ANYONE);
         let in_order = bound.chain(self.pieces.range(all_of(ANYONE))).map(|(at, piece)| (piece.amount, *at));
         let chosen = covering(need, in_order).or_else(|| covering(need, self.largest_first(store)))?;
+        Some(self.take_from(need, &chosen).into())
+    }
+
+    /// As [`Self::take`], of nothing but what can be spent there only.
+    pub(super) fn take_bound(&mut self, need: u64, store: Node) -> Option<Pieces> {
+        let in_order = self.pieces.range(all_of(store)).map(|(at, piece)| (piece.amount, *at));
+        let chosen = covering(need, in_order).or_else(|| covering(need, self.by_amount_of(store)))?;
         Some(self.take_from(need, &chosen).into())
     }
 
@@ -106,19 +118,19 @@ impl Purse {
     }
 
     fn largest_first(&self, store: Node) -> impl Iterator<Item = (u64, Place)> + '_ {
-        let of = |audience: Node| {
-            let (first, last) = all_of(audience).into_inner();
-            self.by_amount
-                .range((audience, 0, first)..=(audience, u64::MAX, last))
-                .rev()
-                .map(|(_, amount, at)| (*amount, *at))
-        };
-        let (mut bound, mut free) = (of(store).filter(move |_| store != ANYONE).peekable(), of(ANYONE).peekable());
+        let bound = self.by_amount_of(store).filter(move |_| store != ANYONE);
+        let (mut bound, mut free) = (bound.peekable(), self.by_amount_of(ANYONE).peekable());
         std::iter::from_fn(move || match (bound.peek(), free.peek()) {
             (Some((one, _)), Some((other, _))) if one >= other => bound.next(),
             (Some(_), None) => bound.next(),
             _ => free.next(),
         })
+    }
+
+    fn by_amount_of(&self, audience: Node) -> impl Iterator<Item = (u64, Place)> + '_ {
+        let (first, last) = all_of(audience).into_inner();
+        let all = self.by_amount.range((audience, 0, first)..=(audience, u64::MAX, last));
+        all.rev().map(|(_, amount, at)| (*amount, *at))
     }
 
     /// Splits off `need` in all.

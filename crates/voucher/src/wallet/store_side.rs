@@ -2,7 +2,7 @@
 
 use super::{Due, Payment, Unpaid, Wallet, WalletAction, WalletOutput};
 use crate::message::{Refusal, StoreToClient};
-use crate::{Micros, Node, Op};
+use crate::{ANYONE, Micros, Node, Op};
 
 impl Wallet {
     pub(super) fn spend(&mut self, op: Op, store: Node, need: u64, now: Micros, out: &mut WalletOutput) {
@@ -21,7 +21,10 @@ impl Wallet {
             self.ask_for_due(now, out);
             return;
         }
-        if self.asked.is_none() && self.usage.runs_out(&self.config.policy, self.purse.anywhere(), now) {
+        if self.asked.is_none()
+            && self.audience(store) == ANYONE
+            && self.usage.runs_out(&self.config.policy, self.purse.anywhere(), now)
+        {
             let policy = self.config.policy;
             self.usage.roll_early(&policy, now);
             let estimate = self.usage.estimate(&policy);
@@ -30,15 +33,29 @@ impl Wallet {
         }
     }
 
+    /// Asks for what the first of them needs, and all that can be paid with the same.
     fn ask_for_due(&mut self, now: Micros, out: &mut WalletOutput) {
-        let short =
-            self.due.iter().fold(0u64, |sum, due| sum.saturating_add(due.need)).saturating_sub(self.purse.anywhere());
-        self.ask_for(short, now, out);
+        let Some(first) = self.due.front().copied() else { return };
+        let audience = self.audience(first.store);
+        let alike = self.due.iter().filter(|due| self.audience(due.store) == audience);
+        let needed = alike.fold(0u64, |sum, due| sum.saturating_add(due.need));
+        if audience == ANYONE {
+            self.ask_for(needed.saturating_sub(self.purse.anywhere()), now, out);
+        } else {
+            // No more than that: it is of use nowhere else, and cannot be given back. Where there is enough, it is in too many pieces.
+            let short = needed.saturating_sub(self.purse.bound_to(audience));
+            self.ask_addressed(if short > 0 { short } else { first.need }, audience, now, out);
+        }
     }
 
     pub(super) fn try_pay(&mut self, due: Due, out: &mut WalletOutput) -> bool {
-        let Some(pieces) = self.purse.take(due.need, due.store) else { return false };
-        self.usage.spent(due.need);
+        let anyone = self.audience(due.store) == ANYONE;
+        let taken =
+            if anyone { self.purse.take(due.need, due.store) } else { self.purse.take_bound(due.need, due.store) };
+        let Some(pieces) = taken else { return false };
+        if anyone {
+            self.usage.spent(due.need);
+        }
         self.paying.insert(due.op, Payment { store: due.store, pieces: pieces.clone(), cancelled: None });
         out.actions.push(WalletAction::Pay { op: due.op, store: due.store, pieces });
         true
@@ -62,7 +79,9 @@ impl Wallet {
                 self.see_epoch(epoch);
                 if let Some(payment) = self.paying.remove(&op) {
                     let sent: u64 = payment.pieces.iter().map(|piece| piece.amount).sum();
-                    self.usage.freed(sent.saturating_sub(used));
+                    if self.audience(payment.store) == ANYONE {
+                        self.usage.freed(sent.saturating_sub(used));
+                    }
                     for piece in balance {
                         self.purse.put(piece);
                     }
@@ -97,8 +116,11 @@ impl Wallet {
         let cancelling = payment.cancelled.is_some();
         match reason {
             Refusal::Cancelled => {
+                let anyone = self.audience(payment.store) == ANYONE;
                 for piece in self.paying.remove(&op).map(|payment| payment.pieces).unwrap_or_default() {
-                    self.usage.freed(piece.amount);
+                    if anyone {
+                        self.usage.freed(piece.amount);
+                    }
                     self.purse.put(piece);
                 }
                 self.purse.drop_expired(self.epoch);

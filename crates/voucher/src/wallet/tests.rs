@@ -3,13 +3,20 @@
 use super::{Adaptive, RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
 use crate::message::{BankToClient, ClientToBank, Refusal, StoreToClient};
 use crate::{Client, Epoch, Issuer, KeyId, Keyring, Micros, Node, Op, Piece, Terms, User};
+use std::collections::BTreeSet;
 
 const U: User = User(1);
 const S: Node = Node(101);
 const T: Node = Node(102);
 
 fn wallet(policy: RequestPolicy) -> Wallet {
-    let config = WalletConfig { client: Client(1), user: U, policy, retry_after: Micros::from_secs(1) };
+    let config = WalletConfig {
+        client: Client(1),
+        user: U,
+        policy,
+        retry_after: Micros::from_secs(1),
+        addressed: BTreeSet::new(),
+    };
     Wallet::new(config, Op(1000), Micros(0))
 }
 

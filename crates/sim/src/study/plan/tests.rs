@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PLAN: &str = "clients = 20\nstores = 8\nusers = 20\nquota = 1_000_000_000\nwrite_rate = 10000.0\n\
+const PLAN: &str = "clients = 20\nstores = 8\nusers = 20\nclients_per_user = 1\nquota = 1_000_000_000\nwrite_rate = 10000.0\n\
                     client_bandwidth = 1e6\nstore_outage = 30\ncheat_limit = 500_000_000\n";
 
 #[test]
@@ -31,15 +31,27 @@ fn a_store_that_is_away_for_long_counts_against_every_epoch_that_does_not_bridge
     assert_eq!((bridges.named_within, bridges.bridges_outage), (3.0 * 3600.0, true));
 }
 
+/// Regression: with however many clients of one user, the bandwidth of one was counted.
+#[test]
+fn a_cheater_may_have_all_clients_of_a_user_but_no_more_than_there_are() {
+    for (each, bound) in [("1", 60e6), ("10", 600e6), ("1000", 1200e6)] {
+        let plan = plan(&[("clients_per_user = 1", &format!("clients_per_user = {each}"))]);
+        let candidate = plan.candidate(15.0, Params::default(), 1);
+        assert_eq!((candidate.named_within, candidate.cheat_bound), (60.0, bound), "{each}");
+        assert_eq!(candidate.against.is_empty(), each == "1");
+    }
+}
+
 /// Regression: above a thousand users each number of them had the same messages.
 #[test]
 fn messages_are_those_of_all_users() {
-    let of = |users| plan(&[("users = 20", users)]).candidate(15.0, Params::default(), 1);
+    let ten = ("clients_per_user = 1", "clients_per_user = 10");
+    let of = |users| plan(&[("users = 20", users), ten]).candidate(15.0, Params::default(), 1);
     let (few, many) = (of("users = 1000"), of("users = 4000"));
     assert_eq!((few.simulated_users, many.simulated_users), (1000, 1000));
     assert!((many.messages / few.messages - 4.0).abs() < 0.01, "{few:?} {many:?}");
     // Whether all are simulated or a part makes little difference.
-    let model = plan(&[("users = 20", "users = 1000")]).model(15.0, 1);
+    let model = plan(&[("users = 20", "users = 1000"), ten]).model(15.0, 1);
     let part = run(&Model { users: 200, banks: 2, ..model });
     assert!((part.messages * 5.0 / few.messages - 1.0).abs() < 0.1, "{part:?} {few:?}");
     assert!((part.latency_ms / few.latency_ms - 1.0).abs() < 0.1, "{part:?} {few:?}");
