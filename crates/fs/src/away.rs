@@ -19,7 +19,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
 use ullage_pool::{Annotation, Fresh, Hint, Lease, probe_lease};
@@ -27,8 +27,8 @@ use ullage_types::{PoolId, Timestamp};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
-/// How long calls of others to the same file are waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is looked whether others are at the same file, and the pause between.
+const LOOKS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than a tick of any clock that files get their times from: what changes a file later shows in these.
 const TICK: Duration = Duration::from_millis(20);
@@ -91,7 +91,7 @@ impl Space {
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
         for copy in 1..=COPIES {
-            if copy < COPIES && self.await_rest(node, from)?.is_none() {
+            if copy < COPIES && !self.comes_to_rest(node, from)? {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
             }
@@ -144,24 +144,47 @@ impl Space {
         bound
     }
 
-    /// Waits until nobody else is at a file, and has it locked then. None where somebody may be for long.
+    /// Waits until nobody else is at a file, or it has gone to another pool meanwhile. Others may copy theirs, or this one.
+    fn comes_to_rest(&self, node: &Arc<Node>, from: PoolId) -> Outcome<bool> {
+        for _ in 0..LOOKS {
+            drop(self.moving_away.lock());
+            match self.look_for_rest(node, from)? {
+                Some((_, Some(_))) => return Ok(true),
+                Some((open, None)) => drop(open),
+                None => return Ok(false),
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(false)
+    }
+
+    /// The same for who has his turn to copy; he has the file locked then. None where it does not come to rest, or cannot go.
     fn await_rest<'a>(&self, node: &'a Arc<Node>, from: PoolId) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            Self::write_out_late(node);
-            let mut open = node.open.lock();
-            if !can_leave(&open, from) {
-                return Ok(None);
+        for _ in 0..LOOKS {
+            match self.look_for_rest(node, from)? {
+                Some((open, Some(rest))) => return Ok(Some((open, rest))),
+                Some((open, None)) => drop(open),
+                None => return Ok(None),
             }
-            if let Some(rest) = self.at_rest(node, &mut open, 1)?
-                && is_past(rest.measure)
-            {
-                return Ok(Some((open, rest)));
-            }
-            drop(open);
             std::thread::sleep(PAUSE);
         }
         Ok(None)
+    }
+
+    /// One look: none where the file cannot go, or has gone.
+    #[allow(clippy::type_complexity)]
+    fn look_for_rest<'a>(
+        &self,
+        node: &'a Arc<Node>,
+        from: PoolId,
+    ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, Option<AtRest>)>> {
+        Self::write_out_late(node);
+        let mut open = node.open.lock();
+        if !can_leave(&open, from) {
+            return Ok(None);
+        }
+        let rest = self.at_rest(node, &mut open, 1)?.filter(|rest| is_past(rest.measure));
+        Ok(Some((open, rest)))
     }
 
     /// A file that nobody but so many of us have open, and no call is at.

@@ -35,7 +35,9 @@ impl Follow {
         Self { mask, home, at, courtesy, alone: false, requests: 0, looked: Instant::now() }
     }
 
-    /// A request of this process came, 0 if that is not known, while the reader was alone or not.
+    /// A request of this process was answered, 0 if that is not known, while the reader was alone or not.
+    ///
+    /// Not before it is answered: who closes files in execve(2) waits for the answer, and who looks at him waits until he has done that.
     pub fn consider(&mut self, pid: u32, alone: bool) {
         if self.alone != alone {
             self.alone = alone;

@@ -85,9 +85,6 @@ impl Reader {
                     let waited = asked.elapsed();
                     let caller = caller(&buffer[..length]);
                     place.took();
-                    if let Some(follow) = &mut follow {
-                        follow.consider(caller, place.is_alone());
-                    }
                     let later = self.is_blocking(&buffer[..length])
                         || !handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch, Haste::Now);
                     if later {
@@ -98,6 +95,9 @@ impl Reader {
                             std::mem::replace(&mut buffer, vec![0; size])
                         };
                         self.hand_over(request, length);
+                    }
+                    if let Some(follow) = &mut follow {
+                        follow.consider(caller, place.is_alone());
                     }
                     place.did(caller, waited);
                 }

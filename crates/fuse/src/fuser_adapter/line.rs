@@ -53,9 +53,6 @@ impl Line {
             let own = own.get_or_insert_with(|| self.join());
             let waited = own.since.elapsed();
             own.place.took();
-            if let Some(follow) = &mut own.follow {
-                follow.consider(caller, own.place.is_alone());
-            }
             Turn { caller, waited }
         })
     }
@@ -77,6 +74,9 @@ impl Drop for Turn {
     fn drop(&mut self) {
         OWN.with_borrow_mut(|own| {
             let Some(own) = own else { return };
+            if let Some(follow) = &mut own.follow {
+                follow.consider(self.caller, own.place.is_alone());
+            }
             own.place.did(self.caller, self.waited);
             // At the end of the session there is nothing to wait for.
             let _ = own.place.wait();

@@ -2,6 +2,7 @@
 
 mod after_kill;
 mod attributes;
+mod exec;
 mod mapping;
 mod names;
 mod one_mode;
