@@ -41,6 +41,16 @@ impl BankClient {
         method: Method,
         path: &str,
         body: Option<&A>,
+    ) -> Result<B, CallError> {
+        self.ask_for(method, path, body, Duration::ZERO).await
+    }
+
+    /// The same for what a bank may answer after `waits` only.
+    async fn ask_for<A: Serialize + Sync, B: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&A>,
         waits: Duration,
     ) -> Result<B, CallError> {
         let until = Instant::now() + self.patience;
@@ -132,7 +142,7 @@ impl BankClient {
     /// # Errors
     /// When no bank answers in time, or it refuses.
     pub async fn messages(&self, batch: &ClientBatch) -> Result<ClientAnswers, CallError> {
-        self.ask(Method::POST, "/v1/messages", Some(batch), Duration::ZERO).await
+        self.ask(Method::POST, "/v1/messages", Some(batch)).await
     }
 
     /// Waits up to `wait_ms` for what the bank has to say of its own accord.
@@ -141,7 +151,7 @@ impl BankClient {
     /// As [`Self::messages`].
     pub async fn listen(&self, batch: &ClientBatch, wait_ms: u64) -> Result<ClientAnswers, CallError> {
         let path = format!("/v1/messages?listen_ms={wait_ms}");
-        self.ask(Method::POST, &path, Some(batch), Duration::from_millis(wait_ms)).await
+        self.ask_for(Method::POST, &path, Some(batch), Duration::from_millis(wait_ms)).await
     }
 
     /// A store's messages.
@@ -149,7 +159,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn store_messages(&self, batch: &StoreBatch) -> Result<StoreAnswers, CallError> {
-        self.ask(Method::POST, "/v1/stores/messages", Some(batch), Duration::ZERO).await
+        self.ask(Method::POST, "/v1/stores/messages", Some(batch)).await
     }
 
     /// Sets a quota, blocks or unblocks.
@@ -157,7 +167,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn change(&self, user: &str, change: &AccountChange) -> Result<AccountView, CallError> {
-        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change), Duration::ZERO).await
+        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change)).await
     }
 
     /// One account.
@@ -165,7 +175,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn account(&self, user: &str) -> Result<AccountView, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>, Duration::ZERO).await
+        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>).await
     }
 
     /// All accounts.
@@ -173,7 +183,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn accounts(&self) -> Result<Vec<AccountView>, CallError> {
-        self.ask(Method::GET, "/v1/users", None::<&()>, Duration::ZERO).await
+        self.ask(Method::GET, "/v1/users", None::<&()>).await
     }
 
     /// A user's past.
@@ -181,7 +191,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn history(&self, user: &str) -> Result<History, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>, Duration::ZERO).await
+        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>).await
     }
 
     /// What was found of cheaters.
@@ -189,7 +199,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn findings(&self) -> Result<Vec<FindingView>, CallError> {
-        self.ask(Method::GET, "/v1/findings", None::<&()>, Duration::ZERO).await
+        self.ask(Method::GET, "/v1/findings", None::<&()>).await
     }
 
     /// Gives a store up.
@@ -197,7 +207,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn exclude(&self, node: u32) -> Result<BankStatus, CallError> {
-        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>, Duration::ZERO).await
+        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>).await
     }
 
     /// How one given bank is.

@@ -3,29 +3,18 @@
 #![cfg(feature = "etcd")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+mod common;
+
+use common::{Member, lead, port};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use ullage_bank::config::EngineChoice;
-use ullage_bank::engine::{Engine, EngineError, Etcd, EtcdSettings, campaign};
+use ullage_bank::engine::{Engine, EngineError, EtcdSettings};
 use ullage_bank::rows::{Rows, apply};
 use ullage_bank::{Bank, BankSettings};
 use ullage_net::tls::Files;
 use ullage_voucher::{KeyId, Keyring, Write};
-
-struct Member(Child);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// One member and its settings; nothing if Debian's etcd-server is not installed.
 fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
@@ -37,31 +26,23 @@ fn etcd_of(directory: &std::path::Path, address: &str, quota: u64) -> Option<(Me
     let (client, peer) = (port(), port());
     let urls = format!("http://127.0.0.1:{client}");
     let peers = format!("http://127.0.0.1:{peer}");
-    let member = Command::new("etcd")
-        .args(["--name", "a", "--data-dir"])
-        .arg(directory)
-        .args(["--listen-client-urls", &urls, "--advertise-client-urls", &urls, "--listen-peer-urls", &peers])
-        .args([
-            "--initial-advertise-peer-urls",
-            &peers,
-            "--initial-cluster",
-            &format!("a={peers}"),
-            "--unsafe-no-fsync",
-            "--quota-backend-bytes",
-            &quota.to_string(),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(member) = member else {
-        println!("skipped: etcd is not installed (apt-get install etcd-server)");
-        return None;
-    };
+    let member = Member::start(
+        Command::new("etcd")
+            .args(["--name", "a", "--data-dir"])
+            .arg(directory)
+            .args(["--listen-client-urls", &urls, "--advertise-client-urls", &urls, "--listen-peer-urls", &peers])
+            .args([
+                "--initial-advertise-peer-urls",
+                &peers,
+                "--initial-cluster",
+                &format!("a={peers}"),
+                "--unsafe-no-fsync",
+                "--quota-backend-bytes",
+                &quota.to_string(),
+            ]),
+    )?;
     let certificates = Files::in_directory(directory, "none");
-    Some((
-        Member(member),
-        EtcdSettings::parse(&format!("etcd://127.0.0.1:{client}/t"), address, &certificates).unwrap(),
-    ))
+    Some((member, EtcdSettings::parse(&format!("etcd://127.0.0.1:{client}/t"), address, &certificates).unwrap()))
 }
 
 fn row(key: u32, value: u32) -> Write {
@@ -72,15 +53,6 @@ async fn put(engine: &dyn Engine, writes: &[Write]) -> Result<(), EngineError> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     engine.append(writes, Box::new(move |result| drop(sender.send(result))));
     receiver.await.unwrap()
-}
-
-async fn lead(settings: &EtcdSettings) -> (Etcd, Rows) {
-    loop {
-        match campaign(settings, 0).await {
-            Ok(won) => return won,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,28 +3,16 @@
 #![cfg(feature = "etcd")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::net::TcpListener;
+mod common;
+
+use common::{Member, lead, port};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
-use ullage_bank::engine::{Engine, Etcd, EtcdSettings, campaign};
-use ullage_bank::rows::Rows;
+use ullage_bank::engine::{Engine, EtcdSettings};
 use ullage_net::tls::Files;
 use ullage_net::{Role, pki};
 use ullage_voucher::Write;
-
-struct Member(Child);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// The authority, a member, a bank, and others that have nothing to do here.
 fn certificates(directory: &Path) {
@@ -41,46 +29,31 @@ fn etcd(pki: &Path, data: &Path) -> Option<(Member, u16)> {
     let (client, peer) = (port(), port());
     let (urls, peers) = (format!("https://127.0.0.1:{client}"), format!("https://127.0.0.1:{peer}"));
     let file = |name: &str| pki.join(name).into_os_string();
-    let member = Command::new("etcd")
-        .args(["--name", "etcd-1", "--unsafe-no-fsync", "--data-dir"])
-        .arg(data)
-        .args(["--listen-client-urls", &urls, "--advertise-client-urls", &urls])
-        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-        .args(["--initial-cluster", &format!("etcd-1={peers}")])
-        .args(["--client-cert-auth", "--client-cert-allowed-hostname", "bank.ullage"])
-        .args(["--peer-client-cert-auth", "--peer-cert-allowed-hostname", "etcd.ullage"])
-        .args([
-            "--trusted-ca-file".into(),
-            file("ca.pem"),
-            "--cert-file".into(),
-            file("etcd-1.pem"),
-            "--key-file".into(),
-            file("etcd-1.key"),
-            "--peer-trusted-ca-file".into(),
-            file("ca.pem"),
-            "--peer-cert-file".into(),
-            file("etcd-1.pem"),
-            "--peer-key-file".into(),
-            file("etcd-1.key"),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(member) = member else {
-        println!("skipped: etcd is not installed (apt-get install etcd-server)");
-        return None;
-    };
-    Some((Member(member), client))
-}
-
-async fn lead(settings: &EtcdSettings) -> (Etcd, Rows) {
-    loop {
-        match campaign(settings, 0).await {
-            Ok(won) => return won,
-            Err(error) => println!("{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let member = Member::start(
+        Command::new("etcd")
+            .args(["--name", "etcd-1", "--unsafe-no-fsync", "--data-dir"])
+            .arg(data)
+            .args(["--listen-client-urls", &urls, "--advertise-client-urls", &urls])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--initial-cluster", &format!("etcd-1={peers}")])
+            .args(["--client-cert-auth", "--client-cert-allowed-hostname", "bank.ullage"])
+            .args(["--peer-client-cert-auth", "--peer-cert-allowed-hostname", "etcd.ullage"])
+            .args([
+                "--trusted-ca-file".into(),
+                file("ca.pem"),
+                "--cert-file".into(),
+                file("etcd-1.pem"),
+                "--key-file".into(),
+                file("etcd-1.key"),
+                "--peer-trusted-ca-file".into(),
+                file("ca.pem"),
+                "--peer-cert-file".into(),
+                file("etcd-1.pem"),
+                "--peer-key-file".into(),
+                file("etcd-1.key"),
+            ]),
+    )?;
+    Some((member, client))
 }
 
 /// There was no way to reach such an etcd: a bank campaigned in vain for ever, with "transport error".

@@ -74,10 +74,7 @@ pub(crate) fn stat(space: &Space, ino: u64, peer: u32) -> Answer {
         Err(answer) => return answer,
     };
     let record = inode.record();
-    let member = record
-        .backing
-        .as_ref()
-        .and_then(|backing| space.pools().members().iter().find(|member| member.id == backing.pool));
+    let member = record.backing.as_ref().and_then(|backing| space.pools().member(backing.pool));
     let locator = record.backing.as_ref().map(|backing| Locator(backing.locator.clone()));
     // A file that is open may be ahead of its record.
     let (size, charge) = match space.getattr(NodeId(ino), None) {

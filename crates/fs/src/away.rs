@@ -11,7 +11,7 @@
 use crate::holes::data_in;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
-use crate::pools::PoolMember;
+use crate::pools::{PoolMember, place_of};
 use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
 use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
-use ullage_pool::{Annotation, Fresh, Hint, Lease, probe_lease};
+use ullage_pool::{Fresh, Hint, Lease, probe_lease};
 use ullage_types::{PoolId, Timestamp};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
@@ -78,12 +78,7 @@ impl Space {
 
     /// Whether it is not the pool that refuses: it has that much, or a limit has not.
     fn has_room(&self, node: &Node, pool: PoolId, bytes: u64) -> Outcome<bool> {
-        let (uid, parent) = {
-            let state = node.inode.lock();
-            (state.record.uid, state.record.parent)
-        };
-        let limited =
-            if self.catalog.has_limits() { self.catalog.room(Some(uid), &self.catalog.get(parent)?).0 } else { None };
+        let limited = self.room_in_limits(&node.inode)?;
         // It has just answered.
         let free = self.pools.get(pool)?.usage()?.free.0.saturating_sub(self.pools.reserve(pool));
         Ok(limited.is_some_and(|left| left < bytes) || free >= bytes.saturating_add(NEARLY))
@@ -91,15 +86,15 @@ impl Space {
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
         for copy in 1..=COPIES {
-            if copy < COPIES && !self.comes_to_rest(node, from)? {
+            if copy < COPIES && self.await_rest(node, from, None)?.is_none() {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
             }
-            let _turn = self.moving_away.lock();
+            let turn = self.moving_away.lock();
             if lies_in(node) != Some(from) {
                 return Ok(true);
             }
-            let Some((open, rest)) = self.await_rest(node, from)? else { return Ok(false) };
+            let Some((open, rest)) = self.await_rest(node, from, Some(&turn))? else { return Ok(false) };
             // Where others go on changing it, they wait for the last copy.
             let open = (copy == COPIES).then_some(open);
             let takes = (rest.measure.blocks * 512).saturating_add(bytes);
@@ -144,47 +139,30 @@ impl Space {
         bound
     }
 
-    /// Waits until nobody else is at a file, or it has gone to another pool meanwhile. Others may copy theirs, or this one.
-    fn comes_to_rest(&self, node: &Arc<Node>, from: PoolId) -> Outcome<bool> {
-        for _ in 0..LOOKS {
-            drop(self.moving_away.lock());
-            match self.look_for_rest(node, from)? {
-                Some((_, Some(_))) => return Ok(true),
-                Some((open, None)) => drop(open),
-                None => return Ok(false),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(false)
-    }
-
-    /// The same for who has his turn to copy; he has the file locked then. None where it does not come to rest, or cannot go.
-    fn await_rest<'a>(&self, node: &'a Arc<Node>, from: PoolId) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
-        for _ in 0..LOOKS {
-            match self.look_for_rest(node, from)? {
-                Some((open, Some(rest))) => return Ok(Some((open, rest))),
-                Some((open, None)) => drop(open),
-                None => return Ok(None),
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(None)
-    }
-
-    /// One look: none where the file cannot go, or has gone.
-    #[allow(clippy::type_complexity)]
-    fn look_for_rest<'a>(
+    /// Waits until nobody else is at a file, and has it locked then. None where it does not come to rest, or cannot go; or has gone, while who
+    /// has no `turn` to copy waited for those who have: they may be at this one.
+    fn await_rest<'a>(
         &self,
         node: &'a Arc<Node>,
         from: PoolId,
-    ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, Option<AtRest>)>> {
-        Self::write_out_late(node);
-        let mut open = node.open.lock();
-        if !can_leave(&open, from) {
-            return Ok(None);
+        turn: Option<&MutexGuard<'_, ()>>,
+    ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
+        for _ in 0..LOOKS {
+            if turn.is_none() {
+                drop(self.moving_away.lock());
+            }
+            Self::write_out_late(node);
+            let mut open = node.open.lock();
+            if !can_leave(&open, from) {
+                break;
+            }
+            if let Some(rest) = self.at_rest(node, &mut open, 1)?.filter(|rest| is_past(rest.measure)) {
+                return Ok(Some((open, rest)));
+            }
+            drop(open);
+            std::thread::sleep(PAUSE);
         }
-        let rest = self.at_rest(node, &mut open, 1)?.filter(|rest| is_past(rest.measure));
-        Ok(Some((open, rest)))
+        Ok(None)
     }
 
     /// A file that nobody but so many of us have open, and no call is at.
@@ -234,31 +212,18 @@ impl Space {
             self.catalog.record_measured(&node.inode, grows, |_| Ok(()))?;
             return Err(error.into());
         }
-        let owner = node.inode.record();
-        let owner = Annotation { class: owner.class, uid: owner.uid, gid: owner.gid };
-        if let Err(error) = to.pool.annotate(&fresh.binding, owner) {
-            tracing::debug!("the owner of inode {} is not recorded on its backing file: {error}", node.inode.id);
-        }
         let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
-        let gone =
-            Backing { pool: from, generation: backing.binding.generation, locator: backing.binding.locator.0.clone() };
-        let place =
-            Backing { pool: to.id, generation: fresh.binding.generation, locator: fresh.binding.locator.0.clone() };
+        let (gone, place) = (place_of(from, &backing.binding), place_of(to.id, &fresh.binding));
         self.catalog.record_measured(&node.inode, grows, |record| {
             record.backing = Some(place);
             record.blocks = new.blocks;
             Ok(())
         })?;
         let seq = self.catalog.kv().newest();
-        backing.pool = to.id;
-        backing.binding = fresh.binding.clone();
-        backing.file = fresh.file.clone();
-        backing.baseline = new;
-        backing.recorded = seq;
-        backing.synced = None;
-        backing.unseen = false;
-        backing.late = false;
-        backing.pays_later = false;
+        let copy = OpenBacking::new(to.id, fresh.binding.clone(), fresh.file.clone(), new, true);
+        let OpenBacking { written, mappable, solid, changed, .. } = *backing;
+        *backing = OpenBacking { written, mappable, solid, changed, recorded: seq, ..copy };
+        // A look at the one that is gone says nothing.
         backing.is_changed();
         // Before anything is written to it. What fails here has made the space read-only.
         self.catalog.sync()?;

@@ -5,6 +5,7 @@
 
 use crate::Space;
 use crate::node::Node;
+use crate::pools::pool_of;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -48,7 +49,7 @@ impl Space {
         if self.goes_at_once(node).is_ok() {
             return self.let_go(node);
         }
-        let whence = node.inode.lock().record.backing.as_ref().map(|place| place.pool);
+        let whence = pool_of(&node.inode);
         let mut files = self.departing.files.lock();
         if let Some(waiting) = files.get_mut(&whence) {
             waiting.push_back(node.clone());

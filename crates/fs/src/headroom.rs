@@ -338,14 +338,21 @@ impl Space {
 
     /// Bytes that a file may still grow by; none without a limit.
     pub(crate) fn room_of(&self, inode: &Arc<Inode>, pool: PoolId) -> Outcome<Option<u64>> {
+        let limits = self.room_in_limits(inode)?;
+        let above = self.room_in_pool(pool)?;
+        Ok(limits.into_iter().chain(above).min())
+    }
+
+    /// The same, whatever its pool has.
+    pub(crate) fn room_in_limits(&self, inode: &Inode) -> Outcome<Option<u64>> {
+        if !self.catalog.has_limits() {
+            return Ok(None);
+        }
         let (uid, parent) = {
             let state = inode.lock();
             (state.record.uid, state.record.parent)
         };
-        let limits =
-            if self.catalog.has_limits() { self.catalog.room(Some(uid), &self.catalog.get(parent)?).0 } else { None };
-        let above = self.room_in_pool(pool)?;
-        Ok(limits.into_iter().chain(above).min())
+        Ok(self.catalog.room(Some(uid), &self.catalog.get(parent)?).0)
     }
 
     /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`

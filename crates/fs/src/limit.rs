@@ -7,9 +7,10 @@
 use crate::Space;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
+use crate::pools::pool_of;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use ullage_catalog::{Error, Inode, Limit, Subject};
+use ullage_catalog::{Error, Limit, Subject};
 use ullage_types::PoolId;
 
 /// How long a pool may need to measure one file, while nobody waits but who sets the limit.
@@ -155,13 +156,9 @@ impl Space {
     }
 
     fn stuck(&self, pool: Option<PoolId>) -> LimitError {
-        let member = self.pools.members().iter().find(|member| Some(member.id) == pool);
+        let member = pool.and_then(|pool| self.pools.member(pool));
         member.map_or(LimitError::Busy, |member| LimitError::Stuck(member.name.clone()))
     }
-}
-
-fn pool_of(file: &Inode) -> Option<PoolId> {
-    file.lock().record.backing.as_ref().map(|place| place.pool)
 }
 
 #[cfg(test)]

@@ -157,6 +157,34 @@ pub(crate) struct OpenBacking {
 }
 
 impl OpenBacking {
+    /// One that nobody has a handle of yet. Where it can be written through the pool counts on being told when that has ended.
+    pub(crate) fn new(pool: PoolId, binding: Binding, file: Arc<File>, baseline: Measure, writable: bool) -> Self {
+        Self {
+            pool,
+            binding,
+            file,
+            writable,
+            registered: None,
+            baseline,
+            written: false,
+            mappable: false,
+            unseen: false,
+            lends: false,
+            lent_is_gone: false,
+            fence: None,
+            solid: false,
+            claimed: writable,
+            recorded: Seq(0),
+            looked: false,
+            changed: 0,
+            late: false,
+            pays_later: false,
+            synced: None,
+            discards: false,
+            times_behind: false,
+        }
+    }
+
     /// Its extents changed otherwise than by writes.
     pub(crate) fn is_changed(&mut self) {
         self.looked = false;

@@ -7,9 +7,10 @@ use crate::vacancy::Vacancy;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use ullage_catalog::{Backing, Inode};
 use ullage_policy::choose::{Room, Spread};
 use ullage_policy::headroom::Counting;
-use ullage_pool::{Error, Fresh, Hint, Pool, Tree, Usage};
+use ullage_pool::{Binding, Error, Fresh, Hint, Pool, Tree, Usage};
 use ullage_types::{Bytes, PoolId};
 
 /// With less than this left a pool may run full under a file that is open: what is written in the kernel, where nobody could move it, may be so
@@ -109,7 +110,7 @@ impl Pools {
 
     /// The pool with this number. EIO when the configuration no longer has it.
     pub fn get(&self, id: PoolId) -> Outcome<&Arc<dyn Pool>> {
-        match self.members.iter().find(|member| member.id == id) {
+        match self.member(id) {
             Some(member) => Ok(&member.pool),
             None => {
                 tracing::error!("a file lies in pool {id}, which the space no longer has");
@@ -125,7 +126,7 @@ impl Pools {
 
     /// Bytes that writes leave free in a pool.
     pub(crate) fn reserve(&self, id: PoolId) -> u64 {
-        self.members.iter().find(|member| member.id == id).map_or(0, |member| member.reserve.0)
+        self.member(id).map_or(0, |member| member.reserve.0)
     }
 
     /// When a pool's file system finds blocks for what is written.
@@ -134,8 +135,7 @@ impl Pools {
     }
 
     fn below(&self, id: PoolId) -> Below {
-        let index = self.members.iter().position(|member| member.id == id);
-        index.map_or(Below::UNKNOWN, |index| self.below[index])
+        self.index(id).map_or(Below::UNKNOWN, |index| self.below[index])
     }
 
     /// Whether a pool's file system has blocks in use later than it says that files have them.
@@ -161,7 +161,7 @@ impl Pools {
         file: &std::fs::File,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        match self.members.iter().position(|member| member.id == id) {
+        match self.index(id) {
             Some(index) => self.distances[index].keep(file, work),
             None => crate::without_reserve(work),
         }
@@ -169,15 +169,15 @@ impl Pools {
 
     /// LATER where the calling thread may not wait, and a call to a pool's file system may have to.
     pub(crate) fn answers_at_once(&self, id: PoolId, call: Call) -> Outcome<()> {
-        match self.members.iter().zip(&self.answering).find(|(member, _)| member.id == id) {
-            Some((member, answering)) if !member.pool.discards() => answering.at_once(call),
-            _ => Ok(()),
+        match self.index(id).filter(|index| !self.members[*index].pool.discards()) {
+            Some(index) => self.answering[index].at_once(call),
+            None => Ok(()),
         }
     }
 
     /// Makes a call to a pool's file system.
     pub(crate) fn call<T>(&self, id: PoolId, call: Call, what: impl FnOnce() -> T) -> T {
-        match self.members.iter().position(|member| member.id == id) {
+        match self.index(id) {
             Some(index) => self.answering[index].make(call, what),
             None => what(),
         }
@@ -215,8 +215,9 @@ impl Pools {
         self.members.iter().position(|member| member.id == id)
     }
 
-    fn member(&self, id: PoolId) -> Option<&PoolMember> {
-        self.members.iter().find(|member| member.id == id)
+    /// The pool with this number, and what is said of it.
+    pub fn member(&self, id: PoolId) -> Option<&PoolMember> {
+        self.index(id).map(|index| &self.members[index])
     }
 
     /// A new backing file in one of them; none where that may have to be waited for, and the calling thread may not.
@@ -272,6 +273,16 @@ impl Pools {
         }
         Err(first.unwrap_or_else(full))
     }
+}
+
+/// Where the data of a file is, if it has any.
+pub(crate) fn pool_of(file: &Inode) -> Option<PoolId> {
+    file.lock().record.backing.as_ref().map(|place| place.pool)
+}
+
+/// A binding in a pool, as the catalog has it.
+pub(crate) fn place_of(pool: PoolId, binding: &Binding) -> Backing {
+    Backing { pool, generation: binding.generation, locator: binding.locator.0.clone() }
 }
 
 fn room(member: &PoolMember) -> Room {

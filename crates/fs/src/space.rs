@@ -10,7 +10,7 @@ use crate::lend::Lender;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
-use crate::pools::Pools;
+use crate::pools::{Pools, pool_of};
 use crate::prepared::Preparer;
 use crate::reaper::Reaper;
 use crate::replaced::Replaced;
@@ -172,8 +172,7 @@ impl Space {
         if hurry::may_wait().is_ok() {
             return Ok(());
         }
-        let pool = inode.lock().record.backing.as_ref().map(|place| place.pool);
-        pool.map_or(Ok(()), |pool| self.pools.answers_at_once(pool, call))
+        pool_of(inode).map_or(Ok(()), |pool| self.pools.answers_at_once(pool, call))
     }
 
     pub(crate) fn inode(&self, node: NodeId) -> Outcome<Arc<Inode>> {

@@ -203,6 +203,22 @@ struct Serve {
 }
 
 impl Serve {
+    /// Refuses what no bank can mean.
+    fn check(&self) -> anyhow::Result<()> {
+        self.gate.check_listen(&self.listen)?;
+        if let Some(shortest) = self.shortest_epoch_ms {
+            anyhow::ensure!(
+                shortest <= self.epoch_ms,
+                "the shortest epoch ({shortest} ms) is longer than an epoch ({} ms): lower --shortest-epoch-ms or raise --epoch-ms",
+                self.epoch_ms
+            );
+        }
+        anyhow::ensure!(
+            !matches!(self.answer, AnswerName::Hook) || self.hook_command.is_some(),
+            "--answer hook runs a program: name it with --hook-command"
+        );
+        Ok(())
+    }
     /// Where etcd is, and with which certificate; what would expose the accounts is refused.
     fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
         let files = tls::Files::in_directory(&self.gate.pki, &self.gate.name);
@@ -224,25 +240,6 @@ impl Serve {
 
 fn words(command: Option<String>) -> Vec<String> {
     command.map(|command| command.split_whitespace().map(str::to_owned).collect()).unwrap_or_default()
-}
-
-impl Serve {
-    /// Refuses what no bank can mean.
-    fn check(&self) -> anyhow::Result<()> {
-        self.gate.check_listen(&self.listen)?;
-        if let Some(shortest) = self.shortest_epoch_ms {
-            anyhow::ensure!(
-                shortest <= self.epoch_ms,
-                "the shortest epoch ({shortest} ms) is longer than an epoch ({} ms): lower --shortest-epoch-ms or raise --epoch-ms",
-                self.epoch_ms
-            );
-        }
-        anyhow::ensure!(
-            !matches!(self.answer, AnswerName::Hook) || self.hook_command.is_some(),
-            "--answer hook runs a program: name it with --hook-command"
-        );
-        Ok(())
-    }
 }
 
 fn serve(serve: Serve) -> anyhow::Result<ExitCode> {

@@ -14,7 +14,7 @@ pub(super) fn annotate(space: &Space, changed: BTreeSet<FileId>) {
         let state = inode.lock();
         let record = &state.record;
         let Some(backing) = record.backing.as_ref().filter(|_| record.nlink > 0) else { continue };
-        let Some(member) = space.pools().members().iter().find(|member| member.id == backing.pool) else { continue };
+        let Some(member) = space.pools().member(backing.pool) else { continue };
         let binding = Binding { file: id, generation: backing.generation, locator: Locator(backing.locator.clone()) };
         let owner = Annotation { class: record.class, uid: record.uid, gid: record.gid };
         let outcome = member.pool.annotation(&binding).and_then(|now| match now {

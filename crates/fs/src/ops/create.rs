@@ -5,12 +5,13 @@ use crate::headroom::SMALL;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
+use crate::pools::place_of;
 use crate::prepared::Ahead;
 use crate::space::FOREVER;
 use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
 use std::cell::Cell;
 use std::sync::Arc;
-use ullage_catalog::{Backing, Error, Inode, New};
+use ullage_catalog::{Error, Inode, New};
 use ullage_pool::{Fresh, Hint};
 use ullage_types::{Class, Kind, NodeId, PoolId};
 
@@ -195,11 +196,7 @@ impl Space {
             gid: inherited.gid,
             rdev: 0,
             target: Box::default(),
-            backing: Some(Backing {
-                pool,
-                generation: fresh.binding.generation,
-                locator: fresh.binding.locator.0.clone(),
-            }),
+            backing: Some(place_of(pool, &fresh.binding)),
             xattrs: inherited.xattrs,
             brought: None,
         };
@@ -320,33 +317,12 @@ impl Space {
 
 fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
     let mut ahead = fresh.prepared.and_then(|prepared| prepared.downcast::<Ahead>().ok());
-    Ok(OpenBacking {
-        pool,
-        baseline: match &ahead {
-            Some(ahead) => ahead.measure,
-            None => Measure::of(&fresh.file)?,
-        },
-        binding: fresh.binding,
-        file: fresh.file,
-        writable: true,
-        registered: ahead.as_mut().and_then(|ahead| ahead.take_registration()),
-        written: false,
-        mappable: false,
-        unseen: false,
-        lends: false,
-        lent_is_gone: false,
-        fence: None,
-        solid: false,
-        claimed: true,
-        recorded: ullage_kv::Seq(0),
-        looked: false,
-        changed: 0,
-        late: false,
-        pays_later: false,
-        synced: None,
-        discards: false,
-        times_behind: false,
-    })
+    let baseline = match &ahead {
+        Some(ahead) => ahead.measure,
+        None => Measure::of(&fresh.file)?,
+    };
+    let registered = ahead.as_mut().and_then(|ahead| ahead.take_registration());
+    Ok(OpenBacking { registered, ..OpenBacking::new(pool, fresh.binding, fresh.file, baseline, true) })
 }
 
 #[cfg(test)]

@@ -226,30 +226,8 @@ impl Space {
             self.pools.call(place.pool, Call::Writes, || set_times(&file, Some(record.atime), Some(record.mtime)))?;
         }
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
-        open.backing = Some(OpenBacking {
-            pool: place.pool,
-            binding,
-            file,
-            writable,
-            registered: None,
-            baseline,
-            written: false,
-            mappable: false,
-            unseen: false,
-            lends: false,
-            lent_is_gone: false,
-            fence: None,
-            solid: false,
-            claimed: writable,
-            recorded: ullage_kv::Seq(0),
-            looked: false,
-            changed: 0,
-            late: false,
-            pays_later: false,
-            synced: None,
-            discards,
-            times_behind: false,
-        });
+        let backing = OpenBacking::new(place.pool, binding, file, baseline, writable);
+        open.backing = Some(OpenBacking { discards, ..backing });
         Ok(())
     }
 

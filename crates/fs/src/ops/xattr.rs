@@ -149,8 +149,7 @@ impl Space {
             }
             b"pool" => {
                 let place = record.backing.ok_or(Errno::ENODATA)?;
-                let member = self.pools.members().iter().find(|member| member.id == place.pool);
-                member.ok_or(Errno::EIO)?.name.clone()
+                self.pools.member(place.pool).ok_or(Errno::EIO)?.name.clone()
             }
             _ => return Err(Errno::ENODATA),
         };

@@ -3,7 +3,7 @@
 use crate::rebuild::{pools, run};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
@@ -30,9 +30,16 @@ fn set_map(space: &mut Space, disk: &Path, inode: u64, word: &str) {
     space.ground.mount_image("pool-disk", &image);
 }
 
-/// One file that could not be read kept `up`, `check` and `rebuild` from all the others.
-#[test]
-fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept() {
+/// A space that was killed, with synced files, of which the second cannot be read any more.
+struct Bed {
+    space: Space,
+    disk: PathBuf,
+    /// Of that file.
+    backing: PathBuf,
+    inode: u64,
+}
+
+fn bed(files: u32) -> Bed {
     let mut ground = Ground::new();
     let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
     let mut space = Space::on(ground, &state);
@@ -40,16 +47,24 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
     space.pools = vec![format!("main={}", disk.join("pool").display())];
     space.up();
     fs::create_dir(space.path("dir")).unwrap();
-    for n in 0..4 {
+    for n in 0..files {
         let name = space.path(format!("dir/file-{n}"));
         fs::write(&name, format!("content {n}")).unwrap();
         fs::File::open(&name).and_then(|file| file.sync_all()).unwrap();
     }
     let backing = space.backing(&space.path("dir/file-1"));
-    let (shown, inode) = (backing.display().to_string(), backing.metadata().unwrap().ino());
+    let inode = backing.metadata().unwrap().ino();
     space.kill();
     program("umount", [&space.mount]).ok();
     set_map(&mut space, &disk, inode, "0");
+    Bed { space, disk, backing, inode }
+}
+
+/// One file that could not be read kept `up`, `check` and `rebuild` from all the others.
+#[test]
+fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept() {
+    let Bed { mut space, disk, backing, inode } = bed(4);
+    let shown = backing.display().to_string();
     for _ in 0..2 {
         space.up();
         expect(&space, &[0, 2, 3]);
@@ -93,23 +108,8 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
 /// Who followed the advice got an empty file, and was told that it was never flushed; `check` called the space clean before that.
 #[test]
 fn a_backing_file_that_could_not_be_read_and_is_gone_leaves_no_empty_file() {
-    let mut ground = Ground::new();
-    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
-    let mut space = Space::on(ground, &state);
-    fs::create_dir(disk.join("pool")).unwrap();
-    space.pools = vec![format!("main={}", disk.join("pool").display())];
-    space.up();
-    fs::create_dir(space.path("dir")).unwrap();
-    for n in 0..3 {
-        let name = space.path(format!("dir/file-{n}"));
-        fs::write(&name, format!("content {n}")).unwrap();
-        fs::File::open(&name).and_then(|file| file.sync_all()).unwrap();
-    }
-    let backing = space.backing(&space.path("dir/file-1"));
-    let (shown, inode) = (backing.display().to_string(), backing.metadata().unwrap().ino());
-    space.kill();
-    program("umount", [&space.mount]).ok();
-    set_map(&mut space, &disk, inode, "0");
+    let Bed { mut space, disk, backing, inode } = bed(3);
+    let shown = backing.display().to_string();
     space.up();
     assert!(content(&space, 1).contains("os error 5"), "{}", content(&space, 1));
     space.down();
@@ -137,25 +137,13 @@ fn a_backing_file_that_could_not_be_read_and_is_gone_leaves_no_empty_file() {
 /// It may be given up in the space as well.
 #[test]
 fn a_file_whose_backing_file_could_not_be_read_and_is_gone_can_be_removed() {
-    let mut ground = Ground::new();
-    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
-    let mut space = Space::on(ground, &state);
-    fs::create_dir(disk.join("pool")).unwrap();
-    space.pools = vec![format!("main={}", disk.join("pool").display())];
-    space.up();
-    fs::write(space.path("file"), "content").unwrap();
-    fs::File::open(space.path("file")).and_then(|file| file.sync_all()).unwrap();
-    let backing = space.backing(&space.path("file"));
-    let inode = backing.metadata().unwrap().ino();
-    space.kill();
-    program("umount", [&space.mount]).ok();
-    set_map(&mut space, &disk, inode, "0");
+    let Bed { mut space, disk, backing, inode } = bed(2);
     space.up();
     space.down();
     set_map(&mut space, &disk, inode, SOUND);
     fs::remove_file(&backing).unwrap();
     space.up();
-    fs::remove_file(space.path("file")).unwrap();
+    fs::remove_file(space.path("dir/file-1")).unwrap();
     space.sync();
     space.down_and_check();
     space.up();

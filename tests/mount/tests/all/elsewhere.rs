@@ -35,6 +35,23 @@ fn bed() -> Space {
     bed_on(ground, &small, "")
 }
 
+/// Somebody else fills a disk.
+fn full_but_for(disk: &Path, left: u64) {
+    let free = rustix::fs::statvfs(disk).unwrap();
+    let take = (free.f_bavail * free.f_frsize).saturating_sub(left);
+    rustix::fs::fallocate(File::create(disk.join("filler")).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take)
+        .unwrap();
+}
+
+/// The same, where the small one is an ext4 with so much left.
+fn nearly_full(megabytes: u64, left: u64) -> Space {
+    let mut ground = Ground::new();
+    let small = ground.ext4("small", megabytes);
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, left);
+    space
+}
+
 fn pool_of(space: &Space, name: impl AsRef<Path>) -> String {
     space.stat(&space.path(name))["pool"].as_str().unwrap().to_owned()
 }
@@ -89,10 +106,7 @@ fn a_file_whose_pool_is_full_goes_on_in_another_from_xfs() {
     let mut ground = Ground::new();
     let small = ground.image("small", 320, "mkfs.xfs", &["-q", "-f"], "");
     let space = bed_on(ground, &small, "");
-    let filler = small.join("filler");
-    let free = rustix::fs::statvfs(&small).unwrap();
-    let take = (free.f_bavail * free.f_frsize).saturating_sub(12 << 20);
-    rustix::fs::fallocate(File::create(&filler).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take).unwrap();
+    full_but_for(&small, 12 << 20);
     writes_through(&space);
     space.down_and_check();
 }
@@ -392,20 +406,10 @@ fn a_small_pool_says_nothing_of_what_the_kernel_can_do() {
     space.down_and_check();
 }
 
-fn full_but_for(disk: &Path, left: u64) {
-    let free = rustix::fs::statvfs(disk).unwrap();
-    let take = (free.f_bavail * free.f_frsize).saturating_sub(left);
-    rustix::fs::fallocate(File::create(disk.join("filler")).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take)
-        .unwrap();
-}
-
 /// Who allocates what he maps counts on it.
 #[test]
 fn what_was_allocated_within_a_file_goes_with_it() {
-    let mut ground = Ground::new();
-    let small = ground.ext4("small", 128);
-    let space = bed_on(ground, &small, "");
-    full_but_for(&small, 24 << 20);
+    let space = nearly_full(128, 24 << 20);
     let file = File::options().read(true).write(true).create_new(true).open(space.path("file")).unwrap();
     file.set_len(48 << 20).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8 << 20).unwrap();
@@ -423,10 +427,7 @@ fn what_was_allocated_within_a_file_goes_with_it() {
 /// What is held for it was never let go of, and who wrote waited two seconds each time.
 #[test]
 fn a_limited_file_with_space_that_was_never_written_goes_elsewhere_too() {
-    let mut ground = Ground::new();
-    let small = ground.ext4("small", 128);
-    let space = bed_on(ground, &small, "");
-    full_but_for(&small, 32 << 20);
+    let space = nearly_full(128, 32 << 20);
     ullage(["limit".as_ref(), space.mount.as_os_str(), "200M".as_ref()]).ok();
     let file = File::options().read(true).write(true).create_new(true).open(space.path("file")).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8 << 20).unwrap();
@@ -445,10 +446,7 @@ fn a_limited_file_with_space_that_was_never_written_goes_elsewhere_too() {
 /// The half-made copy had the newer number, and `rebuild` took it for the file.
 #[test]
 fn a_copy_that_was_not_finished_leaves_nothing() {
-    let mut ground = Ground::new();
-    let small = ground.ext4("small", 160);
-    let space = bed_on(ground, &small, "");
-    full_but_for(&small, 100 << 20);
+    let space = nearly_full(160, 100 << 20);
     let mut file = File::create(space.path("file")).unwrap();
     file.write_all(&data(90 * MIB)).unwrap();
     file.sync_all().unwrap();

@@ -3,9 +3,10 @@
 use super::bed::{is_full, limit};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::recount::counted;
+use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
 
 fn over(ground: Ground, pool: &Path) -> Space {
@@ -14,6 +15,19 @@ fn over(ground: Ground, pool: &Path) -> Space {
     space.state = state.join("state");
     space.up();
     space
+}
+
+/// A tmpfs that gives files huge pages; none where the kernel has no such.
+fn with_huge_pages(ground: &mut Ground, options: &str) -> Option<PathBuf> {
+    let disk = ground.directory("disk");
+    let options = format!("{options},huge=always");
+    let mounted = program("mount", ["-t", "tmpfs", "-o", &options, "tmpfs", disk.to_str().unwrap()]);
+    if mounted.code != Some(0) {
+        eprintln!("skipped: this kernel has no huge pages for tmpfs");
+        return None;
+    }
+    ground.will_unmount(&disk);
+    Some(disk)
 }
 
 /// Fills a directory with files of so many bytes. Gives back how many fit.
@@ -103,13 +117,7 @@ fn a_limit_is_kept_where_no_file_could_be_made_when_an_ext4_with_clusters_was_op
 #[test]
 fn a_limit_is_kept_where_no_file_could_be_made_when_a_tmpfs_with_huge_pages_was_opened() {
     let mut ground = Ground::new();
-    let disk = ground.directory("disk");
-    let options = ["-t", "tmpfs", "-o", "size=256m,nr_inodes=400,huge=always", "tmpfs", disk.to_str().unwrap()];
-    if ullage_mount_tests::run::program("mount", options).code != Some(0) {
-        eprintln!("skipped: this kernel has no huge pages for tmpfs");
-        return;
-    }
-    ground.will_unmount(&disk);
+    let Some(disk) = with_huge_pages(&mut ground, "size=256m,nr_inodes=400") else { return };
     let space = over(ground, &disk);
     started_without_inodes(&space, &disk);
     let dir = space.path("dir");
@@ -127,13 +135,7 @@ fn a_limit_is_kept_where_no_file_could_be_made_when_a_tmpfs_with_huge_pages_was_
 #[test]
 fn a_limit_is_kept_where_tmpfs_gives_huge_pages() {
     let mut ground = Ground::new();
-    let pool = ground.directory("disk");
-    let options = ["-t", "tmpfs", "-o", "size=256m,huge=always", "tmpfs", pool.to_str().unwrap()];
-    if ullage_mount_tests::run::program("mount", options).code != Some(0) {
-        eprintln!("skipped: this kernel has no huge pages for tmpfs");
-        return;
-    }
-    ground.will_unmount(&pool);
+    let Some(pool) = with_huge_pages(&mut ground, "size=256m") else { return };
     let space = over(ground, &pool);
     let dir = space.path("dir");
     fs::create_dir(&dir).unwrap();
