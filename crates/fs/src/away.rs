@@ -152,6 +152,7 @@ impl Space {
                 drop(self.moving_away.lock());
             }
             Self::write_out_late(node);
+            self.let_go_of_given(node)?;
             let mut open = node.open.lock();
             if !can_leave(&open, from) {
                 break;

@@ -1,5 +1,6 @@
 //! What is held in the ledger for one open file, which of its writes still lack their blocks, and which need none.
 
+use crate::given::Given;
 use std::ops::Range;
 use ullage_policy::headroom::Counting;
 
@@ -21,6 +22,8 @@ pub(crate) struct Grant {
     /// Of it, what stores into a mapping may take, and how many bytes of the file that was counted for.
     kept: u64,
     bare: u64,
+    /// Of it, what the map may take while blocks that were given ahead are written out.
+    pub given: Given,
     /// Of it, what may be written unseen (`lend.rs`), and what the map of that may grow by before it has its blocks.
     lent: u64,
     owed: u64,
@@ -136,7 +139,13 @@ impl Grant {
 
     /// What a measurement lets go of.
     pub(crate) fn excess(&self) -> u64 {
-        self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes
+        self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes - self.given.held()
+    }
+
+    /// So many bytes were given blocks ahead, of a file that has `all`: of what is held for the writes to it that are over, their map keeps some.
+    pub(crate) fn give(&mut self, bytes: u64, all: u64, counting: Counting) {
+        let free = self.excess().saturating_sub(self.unspent);
+        self.given.add(bytes, all, free, counting);
     }
 
     /// What was set aside for writes that are over, and may be taken yet.
@@ -161,7 +170,7 @@ impl Grant {
 
     /// What of it the file's blocks, and the map of those, may take beyond what was measured.
     pub(crate) fn grows(&self) -> u64 {
-        self.held - self.kept - self.owed
+        self.held - self.kept - self.owed - self.given.held()
     }
 
     /// What is lent.
@@ -220,9 +229,15 @@ impl Grant {
         self.unplaced
     }
 
-    /// All that was written unseen so far has its blocks.
+    /// All that was written unseen so far has its blocks, and is on the disk.
     pub(crate) fn pay(&mut self) {
         (self.owed, self.unplaced) = (0, 0);
+    }
+
+    /// The same, but the disk may not have it yet.
+    pub(crate) fn pay_ahead(&mut self) {
+        self.given.pay(self.unplaced, self.owed);
+        self.pay();
     }
 
     /// What must be added in the ledger, and kept, before stores come to so many bytes that were never written: with

@@ -147,9 +147,8 @@ impl Space {
         match self.take(range, pool, blocks, counting) {
             Ok(taken) => {
                 let enclosed = is_enclosed(&range.node.open.lock());
-                if matches!(blocks, Blocks::Ahead | Blocks::Unknown) && !enclosed {
-                    self.allocate(pool, range.file, &range.bytes(), block);
-                }
+                let ahead = matches!(blocks, Blocks::Ahead | Blocks::Unknown) && !enclosed;
+                let given = ahead && self.allocate(pool, range.file, &range.bytes(), block);
                 let outcome = write(range.offset, range.length);
                 let mut open = range.node.open.lock();
                 if outcome != Ok(range.length) {
@@ -158,6 +157,9 @@ impl Space {
                     open.grant.unplace();
                 }
                 open.grant.ended(taken);
+                if given {
+                    Self::was_given(&mut open, range.file, &range.bytes(), counting);
+                }
                 outcome
             }
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
@@ -200,13 +202,19 @@ impl Space {
             if let Err(error) = self.take_just(range.node, pool, need) {
                 return refused(at, error);
             }
-            if counting.map && need > 0 && beside == 0 {
-                self.allocate(pool, range.file, &(at..upto), counting.block);
-            }
+            let given =
+                counting.map && need > 0 && beside == 0 && self.allocate(pool, range.file, &(at..upto), counting.block);
             let outcome = write(at, upto - at);
-            range.node.open.lock().grant.ended(Taken::Held(need));
+            {
+                let mut open = range.node.open.lock();
+                open.grant.ended(Taken::Held(need));
+                if given {
+                    Self::was_given(&mut open, range.file, &(at..upto), counting);
+                }
+            }
             Self::write_out_late(range.node);
             self.record_measure(range.node, &mut range.node.open.lock())?;
+            self.let_go_of_given(range.node)?;
             match outcome {
                 Ok(count) => {
                     at += count;
@@ -239,7 +247,7 @@ impl Space {
         }
         if blocks == Blocks::Later
             && let Some(before) = open.grant.loosen(bytes, need)
-            && self.allocate(pool, range.file, &before, counting.block)
+            && self.gives(&mut open, pool, range.file, &before)
         {
             open.grant.place(before);
         }
@@ -380,7 +388,7 @@ impl Space {
         alone
     }
 
-    fn holders(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn holders(&self) -> Vec<Arc<Node>> {
         self.headroom.holders.lock().values().cloned().collect()
     }
 
@@ -404,7 +412,9 @@ impl Space {
             } else {
                 self.measure_closely(&node, &mut open, pays).1
             };
-            if let Err(error) = measured {
+            drop(open);
+            // To measure it may have given it some.
+            if let Err(error) = measured.and_then(|()| self.let_go_of_given(&node)) {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }

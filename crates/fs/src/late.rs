@@ -4,6 +4,8 @@
 //! Below a limit such a file is written out before what was held for its writes is let go of, by who may wait for a disk and without
 //! the file's lock; nothing is lent to it. At the limit, where the map may not grow, see `splits.rs`.
 
+use crate::given::Upto;
+use crate::grant::Mark;
 use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
@@ -119,11 +121,58 @@ impl Space {
         node.open.lock().grant.settle(upto);
     }
 
+    /// Writes out what was given its blocks ahead, and lets go of what is held for its map.
+    pub(crate) fn let_go_of_given(&self, node: &Node) -> Outcome<()> {
+        let given = |open: &OpenFile| {
+            let upto = open.grant.given.waits()?;
+            Some((open.backing.as_ref()?.file.clone(), upto))
+        };
+        let Some((file, upto)) = given(&node.open.lock()) else { return Ok(()) };
+        let _ = write_out(node, &file);
+        let mut open = node.open.lock();
+        self.given_is_out(&mut open, upto);
+        self.record_measure(node, &mut open)
+    }
+
+    /// All that was given so far is on the disk, or will not be.
+    fn given_is_out(&self, open: &mut OpenFile, upto: Upto) {
+        if let Some((_, counting)) = self.counting_of(open) {
+            open.grant.given.written_out(upto, counting);
+        }
+    }
+
+    /// The same for what was given a while ago, and has found its way to the disk as a rule. To be called again and again.
+    pub(crate) fn let_go_of_idle(&self) {
+        for node in self.holders() {
+            let idle = node.open.try_lock().is_some_and(|mut open| open.grant.given.is_idle());
+            if idle && let Err(error) = self.let_go_of_given(&node) {
+                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            }
+        }
+    }
+
+    /// What is held for a file's writes that take blocks when they are written out, and how far that has come.
+    pub(crate) fn late_work(open: &OpenFile) -> Option<LateWork> {
+        let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
+        let work = LateWork { mark: late.then(|| open.grant.mark()), given: open.grant.given.waits() };
+        (work.mark.is_some() || work.given.is_some()).then_some(work)
+    }
+
+    /// It was written out, so that the next measurement lets go of it.
+    pub(crate) fn late_work_is_done(&self, open: &mut OpenFile, work: LateWork) {
+        if let Some(upto) = work.mark {
+            open.grant.settle(upto);
+        }
+        if let Some(upto) = work.given {
+            self.given_is_out(open, upto);
+        }
+    }
+
     /// The same before a file is measured as closely as can be: of one that nobody can write to any more also what was written unseen into
     /// space that it had, and of any what it owes where that cannot be asked for.
     pub(crate) fn write_out_bare(&self, node: &Node) {
         Self::write_out_late(node);
-        let (file, unplaced, pays) = {
+        let (file, unplaced, pays, given) = {
             let mut open = node.open.lock();
             let Some(backing) = open.backing.as_ref().filter(|backing| !backing.discards) else { return };
             // What a quota counts beside what is there cannot be asked for at all.
@@ -132,19 +181,29 @@ impl Space {
             let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
             let closed = large && open.handles == 0 && backing.written;
             let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
-            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow) else { return };
-            (backing.file.clone(), open.grant.unplaced(), pays)
+            let given = open.grant.given.waits();
+            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow || given.is_some()) else { return };
+            (backing.file.clone(), open.grant.unplaced(), pays, given)
         };
         let _ = write_out(node, &file);
         let mut open = node.open.lock();
         if let Some(backing) = &mut open.backing {
             backing.pays_later = false;
         }
+        if let Some(upto) = given {
+            self.given_is_out(&mut open, upto);
+        }
         // Else more was written since.
         if pays && open.grant.unplaced() == unplaced {
             open.grant.pay();
         }
     }
+}
+
+/// How far the writes to a file had come at some moment that take blocks when it is written out.
+pub(crate) struct LateWork {
+    mark: Option<Mark>,
+    given: Option<Upto>,
 }
 
 /// Writes a file out. A failure is told to who asks for it at fsync(2) too.

@@ -16,6 +16,7 @@ mod errno;
 mod fence;
 mod filesystem;
 mod fuzz;
+mod given;
 mod grant;
 mod headroom;
 mod holes;

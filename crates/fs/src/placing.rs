@@ -1,6 +1,7 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
+use crate::given::blocks_of;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
@@ -10,6 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
+use ullage_policy::headroom::Counting;
 use ullage_types::PoolId;
 
 impl Space {
@@ -18,10 +20,12 @@ impl Space {
         if let Some(range) = open.grant.firm()
             && let Some(backing) = &open.backing
         {
-            if self.allocate(backing.pool, &backing.file, &range, backing.baseline.block) {
+            let (pool, file) = (backing.pool, backing.file.clone());
+            let fenced = backing.fence.is_some();
+            if self.gives(open, pool, &file, &range) {
                 open.grant.place(range);
-            } else if backing.fence.is_some() {
-                let written = sys::write_out(&backing.file);
+            } else if fenced {
+                let written = sys::write_out(&file);
                 // Who asks for it at fsync(2) is told.
                 let _ = open.told(written.map_err(Errno::from));
             }
@@ -70,7 +74,7 @@ impl Space {
         let size = Measure::of(&backing.file)?.size;
         let runs = crate::holes::data_in(&backing.file, 0..size)?;
         if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
-            open.grant.pay();
+            open.grant.pay_ahead();
         } else if let Some(backing) = &mut open.backing {
             // It is written out for that (`late.rs`): xfs gives nothing where less is free than is asked for, though all of it is there.
             backing.pays_later = true;
@@ -137,6 +141,22 @@ impl Space {
         let mut open = Self::lock_to_free(node);
         open.grant.freed();
         open
+    }
+
+    /// Gives a range that was written its blocks, as [`Space::allocate`] does, and keeps what its map may take until it is on the disk.
+    pub(crate) fn gives(&self, open: &mut OpenFile, pool: PoolId, file: &File, range: &Range<u64>) -> bool {
+        let Some((_, counting)) = self.counting_of(open) else { return false };
+        let given = self.allocate(pool, file, range, counting.block);
+        if given {
+            Self::was_given(open, file, range, counting);
+        }
+        given
+    }
+
+    /// A range was given its blocks, and is written now.
+    pub(crate) fn was_given(open: &mut OpenFile, file: &File, range: &Range<u64>, counting: Counting) {
+        let all = Measure::of(file).map_or(u64::MAX, |now| now.blocks * 512);
+        open.grant.give(blocks_of(range, counting.block), all, counting);
     }
 
     /// Gives a range its blocks, where the file system can, and says whether it did. A failure shows in the write itself.

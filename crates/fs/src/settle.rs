@@ -23,6 +23,9 @@ use ullage_kv::Seq;
 /// a look at its leaf.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
+/// How long nothing is given to a file before it is written out for what is held for its map: most of it is on the disk then, or removed.
+const IDLE: Duration = Duration::from_secs(3);
+
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(Instant, Arc<Node>)>,
@@ -91,6 +94,7 @@ impl Settler {
 
 fn run(weak: &Weak<Space>) {
     const TICK: Duration = Duration::from_millis(250);
+    let mut looked = Instant::now();
     loop {
         let Some(space) = weak.upgrade() else { return };
         let mut queue = space.settler.queue.lock();
@@ -119,6 +123,10 @@ fn run(weak: &Weak<Space>) {
         }
         for node in batch {
             space.settle(&node, false);
+        }
+        if looked.elapsed() >= IDLE {
+            space.let_go_of_idle();
+            looked = Instant::now();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
+use crate::ops::Stream;
 use crate::{Errno, Outcome, Space, hurry, syncs};
 use std::fs::File;
 use std::sync::Arc;
@@ -18,32 +19,29 @@ impl Space {
     /// makes both durable where log and data are on one device; else the log is flushed while the data is.
     pub(crate) fn do_fsync(&self, node: NodeId, data_only: bool) -> Outcome<()> {
         let node = self.node(node)?;
-        let late = {
-            let open = node.open.lock();
-            let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
-            late.then(|| open.grant.mark())
-        };
-        self.sync_file(&node, data_only)?;
-        if let Some(upto) = late {
+        let stream = self.stream(node.id)?;
+        let (short, measured, late) = {
             let mut open = node.open.lock();
-            // It was written out.
-            open.grant.settle(upto);
+            let short = data_only && self.only_times_changed(&open)?;
+            if !short {
+                self.record_measure(&node, &mut open)?;
+            }
+            (short, open.backing.as_ref().map(|backing| backing.baseline), Self::late_work(&open))
+        };
+        if short {
+            sync_data(&node, &stream.file, data_only, None)?;
+        } else {
+            self.sync_file(&node, &stream, data_only, measured)?;
+        }
+        if let Some(late) = late {
+            let mut open = node.open.lock();
+            self.late_work_is_done(&mut open, late);
             self.record_measure(&node, &mut open)?;
         }
         Ok(())
     }
 
-    fn sync_file(&self, node: &Arc<Node>, data_only: bool) -> Outcome<()> {
-        let stream = self.stream(node.id)?;
-        let measured = {
-            let mut open = node.open.lock();
-            if data_only && self.only_times_changed(&open)? {
-                drop(open);
-                return sync_data(node, &stream.file, data_only, None);
-            }
-            self.record_measure(node, &mut open)?;
-            open.backing.as_ref().map(|backing| backing.baseline)
-        };
+    fn sync_file(&self, node: &Arc<Node>, stream: &Stream, data_only: bool, measured: Option<Measure>) -> Outcome<()> {
         if stream.discards {
             return Ok(self.catalog.sync()?);
         }

@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{eventually, ullage};
 use ullage_mount_tests::space::Space;
 
 const WRITERS: u64 = 16;
@@ -115,6 +117,27 @@ fn sixteen_writers_stop_at_the_limit_of_a_starved_machine() {
     fill_watched(&space, &dir, room);
     drop(spinners);
     assert_filled(&dir, room, 0, "starved");
+    space.down_and_check();
+}
+
+/// Its map had a block more for the moment in which a part of it was written out, and nothing was held for that.
+#[test]
+fn what_a_map_takes_while_a_file_is_written_out_is_held_until_then() {
+    let space = Below::Ext4.space();
+    let dir = limited(&space, "box", 64 << 20);
+    let held = || {
+        let shown = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+        shown["limits"][0]["held"].as_u64().unwrap()
+    };
+    std::fs::write(dir.join("small"), [1; 3000]).unwrap();
+    assert_eq!(held(), 0, "a file of a few blocks has no map");
+    let file = std::fs::File::create(dir.join("file")).unwrap();
+    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    drop(file);
+    assert!(held() > 0);
+    // Some time after its last handle it is written out.
+    eventually("nothing is held for what the disk has", Duration::from_secs(20), || held() == 0);
+    space.compare_du(&dir);
     space.down_and_check();
 }
 
