@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use ullage_catalog::Inode;
-use ullage_policy::headroom::{Counting, IN_INODE, ask};
+use ullage_policy::headroom::{CHUNK, Counting, IN_INODE, ask};
 use ullage_types::{FileId, Kind, PoolId};
 
 /// The most that one write asks for near a limit.
@@ -412,9 +412,14 @@ impl Space {
             } else {
                 self.measure_closely(&node, &mut open, pays).1
             };
+            // To measure it may have given it some. That is written out while nobody writes: only where it is what he lacks.
+            let room = open.backing.as_ref().map(|backing| self.room_of(&node.inode, backing.pool));
             drop(open);
-            // To measure it may have given it some.
-            if let Err(error) = measured.and_then(|()| self.let_go_of_given(&node)) {
+            let given = match room {
+                Some(Ok(Some(room))) if room < wanted.saturating_add(CHUNK) => self.let_go_of_given(&node),
+                _ => Ok(()),
+            };
+            if let Err(error) = measured.and(given) {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }

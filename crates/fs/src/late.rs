@@ -134,6 +134,14 @@ impl Space {
         self.record_measure(node, &mut open)
     }
 
+    /// The same for who holds the file's lock, which nobody else needs now.
+    pub(crate) fn let_go_of_given_locked(&self, open: &mut OpenFile) {
+        let Some((upto, backing)) = open.grant.given.waits().zip(open.backing.as_ref()) else { return };
+        let written = sys::write_out(&backing.file).map_err(Errno::from);
+        let _ = open.told(written);
+        self.given_is_out(open, upto);
+    }
+
     /// All that was given so far is on the disk, or will not be.
     fn given_is_out(&self, open: &mut OpenFile, upto: Upto) {
         if let Some((_, counting)) = self.counting_of(open) {
@@ -172,7 +180,7 @@ impl Space {
     /// space that it had, and of any what it owes where that cannot be asked for.
     pub(crate) fn write_out_bare(&self, node: &Node) {
         Self::write_out_late(node);
-        let (file, unplaced, pays, given) = {
+        let (file, unplaced, pays) = {
             let mut open = node.open.lock();
             let Some(backing) = open.backing.as_ref().filter(|backing| !backing.discards) else { return };
             // What a quota counts beside what is there cannot be asked for at all.
@@ -181,17 +189,13 @@ impl Space {
             let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
             let closed = large && open.handles == 0 && backing.written;
             let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
-            let given = open.grant.given.waits();
-            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow || given.is_some()) else { return };
-            (backing.file.clone(), open.grant.unplaced(), pays, given)
+            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow) else { return };
+            (backing.file.clone(), open.grant.unplaced(), pays)
         };
         let _ = write_out(node, &file);
         let mut open = node.open.lock();
         if let Some(backing) = &mut open.backing {
             backing.pays_later = false;
-        }
-        if let Some(upto) = given {
-            self.given_is_out(&mut open, upto);
         }
         // Else more was written since.
         if pays && open.grant.unplaced() == unplaced {

@@ -195,7 +195,10 @@ impl Space {
         // What is not durable is not closed below.
         let _ = self.catalog.sync();
         for (since, node) in waiting {
-            if let Some(open) = node.open.try_lock() {
+            if let Some(mut open) = node.open.try_lock() {
+                if open.handles == 0 {
+                    self.let_go_of_given_locked(&mut open);
+                }
                 self.settle_locked(&node, open, false);
                 continue;
             }
@@ -238,6 +241,9 @@ impl Space {
             return;
         }
         self.write_out_bare(node);
+        if !last && let Err(error) = self.let_go_of_given(node) {
+            tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+        }
         self.settle_locked(node, node.open.lock(), last);
     }
 

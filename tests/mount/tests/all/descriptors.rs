@@ -142,3 +142,16 @@ fn files_out_of_use_are_closed_for_others_when_no_descriptor_is_left() {
     drop(open);
     space.down_and_check();
 }
+
+/// Where something is held for the map of a file until the disk has it, the file stays open for that.
+#[test]
+fn files_that_are_closed_again_below_a_limit_count_for_nobody() {
+    let space = space_below(DESCRIPTORS, &["--size", "200M"]);
+    let data = vec![1; 40 << 10];
+    for n in 0..1500 {
+        let path = space.path(format!("{n}"));
+        fs::write(&path, &data).unwrap_or_else(|error| panic!("file {n}: {error}"));
+    }
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
