@@ -14,8 +14,8 @@ pub(crate) struct Given {
     out: u64,
     /// In the ledger, for the map.
     held: u64,
-    /// What was given when somebody last asked whether it is idle.
-    seen: u64,
+    /// What was given when somebody last asked whether it is idle, and how often he has seen that.
+    seen: (u64, u32),
 }
 
 /// How far giving had come at some moment.
@@ -27,6 +27,10 @@ impl Given {
     pub(crate) fn add(&mut self, bytes: u64, all: u64, free: u64, counting: Counting) {
         if counting.needs_no_map(all) {
             return;
+        }
+        if self.held == 0 {
+            // What was given before is on the disk, or takes no map.
+            self.out = self.total;
         }
         self.total += bytes;
         // What is written and given again and again is no more than the file.
@@ -50,10 +54,11 @@ impl Given {
         (self.held > 0).then_some(Upto(self.total))
     }
 
-    /// Whether something waits, and nothing was given since this was last asked.
-    pub(crate) fn is_idle(&mut self) -> bool {
-        let seen = std::mem::replace(&mut self.seen, self.total);
-        self.held > 0 && seen == self.total
+    /// How often this was asked since something was given, if something waits.
+    pub(crate) fn idle(&mut self) -> Option<u32> {
+        let looks = if self.seen.0 == self.total { self.seen.1.saturating_add(1) } else { 0 };
+        self.seen = (self.total, looks);
+        (self.held > 0).then_some(looks)
     }
 
     /// The file was written out as far as this.
@@ -95,12 +100,12 @@ mod tests {
         assert_eq!(given.held(), map(PIECE), "the second may not be on the disk");
         given.written_out(given.waits().unwrap(), COUNTING);
         assert_eq!((given.held(), given.waits()), (0, None));
-        assert!(!given.is_idle());
+        assert_eq!(given.idle(), None);
         // An end that comes late.
         given.written_out(first, COUNTING);
         given.pay(PIECE, 4096);
         assert_eq!(given.held(), 4096);
-        assert_eq!([given.is_idle(), given.is_idle()], [false, true]);
+        assert_eq!([given.idle(), given.idle(), given.idle()], [Some(0), Some(1), Some(2)]);
     }
 
     #[test]

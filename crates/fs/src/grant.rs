@@ -1,6 +1,6 @@
 //! What is held in the ledger for one open file, which of its writes still lack their blocks, and which need none.
 
-use crate::given::Given;
+use crate::given::{Given, Upto};
 use std::ops::Range;
 use ullage_policy::headroom::Counting;
 
@@ -142,10 +142,17 @@ impl Grant {
         self.held - self.under_way - self.kept - self.lent - self.owed - self.for_holes - self.given.held()
     }
 
-    /// So many bytes were given blocks ahead, of a file that has `all`: of what is held for the writes to it that are over, their map keeps some.
-    pub(crate) fn give(&mut self, bytes: u64, all: u64, counting: Counting) {
-        let free = self.excess().saturating_sub(self.unspent);
+    /// So many bytes were given blocks ahead, of a file that has `all`, and has `grown` since it was measured: of what is held for the writes to
+    /// it that are over, and for no data, their map keeps some.
+    pub(crate) fn give(&mut self, bytes: u64, all: u64, grown: u64, counting: Counting) {
+        let free = self.excess().saturating_sub(self.unspent + grown);
         self.given.add(bytes, all, free, counting);
+    }
+
+    /// What is to be written out so that nothing is held for what was given. Nothing while a write is under way: what it writes to may have been
+    /// given already.
+    pub(crate) fn given_waits(&self) -> Option<Upto> {
+        if self.writes > 0 { None } else { self.given.waits() }
     }
 
     /// What was set aside for writes that are over, and may be taken yet.

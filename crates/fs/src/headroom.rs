@@ -7,6 +7,7 @@
 
 use crate::above::Above;
 use crate::fence::{beside, is_enclosed};
+use crate::given::blocks_of;
 use crate::grant::{Keep, Taken};
 use crate::holes::Holes;
 use crate::hurry;
@@ -158,7 +159,7 @@ impl Space {
                 }
                 open.grant.ended(taken);
                 if given {
-                    Self::was_given(&mut open, range.file, &range.bytes(), counting);
+                    Self::was_given(&mut open, range.file, blocks_of(&range.bytes(), block), counting);
                 }
                 outcome
             }
@@ -209,7 +210,7 @@ impl Space {
                 let mut open = range.node.open.lock();
                 open.grant.ended(Taken::Held(need));
                 if given {
-                    Self::was_given(&mut open, range.file, &(at..upto), counting);
+                    Self::was_given(&mut open, range.file, holes.bytes().min(upto - at), counting);
                 }
             }
             Self::write_out_late(range.node);
@@ -377,7 +378,14 @@ impl Space {
             self.show_written(wanted);
         }
         self.lender.gathering.fetch_add(1, Relaxed);
-        self.ask_back_for(&self.holders(), own, wanted, patience);
+        let holders = self.holders();
+        self.ask_back_for(&holders, own, wanted, patience);
+        // Disks are waited for while others go on: what comes to be written until he is alone is little.
+        for node in holders.iter().filter(|node| self.keeps_given(node, wanted)) {
+            // Who measures it below says so where it fails.
+            let _ = self.let_go_of_given(node);
+        }
+        drop(holders);
         let alone = self.headroom.flow.write();
         self.lender.gathering.fetch_sub(1, Relaxed);
         self.return_held(own, wanted, PATIENCE);
@@ -412,17 +420,24 @@ impl Space {
             } else {
                 self.measure_closely(&node, &mut open, pays).1
             };
-            // To measure it may have given it some. That is written out while nobody writes: only where it is what he lacks.
-            let room = open.backing.as_ref().map(|backing| self.room_of(&node.inode, backing.pool));
             drop(open);
-            let given = match room {
-                Some(Ok(Some(room))) if room < wanted.saturating_add(CHUNK) => self.let_go_of_given(&node),
-                _ => Ok(()),
-            };
-            if let Err(error) = measured.and(given) {
+            // To measure it may have given it some.
+            let given = || if self.keeps_given(&node, wanted) { self.let_go_of_given(&node) } else { Ok(()) };
+            if let Err(error) = measured.and_then(|()| given()) {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
+    }
+
+    /// Whether what is held for what a file was given may be what somebody lacks who wanted so many bytes. It comes free when the file was
+    /// written out, which others are not to wait for without need.
+    fn keeps_given(&self, node: &Arc<Node>, wanted: u64) -> bool {
+        let pool = {
+            let open = node.open.lock();
+            open.backing.as_ref().filter(|_| open.grant.given_waits().is_some()).map(|backing| backing.pool)
+        };
+        let enough = if wanted == ANY { PIECE } else { wanted.saturating_add(CHUNK) };
+        pool.is_some_and(|pool| matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
     }
 
     /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held, or was

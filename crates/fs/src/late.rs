@@ -124,7 +124,7 @@ impl Space {
     /// Writes out what was given its blocks ahead, and lets go of what is held for its map.
     pub(crate) fn let_go_of_given(&self, node: &Node) -> Outcome<()> {
         let given = |open: &OpenFile| {
-            let upto = open.grant.given.waits()?;
+            let upto = open.grant.given_waits()?;
             Some((open.backing.as_ref()?.file.clone(), upto))
         };
         let Some((file, upto)) = given(&node.open.lock()) else { return Ok(()) };
@@ -136,7 +136,7 @@ impl Space {
 
     /// The same for who holds the file's lock, which nobody else needs now.
     pub(crate) fn let_go_of_given_locked(&self, open: &mut OpenFile) {
-        let Some((upto, backing)) = open.grant.given.waits().zip(open.backing.as_ref()) else { return };
+        let Some((upto, backing)) = open.grant.given_waits().zip(open.backing.as_ref()) else { return };
         let written = sys::write_out(&backing.file).map_err(Errno::from);
         let _ = open.told(written);
         self.given_is_out(open, upto);
@@ -151,9 +151,19 @@ impl Space {
 
     /// The same for what was given a while ago, and has found its way to the disk as a rule. To be called again and again.
     pub(crate) fn let_go_of_idle(&self) {
+        let idle = |node: &Node| {
+            let mut open = node.open.try_lock()?;
+            let looks = open.grant.given.idle()?;
+            Some((looks, open.backing.as_ref()?.file.clone()))
+        };
         for node in self.holders() {
-            let idle = node.open.try_lock().is_some_and(|mut open| open.grant.given.is_idle());
-            if idle && let Err(error) = self.let_go_of_given(&node) {
+            let outcome = match idle(&node) {
+                None | Some((0, _)) => Ok(()),
+                // The disk has it when this comes to it again.
+                Some((1, file)) => sys::begin_writing(&file).map_err(Errno::from),
+                Some(_) => self.let_go_of_given(&node),
+            };
+            if let Err(error) = outcome {
                 tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
             }
         }
@@ -162,7 +172,7 @@ impl Space {
     /// What is held for a file's writes that take blocks when they are written out, and how far that has come.
     pub(crate) fn late_work(open: &OpenFile) -> Option<LateWork> {
         let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
-        let work = LateWork { mark: late.then(|| open.grant.mark()), given: open.grant.given.waits() };
+        let work = LateWork { mark: late.then(|| open.grant.mark()), given: open.grant.given_waits() };
         (work.mark.is_some() || work.given.is_some()).then_some(work)
     }
 

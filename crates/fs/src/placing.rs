@@ -148,15 +148,16 @@ impl Space {
         let Some((_, counting)) = self.counting_of(open) else { return false };
         let given = self.allocate(pool, file, range, counting.block);
         if given {
-            Self::was_given(open, file, range, counting);
+            Self::was_given(open, file, blocks_of(range, counting.block), counting);
         }
         given
     }
 
-    /// A range was given its blocks, and is written now.
-    pub(crate) fn was_given(open: &mut OpenFile, file: &File, range: &Range<u64>, counting: Counting) {
-        let all = Measure::of(file).map_or(u64::MAX, |now| now.blocks * 512);
-        open.grant.give(blocks_of(range, counting.block), all, counting);
+    /// So many bytes of a file were given their blocks, and are written now.
+    pub(crate) fn was_given(open: &mut OpenFile, file: &File, bytes: u64, counting: Counting) {
+        let (Some(backing), Ok(now)) = (&open.backing, Measure::of(file)) else { return };
+        let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
+        open.grant.give(bytes, now.blocks * 512, grown, counting);
     }
 
     /// Gives a range its blocks, where the file system can, and says whether it did. A failure shows in the write itself.

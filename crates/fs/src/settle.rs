@@ -23,8 +23,8 @@ use ullage_kv::Seq;
 /// a look at its leaf.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// How long nothing is given to a file before it is written out for what is held for its map: most of it is on the disk then, or removed.
-const IDLE: Duration = Duration::from_secs(3);
+/// How often files that are open are looked at: what is held for the map of one that nothing was given to meanwhile is let go of after three looks.
+const IDLE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Queue {
