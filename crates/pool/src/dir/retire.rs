@@ -8,6 +8,7 @@
 
 use super::core::Core;
 use super::leaf::Leaf;
+use super::record::Record;
 use super::stats::count;
 use super::{name, quarantine, record};
 use crate::sys::{self, Lease};
@@ -180,6 +181,7 @@ impl Core {
         let record = self.record(file, generation);
         let renamed = self
             .write_record(&opened, &record)
+            .and_then(|()| self.is_alone_with(&opened, &record))
             .and_then(|()| rustix::fs::renameat_with(dir, old, dir, &*name, rustix::fs::RenameFlags::NOREPLACE));
         if renamed.is_err() {
             leaf.leave(generation);
@@ -189,6 +191,14 @@ impl Core {
         self.put(series, Fresh { binding, file: Arc::new(File::from(opened)), prepared: None });
         count(&self.counters.recycled);
         Ok(true)
+    }
+
+    /// Nobody who opened a file by the name and the numbers that it had before may write those to it any more, nor has done so.
+    fn is_alone_with(&self, file: &OwnedFd, record: &Record) -> rustix::io::Result<()> {
+        sys::probe_lease(file, Lease::Write)?;
+        let numbers = |record: &Record| (record.file, record.generation);
+        let now = if self.abilities.xattrs { self.read_record(file)? } else { Some(*record) };
+        if now.as_ref().map(numbers) == Some(numbers(record)) { Ok(()) } else { Err(Errno::BUSY) }
     }
 
     fn remove(&self, leaf: &Leaf, dir: &OwnedFd, file_name: &str) -> rustix::io::Result<Fate> {
