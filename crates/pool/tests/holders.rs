@@ -4,14 +4,15 @@
 
 mod common;
 
-use common::{Counter, Opened, each_file_system, hint, open, until};
+use common::{Counter, Opened, each_file_system, files, hint, mount_made_with, open, until};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use ullage_pool::{Access, Binding, DirPool, Numbers, Pool};
+use ullage_pool::{Access, Binding, DirPool, Numbers, Pool, PoolConfig};
 use ullage_types::{FileId, Generation};
 
 /// A file with these bytes, of which nobody holds a descriptor any more.
@@ -75,6 +76,30 @@ fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_l
         assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
         opened.pool.close().unwrap();
     });
+}
+
+/// Each name was kept for the other's sake, and with them the blocks, once the user had removed his.
+#[test]
+fn a_file_that_was_taken_in_twice_goes_when_its_owner_removes_it_where_there_are_no_times_of_birth() {
+    let Some(mounted) = mount_made_with("ext4", 64, &["-I", "128"]) else { return };
+    let path = mounted.path().join("pool");
+    std::fs::create_dir(&path).unwrap();
+    let opened = open(&path, PoolConfig { layout: "mirror", ..common::config() }, 10).unwrap();
+    let own = mounted.path().join("own");
+    std::fs::write(&own, "content").unwrap();
+    let above = File::open(mounted.path()).unwrap();
+    let adopt = || opened.pool.adopt(hint(1), above.as_fd(), b"own").unwrap();
+    let held = || std::fs::read_dir(path.join("quarantine")).unwrap().count();
+    // The first import was killed.
+    opened.pool.release(adopt());
+    until("the first name waits", || held() == 1);
+    std::thread::sleep(common::config().quarantine_retry * 3);
+    assert_eq!(held(), 1, "while the tree has it, it says that the file is ours");
+    let again = adopt();
+    std::fs::remove_file(&own).unwrap();
+    opened.pool.release(again);
+    until("neither is kept", || held() == 0 && files(&path).is_empty());
+    opened.pool.close().unwrap();
 }
 
 /// Has a file opened when numbers are asked for, once it is empty.

@@ -136,13 +136,19 @@ impl Core {
     }
 
     /// Whether a plain tree has a file too, and nothing but this name would say there that it is ours: where there are no times of birth, what
-    /// has one name only may be a copy.
-    pub fn vouches(&self, dir: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
-        if self.config.layout != "mirror" || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink < 2 {
+    /// has one name only may be a copy. A file that was taken in twice has two names here: the one that it says itself is enough, else each
+    /// would be kept for the other's sake.
+    pub fn vouches(&self, dir: &OwnedFd, file_name: &str) -> rustix::io::Result<bool> {
+        if self.config.layout != "mirror" || rustix::fs::statat(dir, file_name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink < 2
+        {
             return Ok(false);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Which::of(rustix::fs::openat(dir, name, flags, Mode::empty())?)?.birth.is_none())
+        let file = rustix::fs::openat(dir, file_name, flags, Mode::empty())?;
+        if Which::of(&file)?.birth.is_some() {
+            return Ok(false);
+        }
+        Ok(record::at_path(&file)?.is_none_or(|record| name::of(record.file, record.generation) == file_name))
     }
 
     fn hold(&self, leaf: &Leaf, dir: &OwnedFd, name: &str) -> rustix::io::Result<Fate> {
