@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::refresh::Refreshers;
 use crate::waiting::{self, Doing, File, Place};
-use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys};
+use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys, threads};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -182,7 +182,7 @@ impl Space {
         }
         if watched.thread.is_none() {
             let own = self.own();
-            let thread = std::thread::Builder::new().name("brake".into()).spawn(move || run(&own));
+            let thread = threads::start("brake", move || run(&own));
             watched.thread = Some(thread.expect("a thread can be started"));
         }
     }
