@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::refresh::Refreshers;
 use crate::waiting::{self, Doing, File, Place};
-use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys};
+use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys, threads};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -107,6 +107,15 @@ impl Brake {
     }
 }
 
+/// A write unseen that asks.
+struct Write {
+    length: Option<u64>,
+    /// Where it goes, if that matters and is known.
+    place: Option<Place>,
+    /// What may be written between it and the next one that asks.
+    between: u64,
+}
+
 /// What a look at a file says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
@@ -173,7 +182,7 @@ impl Space {
         }
         if watched.thread.is_none() {
             let own = self.own();
-            let thread = std::thread::Builder::new().name("brake".into()).spawn(move || run(&own));
+            let thread = threads::start("brake", move || run(&own));
             watched.thread = Some(thread.expect("a thread can be started"));
         }
     }
@@ -266,24 +275,24 @@ impl Space {
         // Whoever waits for it needs not wait for us.
         self.ended_unseen(node)?;
         self.leave_no_gap(caller, node)?;
-        let between = self.next_asks(node)?;
+        let write = Write { length, place: self.place_of_write(caller, node), between: self.next_asks(node)? };
         let outcome = {
             let _flow = hurry::shared(&self.headroom.flow)?;
-            self.let_write(caller, node, length, between)
+            self.let_write(caller, node, &write)
         };
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 hurry::may_wait()?;
                 let _alone = self.alone_with_room(Some(node), length.unwrap_or(CALL), PATIENCE);
-                self.let_write(caller, node, length, between)
+                self.let_write(caller, node, &write)
             }
             outcome => outcome,
         }
     }
 
-    /// Sets aside what a write unseen may take, a block where its length is not known (but for those of the kernel's own), and what may be written `between` it and the
-    /// next that asks, until they are known to be over.
-    fn let_write(&self, caller: Caller, node: &Arc<Node>, length: Option<u64>, between: u64) -> Outcome<()> {
+    /// Sets aside what a write unseen may take, a block where its length is not known (but for those of the kernel's own), and what may be
+    /// written between it and the next that asks, until they are known to be over.
+    fn let_write(&self, caller: Caller, node: &Arc<Node>, write: &Write) -> Outcome<()> {
         self.ended_unseen(node)?;
         let (pool, counting, lends) = {
             let open = node.open.lock();
@@ -293,14 +302,14 @@ impl Space {
         };
         let worst = |length: u64| counting.anywhere(length.min(CALL));
         let beside = beside(&node.open.lock());
-        let need = match length {
-            Some(length) if self.takes_nothing(caller, node, length) => 0,
+        let need = match write.length {
+            Some(length) if self.takes_nothing(node, write.place, length) => 0,
             Some(length) => worst(length) + beside,
             None if lends => worst(CALL),
             None if waiting::is_kernels(caller.pid) => worst(waiting::longest_request()),
             None => counting.unit,
         };
-        let need = need + if between > 0 { worst(between) } else { 0 };
+        let need = need + if write.between > 0 { worst(write.between) } else { 0 };
         self.take_just(node, pool, need)?;
         node.open.lock().grant.let_go(need);
         Ok(())
@@ -309,15 +318,26 @@ impl Space {
     /// Whether a write unseen goes where everything was written before, and has its place for itself. Whoever could take that away waits
     /// for the file's lock, which the writer has. Where it goes is what its descriptor says now, which other threads may have changed
     /// since the call began (`O_APPEND`, dup2): so this is believed only where a fence stops what takes more after all.
-    fn takes_nothing(&self, caller: Caller, node: &Node, length: u64) -> bool {
+    fn takes_nothing(&self, node: &Node, place: Option<Place>, length: u64) -> bool {
         let open = node.open.lock();
-        let Some(backing) = &open.backing else { return false };
-        if !is_enclosed(&open) || !matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead) {
+        let (Some(backing), Some(Place::At(at))) = (&open.backing, place) else { return false };
+        if !self.may_take_nothing(&open) {
             return false;
         }
-        let Some(Place::At(at)) = waiting::place(caller.pid) else { return false };
         let end = at.saturating_add(length);
         sys::written_bytes(&backing.file, at..end).is_ok_and(|written| written == length)
+    }
+
+    fn may_take_nothing(&self, open: &OpenFile) -> bool {
+        let shows = |backing: &OpenBacking| matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead);
+        is_enclosed(open) && open.backing.as_ref().is_some_and(shows)
+    }
+
+    /// Where a write unseen goes, if that matters and is known. Asked with no lock held: it may lie in the caller's memory, the lock of
+    /// which somebody may hold who waits for one of ours.
+    fn place_of_write(&self, caller: Caller, node: &Node) -> Option<Place> {
+        let matters = self.may_take_nothing(&node.open.lock());
+        if matters { waiting::place(caller.pid) } else { None }
     }
 
     /// A file as the processes that have it open know it.

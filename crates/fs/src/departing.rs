@@ -3,9 +3,9 @@
 //! Nobody waits for that. So they take none of the threads that others wait for, however many they are: each pool has one for them while
 //! there are any, and no file waits for one of another pool.
 
-use crate::Space;
 use crate::node::Node;
 use crate::pools::pool_of;
+use crate::{Space, threads};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl Space {
                 space.work_off(whence);
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("departing".into()).spawn(work_off) {
+        if let Err(error) = threads::start("departing", work_off) {
             tracing::warn!("what was removed is waited for, since no thread could be started for it: {error}");
             self.work_off(whence);
         }

@@ -50,6 +50,7 @@ mod splits;
 mod sys;
 #[cfg(test)]
 mod test_kernel;
+mod threads;
 mod trees;
 mod vacancy;
 mod waiting;

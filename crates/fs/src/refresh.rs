@@ -6,7 +6,7 @@
 //! go on, that writer makes one call and no more.
 
 use crate::node::Node;
-use crate::{Caller, Envoy, Space, sys, waiting};
+use crate::{Caller, Envoy, Space, sys, threads, waiting};
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -97,7 +97,7 @@ impl Space {
         let mut jobs = refreshers.jobs.lock();
         if jobs.starter.is_none() && !jobs.stop {
             let own = self.own();
-            let starter = std::thread::Builder::new().name("refreshers".into()).spawn(move || start(&own));
+            let starter = threads::start("refreshers", move || start(&own));
             jobs.starter = Some(starter.expect("a thread can be started"));
         }
         refreshers.bell.notify_one();

@@ -16,7 +16,7 @@ use crate::reaper::Reaper;
 use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
-use crate::{Entry, Kernel, Outcome, hurry};
+use crate::{Entry, Kernel, Outcome, hurry, threads};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -81,6 +81,7 @@ pub struct Space {
 impl Space {
     /// A space over an open catalog and its pools.
     pub fn new(catalog: Arc<Catalog>, pools: Arc<Pools>, options: SpaceOptions) -> Arc<Self> {
+        threads::note_cpus();
         let replaced = Replaced::start(&catalog, &pools);
         let space = Arc::new_cyclic(|own| Self {
             own: own.clone(),

@@ -226,11 +226,20 @@ pub(crate) fn sees_calls() -> bool {
 
 /// Has the calling thread run before all that share time, if it may. Gives back whether.
 pub(crate) fn go_first() -> bool {
+    be_of_class(libc::SCHED_RR)
+}
+
+/// Has the calling thread share time with all others, if it may: not wait for them.
+pub(crate) fn share_time() {
+    be_of_class(libc::SCHED_OTHER);
+}
+
+fn be_of_class(class: libc::c_int) -> bool {
     // SAFETY: plain numbers, of which the priority is the only one.
     let mut least: libc::sched_param = unsafe { std::mem::zeroed() };
-    least.sched_priority = 1;
+    least.sched_priority = libc::c_int::from(class == libc::SCHED_RR);
     // SAFETY: the kernel reads one sched_param behind the pointer, which outlives the call; 0 is this thread.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const least) } == 0;
+    let done = unsafe { libc::sched_setscheduler(0, class, &raw const least) } == 0;
     if !done {
         tracing::debug!("a thread stays in its scheduling class: {}", io::Error::last_os_error());
     }

@@ -1,5 +1,6 @@
 //! What is free in pools, for who may not wait until all of them have said so: one that does not answer keeps nobody from the others.
 
+use crate::threads;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ impl Vacancy {
         if known.asked.is_none() {
             known.asked = Some(Instant::now());
             let shared = self.0.clone();
-            let started = std::thread::Builder::new().name("vacancy".into()).spawn(move || shared.ask(asks));
+            let started = threads::start("vacancy", move || shared.ask(asks));
             if started.is_err() {
                 known.asked = None;
                 return known.value(STALE);

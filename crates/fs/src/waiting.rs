@@ -64,8 +64,9 @@ pub(crate) fn doing(thread: u32) -> Outcome<Doing> {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{thread}/syscall")) else { break };
         if text.trim_end() != "running" {
             let Some(call) = Call::of(thread, &text) else { break };
-            if call.is_queued() {
-                // All descriptors of its process are looked through for rings.
+            if call.is_queued() || call.is_in_memory() {
+                // All descriptors of its process are looked through for rings, or its memory for what it writes. Whoever holds the lock of
+                // that may wait for us as well: he unmaps a file of ours, which writes its pages.
                 hurry::may_wait()?;
             }
             return Ok(call.doing(thread));
@@ -98,7 +99,7 @@ fn waits_to_write(thread: u32, file: Option<File>) -> bool {
     match call.descriptor() {
         Some(descriptor) => {
             let is_it = || file.zip(file_at(thread, descriptor)).is_none_or(|(file, its)| file == its);
-            matches!(call.doing(thread), Doing::Writing(_)) && is_it()
+            is_it() && call.may_write(thread)
         }
         None => call.is_queued(),
     }
@@ -206,6 +207,22 @@ impl Call {
         matches!(self.number, libc::SYS_io_submit | libc::SYS_io_uring_enter)
     }
 
+    /// Whether how much it writes lies in the memory of its process.
+    fn is_in_vector(&self) -> bool {
+        matches!(self.number, libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2)
+    }
+
+    /// Whether that does, or where it writes to.
+    fn is_in_memory(&self) -> bool {
+        self.is_in_vector() || self.number == libc::SYS_splice && self.arguments.get(3).is_some_and(|at| *at != 0)
+    }
+
+    /// Whether it may be about to write, in this thread: said without a look at memory, the lock of which somebody may hold for long. Of
+    /// calls that name a descriptor.
+    fn may_write(&self, thread: u32) -> bool {
+        self.is_in_vector() || matches!(self.doing(thread), Doing::Writing(_))
+    }
+
     /// What it is about to do, in this thread.
     fn doing(&self, thread: u32) -> Doing {
         let argument = |index: usize| self.arguments.get(index).copied();
@@ -220,7 +237,7 @@ impl Call {
             libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
             libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
             libc::SYS_splice => Doing::Writing(argument(4).map(spliced)),
-            libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+            _ if self.is_in_vector() => {
                 Doing::Writing(argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count)))
             }
             libc::SYS_io_submit | libc::SYS_io_uring_enter => {
@@ -277,8 +294,10 @@ fn spliced(length: u64) -> u64 {
     length.min(most.map_or(u64::MAX, |bytes: u64| (bytes / SMALLEST_PAGE).saturating_mul(IN_A_PAGE)))
 }
 
-/// So many bytes of a thread's memory.
+/// So many bytes of a thread's memory. Waits for who changes what is mapped there.
 fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
+    #[cfg(test)]
+    tests::LOOKS.set(tests::LOOKS.get() + 1);
     let mut bytes = vec![0; length];
     std::fs::File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
     Some(bytes)
@@ -287,11 +306,22 @@ fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Errno, hurried};
+    use std::cell::Cell;
     use std::io::{Read, Write};
     use std::sync::mpsc;
 
+    thread_local! {
+        /// How often memory of others was looked at.
+        pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
+    }
+
     /// What is said of a thread that waits in `wait`.
     fn asked(wait: impl FnOnce() + Send + 'static, wake: impl FnOnce()) -> Doing {
+        asked_of(|thread| doing(thread).unwrap(), wait, wake)
+    }
+
+    fn asked_of<T>(what: impl FnOnce(u32) -> T, wait: impl FnOnce() + Send + 'static, wake: impl FnOnce()) -> T {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
@@ -299,7 +329,7 @@ mod tests {
         });
         let tid = receiver.recv().unwrap();
         std::thread::sleep(Duration::from_millis(50));
-        let says = doing(tid).unwrap();
+        let says = what(tid);
         wake();
         thread.join().unwrap();
         says
@@ -333,6 +363,24 @@ mod tests {
         };
         let says = asked(write, || reader.read_exact(&mut vec![0; (1 << 20) + 5000]).unwrap());
         assert_eq!(says, Doing::Writing(Some((1 << 20) + 5000)));
+    }
+
+    /// A thread of the writer's that holds its memory's lock waited for the queue whose thread waited for that lock; and whoever asked whether
+    /// anybody waits to write to a file waited for every process of the machine that holds its own.
+    #[test]
+    fn memory_is_looked_at_by_nobody_who_may_not_wait_nor_where_the_length_does_not_matter() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let write = move || {
+            let bytes = vec![0; 1 << 20];
+            let _ = (&writer).write_vectored(&[std::io::IoSlice::new(&bytes)]).unwrap();
+        };
+        let before = LOOKS.get();
+        let asks = |thread| (hurried(|| doing(thread)), call_of(thread).is_some_and(|call| call.may_write(thread)));
+        let says = asked_of(asks, write, || reader.read_exact(&mut vec![0; 1 << 20]).unwrap());
+        assert_eq!(says, (Err(Errno::LATER), true));
+        assert_eq!(LOOKS.get(), before);
+        let splice = |behind: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, behind, 1000, 0] };
+        assert!(splice(4096).is_in_memory() && !splice(0).is_in_memory());
     }
 
     /// What came from a socket stands for more than a page in a page of a pipe: 4 MiB were let go on as one.

@@ -27,6 +27,12 @@ pub(crate) struct Space {
     pub scratch: Vec<u8>,
 }
 
+impl Space {
+    fn new(largest_reply: usize) -> Self {
+        Self { out: vec![0; largest_reply], scratch: Vec::new() }
+    }
+}
+
 type Job = Box<dyn FnOnce(&mut Space) + Send>;
 
 /// A job that there is no thread for.
@@ -34,12 +40,14 @@ pub(crate) struct Refused {
     /// What kept one from being started.
     pub why: io::Error,
     job: Job,
+    largest_reply: usize,
 }
 
 impl Refused {
-    /// Does the job on the calling thread, without buffers.
+    /// Does the job on the calling thread: late is better than never. What is answered with an error instead nobody asks for again:
+    /// a file would stay open for ever, and what was written to a mapping be lost.
     pub fn run_here(self) {
-        (self.job)(&mut Space { out: Vec::new(), scratch: Vec::new() });
+        (self.job)(&mut Space::new(self.largest_reply));
     }
 }
 
@@ -97,7 +105,7 @@ impl Workers {
             && let Err(why) = self.grow(&mut state)
             && let Some(job) = state.jobs.pop_back()
         {
-            return Err(Refused { why, job });
+            return Err(Refused { why, job, largest_reply: self.largest_reply });
         }
         drop(state);
         self.work.notify_one();
@@ -149,7 +157,7 @@ impl Workers {
         let _watch = self.connection.clone().map(DeathWatch);
         be_ordinary(self.cpus.as_ref());
         let _count = Leaving(&self);
-        let mut space = Space { out: vec![0; self.largest_reply], scratch: Vec::new() };
+        let mut space = Space::new(self.largest_reply);
         let mut state = self.state.lock();
         if spare {
             let needed = Self::is_needed(&mut state);
@@ -245,6 +253,15 @@ mod tests {
         drop(release);
         workers.close();
         assert_eq!(workers.state.lock().threads, 0);
+    }
+
+    /// Where no thread could be started the device answered EAGAIN, for it could encode no reply: without buffers there is none.
+    #[test]
+    fn what_no_thread_can_be_started_for_is_done_here_and_has_room_for_its_reply() {
+        let (tells, told) = std::sync::mpsc::channel();
+        let job = move |space: &mut Space| tells.send((space.out.len(), std::thread::current().id())).unwrap();
+        Refused { why: io::ErrorKind::WouldBlock.into(), job: Box::new(job), largest_reply: 4096 }.run_here();
+        assert_eq!(told.recv().unwrap(), (4096, std::thread::current().id()));
     }
 
     #[test]

@@ -4,13 +4,16 @@
 
 mod common;
 
-use common::{Opened, each_file_system, hint, open, until};
+use common::{Counter, Opened, each_file_system, files, hint, mount_made_with, open, until};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use ullage_pool::{Access, Binding, Pool};
+use std::sync::{Arc, Mutex};
+use ullage_pool::{Access, Binding, DirPool, Numbers, Pool, PoolConfig};
+use ullage_types::{FileId, Generation};
 
 /// A file with these bytes, of which nobody holds a descriptor any more.
 fn written(opened: &Opened, bytes: &[u8]) -> (Binding, PathBuf) {
@@ -71,6 +74,71 @@ fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_l
         drop(writer);
         until("it is removed", || opened.pool.stats().in_quarantine == 0);
         assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
+        opened.pool.close().unwrap();
+    });
+}
+
+/// Each name was kept for the other's sake, and with them the blocks, once the user had removed his.
+#[test]
+fn a_file_that_was_taken_in_twice_goes_when_its_owner_removes_it_where_there_are_no_times_of_birth() {
+    let Some(mounted) = mount_made_with("ext4", 64, &["-I", "128"]) else { return };
+    let path = mounted.path().join("pool");
+    std::fs::create_dir(&path).unwrap();
+    let opened = open(&path, PoolConfig { layout: "mirror", ..common::config() }, 10).unwrap();
+    let own = mounted.path().join("own");
+    std::fs::write(&own, "content").unwrap();
+    let above = File::open(mounted.path()).unwrap();
+    let adopt = || opened.pool.adopt(hint(1), above.as_fd(), b"own").unwrap();
+    let held = || std::fs::read_dir(path.join("quarantine")).unwrap().count();
+    // The first import was killed.
+    opened.pool.release(adopt());
+    until("the first name waits", || held() == 1);
+    std::thread::sleep(common::config().quarantine_retry * 3);
+    assert_eq!(held(), 1, "while the tree has it, it says that the file is ours");
+    let again = adopt();
+    std::fs::remove_file(&own).unwrap();
+    opened.pool.release(again);
+    until("neither is kept", || held() == 0 && files(&path).is_empty());
+    opened.pool.close().unwrap();
+}
+
+/// Has a file opened when numbers are asked for, once it is empty.
+struct Opens {
+    numbers: Arc<Counter>,
+    next: Mutex<Option<PathBuf>>,
+    opened: Mutex<Option<File>>,
+}
+
+impl Numbers for Opens {
+    fn next(&self) -> (FileId, Generation) {
+        let empty = |path: &mut PathBuf| path.metadata().is_ok_and(|it| it.len() == 0);
+        if let Some(path) = self.next.lock().unwrap().take_if(empty) {
+            *self.opened.lock().unwrap() = File::open(path).ok();
+        }
+        self.numbers.next()
+    }
+}
+
+/// The owner of the file before may be noted late: then the next one would have that one's numbers, and could not be opened.
+#[test]
+fn a_file_that_is_opened_by_its_old_name_while_it_is_being_recycled_goes_to_nobody() {
+    each_file_system(64, |kind, path| {
+        let numbers = Arc::new(Opens { numbers: Counter::from(10), next: Mutex::default(), opened: Mutex::default() });
+        let marks = Arc::new(common::Marked::default());
+        let pool = DirPool::open(path, common::config(), Arc::clone(&numbers) as _, Arc::clone(&marks) as _).unwrap();
+        let opened = Opened { pool, marks };
+        for _ in 0..20 {
+            let (binding, backing) = written(&opened, b"mine");
+            let held = File::open(&backing).unwrap().metadata().unwrap().ino();
+            demand(&opened);
+            *numbers.opened.lock().unwrap() = None;
+            *numbers.next.lock().unwrap() = Some(backing.clone());
+            let emptied = opened.pool.stats().emptied;
+            opened.pool.release(binding);
+            until("it is taken back", || !backing.exists() || opened.pool.stats().emptied > emptied);
+            let links = numbers.opened.lock().unwrap().as_ref().map(|file| file.metadata().unwrap());
+            assert!(links.is_none_or(|it| it.ino() != held || it.nlink() == 0), "{kind}: it goes to another file");
+        }
         opened.pool.close().unwrap();
     });
 }

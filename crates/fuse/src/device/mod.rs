@@ -144,13 +144,13 @@ impl Reader {
 
     fn hand_over(&self, request: Vec<u8>, length: usize) {
         let (core, device) = (Arc::clone(&self.core), Arc::clone(&self.device));
-        let unique = Message::from_device(&request[..length], core.dialect).map_or(0, |message| message.header.unique);
         let submitted = self.core.workers.submit(move |space| {
             handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch, Haste::None);
         });
         if let Err(refused) = submitted {
             tracing::error!(error = %refused.why, "no worker could be started");
-            send(&self.device, unique, Answer::Error(libc::EAGAIN), &[], &[]);
+            // Another reader comes where this one has to wait.
+            refused.run_here();
         }
     }
 }

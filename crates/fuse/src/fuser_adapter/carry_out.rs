@@ -59,7 +59,6 @@ impl Adapter {
         let submitted = self.workers.submit(move |_| answer(&parts.to(unique), call(&*parts.fs, &bytes)));
         if let Err(refused) = submitted {
             tracing::error!(error = %refused.why, "no worker could be started");
-            // Late is better than never.
             refused.run_here();
         }
     }

@@ -21,6 +21,7 @@ use crate::which::Which;
 use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use std::os::fd::AsRawFd;
 use ullage_types::{Class, FileId, Generation};
 
 /// The name of the attribute.
@@ -101,6 +102,17 @@ impl Record {
             annotation,
             inode,
         })
+    }
+}
+
+/// What the attribute of a file says that is open as a path only, if it is a whole one.
+pub fn at_path(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let mut bytes = [0u8; LONGEST + 1];
+    match rustix::fs::getxattr(path, NAME, &mut bytes[..]) {
+        Ok(length) => Ok(bytes.get(..length).and_then(Record::decode)),
+        Err(Errno::NODATA | Errno::RANGE) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::core::Core;
 use super::leaf::Leaf;
+use super::record::Record;
 use super::stats::count;
 use super::{name, quarantine, record};
 use crate::sys::{self, Lease};
@@ -135,13 +136,19 @@ impl Core {
     }
 
     /// Whether a plain tree has a file too, and nothing but this name would say there that it is ours: where there are no times of birth, what
-    /// has one name only may be a copy.
-    pub fn vouches(&self, dir: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
-        if self.config.layout != "mirror" || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink < 2 {
+    /// has one name only may be a copy. A file that was taken in twice has two names here: the one that it says itself is enough, else each
+    /// would be kept for the other's sake.
+    pub fn vouches(&self, dir: &OwnedFd, file_name: &str) -> rustix::io::Result<bool> {
+        if self.config.layout != "mirror" || rustix::fs::statat(dir, file_name, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink < 2
+        {
             return Ok(false);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(Which::of(rustix::fs::openat(dir, name, flags, Mode::empty())?)?.birth.is_none())
+        let file = rustix::fs::openat(dir, file_name, flags, Mode::empty())?;
+        if Which::of(&file)?.birth.is_some() {
+            return Ok(false);
+        }
+        Ok(record::at_path(&file)?.is_none_or(|record| name::of(record.file, record.generation) == file_name))
     }
 
     fn hold(&self, leaf: &Leaf, dir: &OwnedFd, name: &str) -> rustix::io::Result<Fate> {
@@ -180,6 +187,7 @@ impl Core {
         let record = self.record(file, generation);
         let renamed = self
             .write_record(&opened, &record)
+            .and_then(|()| self.is_alone_with(&opened, &record))
             .and_then(|()| rustix::fs::renameat_with(dir, old, dir, &*name, rustix::fs::RenameFlags::NOREPLACE));
         if renamed.is_err() {
             leaf.leave(generation);
@@ -189,6 +197,14 @@ impl Core {
         self.put(series, Fresh { binding, file: Arc::new(File::from(opened)), prepared: None });
         count(&self.counters.recycled);
         Ok(true)
+    }
+
+    /// Nobody who opened a file by the name and the numbers that it had before may write those to it any more, nor has done so.
+    fn is_alone_with(&self, file: &OwnedFd, record: &Record) -> rustix::io::Result<()> {
+        sys::probe_lease(file, Lease::Write)?;
+        let numbers = |record: &Record| (record.file, record.generation);
+        let now = if self.abilities.xattrs { self.read_record(file)? } else { Some(*record) };
+        if now.as_ref().map(numbers) == Some(numbers(record)) { Ok(()) } else { Err(Errno::BUSY) }
     }
 
     fn remove(&self, leaf: &Leaf, dir: &OwnedFd, file_name: &str) -> rustix::io::Result<Fate> {

@@ -140,6 +140,11 @@ impl Drop for Mounted {
 
 /// A fresh file system of this size; `None`, with the reason printed, where that is not possible.
 pub fn mount(kind: &str, megabytes: u64) -> Option<Mounted> {
+    mount_made_with(kind, megabytes, &[])
+}
+
+/// The same, with further flags of its `mkfs`.
+pub fn mount_made_with(kind: &str, megabytes: u64, flags: &[&str]) -> Option<Mounted> {
     if !is_root() {
         eprintln!("skipped on {kind}: only root can mount");
         return None;
@@ -159,7 +164,7 @@ pub fn mount(kind: &str, megabytes: u64) -> Option<Mounted> {
         return None;
     }
     std::fs::File::create(image).unwrap().set_len(megabytes << 20).unwrap();
-    Mounted::run(&mkfs, &["-q", image]);
+    Mounted::run(&mkfs, &[&["-q"], flags, &[image]].concat());
     Mounted::run("mount", &["-o", "loop", image, mnt]);
     Some(Mounted { dir })
 }

@@ -316,6 +316,50 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
     end(bed, Vec::new());
 }
 
+/// Whether a thread of a process, of this name, is in this system call.
+fn is_in(pid: u32, name: &str, call: libc::c_long) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|entry| entry.path());
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let call = format!("{call} ");
+    tasks
+        .into_iter()
+        .any(|task| read(task.join("comm")).trim() == name && read(task.join("syscall")).starts_with(&call))
+}
+
+/// The thread that does it held the file's lock until the pool answered: who removed the file waited for that within the catalog, and a
+/// second later everybody for him.
+#[test]
+fn an_owner_that_cannot_be_noted_in_a_stuck_pool_stalls_nobody() {
+    let bed = bed(&["--transport", "device"]);
+    bed.space.down();
+    let settings = bed.space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replace("mirror_seconds = 30", "mirror_seconds = 1")).unwrap();
+    bed.space.up();
+    // Until what comes after a start is mirrored.
+    std::thread::sleep(Duration::from_secs(3));
+    let pid = bed.space.pid();
+    let new: Vec<PathBuf> = (0..4).map(|n| bed.space.path(format!("new/{n}"))).collect();
+    for path in &new {
+        fs::write(path, "new").unwrap();
+    }
+    let mut removals: Vec<Child>;
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        eventually("the owner is to be noted", PATIENCE, || is_in(pid, "mirror", libc::SYS_fsetxattr));
+        removals = new.iter().map(|file| on_cpu(cpus()[0], r#"unlink "$1""#, file)).collect();
+        // The log is written meanwhile.
+        for lively in bed.lively.chunks(10).take(3) {
+            are_answered(lively);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    for child in &mut removals {
+        comes_to_an_end(child, "a removal");
+    }
+    end(bed, Vec::new());
+}
+
 #[test]
 fn a_stuck_pool_stalls_only_its_own_requests() {
     check(&["--transport", "device"], "/dev/fuse", 28);
