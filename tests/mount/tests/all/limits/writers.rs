@@ -132,7 +132,7 @@ fn what_a_map_takes_while_a_file_is_written_out_is_held_until_then() {
     std::fs::write(dir.join("small"), [1; 3000]).unwrap();
     assert_eq!(held(), 0, "a file of a few blocks has no map");
     let file = std::fs::File::create(dir.join("file")).unwrap();
-    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
     drop(file);
     assert!(held() > 0);
     // Some time after its last handle it is written out.
