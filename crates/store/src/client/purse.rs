@@ -406,15 +406,34 @@ impl Purse {
         }
     }
 
+    /// Sends what comes back to the bank, for which others wait: the loop that sends all else may itself be waiting, for an answer that
+    /// those others keep back. What is not heard is sent again with the wallet's tick.
+    async fn send_returns(&self) {
+        loop {
+            let is_return = |message: &mut ClientToBank| matches!(message, ClientToBank::Return { .. });
+            let returns: Vec<_> = self.inner.lock().to_bank.extract_if(.., is_return).collect();
+            if returns.is_empty() {
+                return;
+            }
+            if let Err(error) = self.exchange(returns, None).await {
+                tracing::warn!(%error, "the bank does not take vouchers back now");
+                return;
+            }
+        }
+    }
+
     async fn listen_loop(&self) {
         loop {
             let batch = ClientBatch { client: self.client, ..ClientBatch::default() };
             match self.bank.listen(&batch, 10_000).await {
                 Ok(answers) => {
-                    let mut inner = self.inner.lock();
-                    for message in answers.messages {
-                        self.step(&mut inner, WalletEvent::FromBank(message));
+                    {
+                        let mut inner = self.inner.lock();
+                        for message in answers.messages {
+                            self.step(&mut inner, WalletEvent::FromBank(message));
+                        }
                     }
+                    self.send_returns().await;
                 }
                 Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
