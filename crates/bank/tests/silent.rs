@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
 use ullage_bank::config::EngineChoice;
-use ullage_bank::wire::{AccountChange, ClientBatch};
+use ullage_bank::wire::{AccountChange, ClientBatch, StoreBatch};
 use ullage_bank::{Bank, BankSettings, identity};
 use ullage_journal::Durability;
 use ullage_net::client::{Client, Settings};
@@ -193,22 +193,26 @@ async fn a_bank_that_takes_no_more_requests_now_is_asked_again_later() {
     assert!(began.elapsed() < Duration::from_millis(3900), "{:?}", began.elapsed());
 }
 
-/// A new client waited without a word for one to leave.
+/// A new client waited without a word for one to leave. Then stores and administrators were told the same as the users who had all the places.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_finds_no_place_is_told_so_and_may_look() {
+async fn users_who_find_no_place_are_told_so_and_may_look_and_stores_and_administrators_are_heard() {
     let directory = tempfile::tempdir().unwrap();
     let policy = Policy::Limiting { floor: 1 };
     let real = bank_within(directory.path(), policy, |limits| limits.connections = 1).await;
-    let root = |patience| client("root", Role::Admin, &[&real], Duration::from_secs(patience));
-    let first = root(0);
-    first.change("alice", &QUOTA).await.unwrap();
+    let by = |name, role, patience| client(name, role, &[&real], Duration::from_secs(patience));
+    let alice = |patience| by("alice", Role::User, patience);
+    let first = alice(0);
+    first.messages(&one_message()).await.unwrap();
     let began = Instant::now();
-    root(0).account("alice").await.unwrap();
-    let error = root(0).change("alice", &QUOTA).await.unwrap_err();
+    by("root", Role::Admin, 0).change("alice", &QUOTA).await.unwrap();
+    let store = StoreBatch { shard: 0, shards: 1, messages: Vec::new() };
+    by("store-1", Role::Store, 0).store_messages(&store).await.unwrap();
+    alice(0).account("alice").await.unwrap();
+    let error = alice(0).messages(&one_message()).await.unwrap_err();
     assert_eq!(error.code(), Some("full"));
     assert!(began.elapsed() < Duration::from_secs(5));
-    let patient = root(30);
-    let second = tokio::spawn(async move { patient.change("alice", &QUOTA).await });
+    let patient = alice(30);
+    let second = tokio::spawn(async move { patient.messages(&one_message()).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(first);
     tokio::time::timeout(TIME_MAX, second).await.unwrap().unwrap().unwrap();

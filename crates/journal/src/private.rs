@@ -19,7 +19,8 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !OTHERS)).map_err(|error| {
-        let hint = format!("others can read it, which cannot be changed ({error}): its owner can, with chmod go=");
+        let hint =
+            format!("others can read it, which cannot be changed ({error}): chown it to the user that this runs as");
         io::Error::new(error.kind(), hint)
     })
 }

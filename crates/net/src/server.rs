@@ -3,7 +3,7 @@
 use crate::limit::RateLimit;
 use crate::patience::Patient;
 use crate::token::Bearer;
-use crate::{Answer, Peer, Problem, clock, tls};
+use crate::{Answer, Peer, Problem, Role, clock, tls};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,8 +26,8 @@ use tokio_rustls::TlsAcceptor;
 pub struct Limits {
     /// Connections at a time; more wait to be accepted.
     pub connections: usize,
-    /// Connections beyond these, for one GET each: who waits can find out that the server is there, and who finds no place is
-    /// told so (503). Without any, all wait to be accepted.
+    /// Connections beyond these, for one request each: a GET, so that who waits can find out that the server is there, or any of a
+    /// store or an administrator. Who else finds no place is told so (503). Without any, all wait to be accepted.
     pub spare: usize,
     /// Bytes of a request's head; more is answered with 431.
     pub head_bytes: usize,
@@ -198,7 +198,9 @@ where
         return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", message));
     }
     let peer = authenticate(&shared.gate, peer, &request)?;
-    if is_spare && request.method() != Method::GET {
+    // Without its stores a bank is of no use to those who have the places, and an administrator may be about to help.
+    let is_served = request.method() == Method::GET || matches!(peer.role, Role::Store | Role::Admin);
+    if is_spare && !is_served {
         let message = format!("this server has its {} connections: ask again later", shared.limits.connections);
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "full", message));
     }
@@ -232,7 +234,7 @@ fn authenticate(gate: &Gate, peer: Option<Peer>, request: &Request<Incoming>) ->
     };
     let bearer = Bearer::verify(key, token, clock::now_secs()).map_err(|error| refuse(&error.to_string()))?;
     match peer {
-        Some(peer) if peer != bearer && peer.role != crate::Role::Node => {
+        Some(peer) if peer != bearer && peer.role != Role::Node => {
             Err(refuse("the certificate is of another party than the token, and not of a node"))
         }
         _ => Ok(bearer),

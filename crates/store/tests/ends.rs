@@ -10,9 +10,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use ullage_bank::client::BankClient;
 use ullage_store::client::{Chunks, FileError, Files, Purse, PurseSettings, StoreAddress};
 
 const TIME_MAX: Duration = Duration::from_secs(120);
@@ -298,6 +299,46 @@ async fn only_a_whole_version_of_a_regular_file_is_put() {
         files.get("f", &here.path().join("out"), quiet()).await.unwrap();
         assert_eq!(fs::metadata(here.path().join("out")).unwrap().len(), 100_000);
         drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Where no bank answered, each stripe of the file was then looked for, thirty seconds after the other: hours for a large one. And of those who
+/// wanted the same capability each waited for all before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_bank_a_put_fails_as_soon_as_it_was_to() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site().await;
+        cluster.bank.stop().await;
+        let here = tempfile::tempdir().unwrap();
+        let file = here.path().join("in");
+        fs::write(&file, vec![1; 200 * 4096]).unwrap();
+        let patience = Duration::from_secs(1);
+        let settings = PurseSettings {
+            user: "alice".into(),
+            policy: fixed(1 << 20),
+            patience,
+            listen: false,
+            addressed: std::collections::BTreeSet::new(),
+        };
+        let http = http(&cluster.certificates(), "alice");
+        let bank = BankClient::new(Arc::clone(&http), vec![cluster.bank.address.clone()], patience);
+        let files = Files::new(Chunks::new(http, Purse::new(bank, settings), cluster.addresses(), patience));
+        let began = Instant::now();
+        files.put(&file, "a", 4096, quiet()).await.unwrap_err();
+        assert!(began.elapsed() < 5 * patience, "{:?}", began.elapsed());
+        let began = Instant::now();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let purse = files.chunks().purse().clone();
+            waiting.spawn(async move { purse.capability("alice/").await });
+        }
+        while let Some(answer) = waiting.join_next().await {
+            answer.unwrap().unwrap_err();
+        }
+        assert!(began.elapsed() < 5 * patience, "{:?}", began.elapsed());
         cluster.stop().await;
     })
     .await

@@ -67,3 +67,27 @@ async fn who_holds_vouchers_gives_them_back_when_asked_whatever_it_was_told_to_d
     .await
     .unwrap();
 }
+
+/// Of two that were short at once, the first waited for the second to answer, and the second for the first to be answered: five seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_are_short_at_once_do_not_wait_for_each_other() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = site(10 << 20).await;
+        let here = tempfile::tempdir().unwrap();
+        let (small, large) = (here.path().join("small"), here.path().join("large"));
+        std::fs::write(&small, vec![1; 100_000]).unwrap();
+        std::fs::write(&large, vec![1; 8 << 20]).unwrap();
+        let clients = [cluster.client("alice", fixed(5 << 20)), cluster.client("alice", fixed(4 << 20))];
+        for (client, name) in clients.iter().zip(["a", "b"]) {
+            client.put(&small, name, STRIPE_BYTES, quiet()).await.unwrap();
+        }
+        let began = Instant::now();
+        let put = |client: usize| Box::pin(clients[client].put(&large, "c", 8 << 20, quiet()));
+        let (one, two) = tokio::join!(put(0), put(1));
+        assert!(one.is_err() || two.is_err(), "there is room for one at most");
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}

@@ -170,9 +170,19 @@ impl Files {
         Ok(None)
     }
 
-    /// What is left behind by a failure here is listed under `USER/d/` and belongs to no manifest.
-    pub(super) async fn remove_stripes(&self, manifest: &Manifest) -> u64 {
-        let removed = in_parallel(manifest.stripes(), WIDTH, |index| {
+    /// Removes the first `stripes` of a version. What is left behind by a failure here is listed under `USER/d/` and belongs to no
+    /// manifest.
+    pub(super) async fn remove_stripes(&self, manifest: &Manifest, stripes: u64) -> u64 {
+        let purse = self.chunks.purse();
+        if stripes == 0 || !purse.had_capability() {
+            return 0;
+        }
+        // Each stripe would else wait for the bank as long as it is waited for at all.
+        if let Err(error) = purse.capability(&format!("{}/", self.user())).await {
+            tracing::warn!(%error, stripes, "stripes are left behind");
+            return 0;
+        }
+        let removed = in_parallel(stripes, WIDTH, |index| {
             let (this, manifest) = (self.clone(), manifest.clone());
             async move {
                 let Some(node) = manifest.store_of(index) else { return Ok(0) };
@@ -207,7 +217,7 @@ impl Files {
             }
         };
         let stripes = match found.manifest {
-            Ok(manifest) => self.remove_stripes(&manifest).await,
+            Ok(manifest) => self.remove_stripes(&manifest, manifest.stripes()).await,
             Err(_) => 0,
         };
         Ok(Removed { chunks: stripes + 1 })

@@ -87,6 +87,8 @@ struct Inner {
     /// What each store was last told to be settled.
     told: HashMap<Node, Op>,
     capabilities: HashMap<String, (String, u64)>,
+    /// When a capability was last asked for in vain, for which prefix, and why.
+    unheard: Option<(Instant, String, CallError)>,
     bank_requests: u64,
     listens: bool,
 }
@@ -99,7 +101,7 @@ pub struct Purse {
     client: Client,
     origin: Instant,
     inner: Arc<Mutex<Inner>>,
-    /// Held by who asks for a capability: all others wait for that one answer.
+    /// Held by who asks for a capability: all others wait for that one answer, also if it is none.
     asking: Arc<tokio::sync::Mutex<()>>,
     work: Arc<Notify>,
     tasks: Arc<Tasks>,
@@ -146,6 +148,7 @@ impl Purse {
             open: BTreeSet::new(),
             told: HashMap::new(),
             capabilities: HashMap::new(),
+            unheard: None,
             bank_requests: 0,
             listens: false,
         };
@@ -296,13 +299,26 @@ impl Purse {
         if let Some(capability) = self.capability_at_hand(prefix) {
             return Ok(capability);
         }
+        let began = Instant::now();
         let _one = self.asking.lock().await;
         // Whoever held it before has asked, maybe for this one.
         if let Some(capability) = self.capability_at_hand(prefix) {
             return Ok(capability);
         }
+        // Each of those who wait would else be as patient again, one after the other.
+        if let Some((at, of, error)) = &self.inner.lock().unheard
+            && *at > began
+            && of == prefix
+        {
+            return Err(error.clone());
+        }
         let messages = std::mem::take(&mut self.inner.lock().to_bank);
         self.exchange(messages, Some(prefix)).await
+    }
+
+    /// Whether a bank ever gave one: without, stores were asked for nothing.
+    pub(super) fn had_capability(&self) -> bool {
+        !self.inner.lock().capabilities.is_empty()
     }
 
     fn capability_at_hand(&self, prefix: &str) -> Option<String> {
@@ -317,7 +333,11 @@ impl Purse {
         let capabilities = prefix.map(wanted).into_iter().collect();
         let batch = ClientBatch { client: self.client, messages, capabilities, account: false };
         self.inner.lock().bank_requests += 1;
-        let answers = self.bank.messages(&batch).await?;
+        let answers = self.bank.messages(&batch).await.inspect_err(|error| {
+            if let Some(prefix) = prefix {
+                self.inner.lock().unheard = Some((Instant::now(), prefix.to_owned(), error.clone()));
+            }
+        })?;
         if answers.revokes {
             self.listen();
         }
@@ -386,15 +406,34 @@ impl Purse {
         }
     }
 
+    /// Sends what comes back to the bank, for which others wait: the loop that sends all else may itself be waiting, for an answer that
+    /// those others keep back. What is not heard is sent again with the wallet's tick.
+    async fn send_returns(&self) {
+        loop {
+            let is_return = |message: &mut ClientToBank| matches!(message, ClientToBank::Return { .. });
+            let returns: Vec<_> = self.inner.lock().to_bank.extract_if(.., is_return).collect();
+            if returns.is_empty() {
+                return;
+            }
+            if let Err(error) = self.exchange(returns, None).await {
+                tracing::warn!(%error, "the bank does not take vouchers back now");
+                return;
+            }
+        }
+    }
+
     async fn listen_loop(&self) {
         loop {
             let batch = ClientBatch { client: self.client, ..ClientBatch::default() };
             match self.bank.listen(&batch, 10_000).await {
                 Ok(answers) => {
-                    let mut inner = self.inner.lock();
-                    for message in answers.messages {
-                        self.step(&mut inner, WalletEvent::FromBank(message));
+                    {
+                        let mut inner = self.inner.lock();
+                        for message in answers.messages {
+                            self.step(&mut inner, WalletEvent::FromBank(message));
+                        }
                     }
+                    self.send_returns().await;
                 }
                 Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
             }

@@ -29,15 +29,17 @@ impl Files {
         let id = new_id(clock::now_ms(), keyfile::random_u64());
         let stores = self.stores_of_new(&id)?;
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
-        let done = Arc::new(AtomicU64::new(0));
+        let (done, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let written = in_parallel(manifest.stripes(), WIDTH, |index| {
             let (this, manifest, source) = (self.clone(), manifest.clone(), Arc::clone(&source));
             let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
+            let begun = Arc::clone(&begun);
             async move {
                 let length = stripe_bytes.min(size_bytes - index * stripe_bytes);
                 let bytes = source.read(index * stripe_bytes, length).await?;
                 let node = manifest.store_of(index).ok_or_else(no_stores)?;
                 let chunk = manifest.chunk_of(this.user(), index);
+                begun.fetch_max(index + 1, Ordering::Relaxed);
                 let view = this.chunks().put_unseen(node, &chunk, bytes.into()).await?;
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
                 Ok::<_, FileError>(view.map_or(0, |view| view.allocated_bytes))
@@ -53,12 +55,13 @@ impl Files {
             // What a manifest may name must stay; a sweep finds it where none does.
             Err(error @ FileError::Unknown { .. }) => return Err(error),
             Err(error) => {
-                self.remove_stripes(&manifest).await;
+                // Those after it were never sent: to look for them took as long as a silent store was waited for, each.
+                self.remove_stripes(&manifest, begun.load(Ordering::Relaxed)).await;
                 return Err(error);
             }
         };
         if let Some(old) = old {
-            self.remove_stripes(&old).await;
+            self.remove_stripes(&old, old.stripes()).await;
         }
         Ok(Transferred { size_bytes, stripes: manifest.stripes(), allocated_bytes })
     }

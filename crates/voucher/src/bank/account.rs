@@ -61,16 +61,38 @@ impl Account {
         left.clamp(0, i128::from(crate::MAX_VALUE)) as u64
     }
 
-    /// How much of the pool may be passed on for use at a store that takes vouchers of this audience: the pool holds such as any store
-    /// takes. All of it counts in A already; but where the quota was lowered, what others hold or use may be
-    /// more than is allowed, or leave room only for a part.
-    pub(super) fn passable(&self, audience: Node) -> u64 {
+    /// How much of the pool may be passed on in this epoch for use at a store that takes vouchers of this audience: the pool holds such
+    /// as any store takes, and what has expired there is removed when something is passed on. All of it counts in A
+    /// already; but where the quota was lowered, what others hold or use may be more than is allowed, or leave room only for a part.
+    pub(super) fn passable(&self, audience: Node, epoch: Epoch) -> u64 {
         if audience != ANYONE {
             return 0;
         }
-        let pooled: i128 = self.pool.iter().map(|piece| i128::from(piece.amount)).sum();
+        let live = self.pool.iter().filter(|piece| piece.voucher.terms.expiry > epoch);
+        let pooled: i128 = live.map(|piece| i128::from(piece.amount)).sum();
         let left = i128::from(self.quota) - (self.authorized() - pooled);
         left.clamp(0, pooled).min(i128::from(u64::MAX)) as u64
+    }
+
+    /// Which of those that wait is served now, and how much may be made anew for it. In order; but who waits for vouchers bound to a
+    /// store holds nobody else up: what others give back does not pay it, and what is left to make is kept for it.
+    pub(super) fn next_served(&self, now: Micros, epoch: Epoch, remaining: u64, patient: bool) -> Option<(usize, u64)> {
+        let mut left = remaining;
+        for (position, waiting) in self.waiting.iter().enumerate() {
+            let is_bound = waiting.ask.audience != ANYONE;
+            let waits = patient || !(is_bound || self.asked.is_empty());
+            if !waits
+                || now >= waiting.until
+                || waiting.ask.want <= self.passable(waiting.ask.audience, epoch).saturating_add(left)
+            {
+                return Some((position, left));
+            }
+            if !is_bound {
+                return None;
+            }
+            left = 0;
+        }
+        None
     }
 
     /// Takes a returned piece; parts of one voucher join again.

@@ -96,10 +96,26 @@ impl Tally {
 }
 
 impl BankCore {
-    /// Adds a line, which is a total: an early report and the final one never count twice.
-    pub(super) fn count(&mut self, store: Node, incarnation: Incarnation, line: &SpentLine, out: &mut BankOutput) {
+    /// Adds lines, and looks once at each voucher of which they say more than was known: early reports tell all anew every few seconds,
+    /// and a voucher may have as many lines as its user makes up clients.
+    pub(super) fn count_all(
+        &mut self,
+        store: Node,
+        incarnation: Incarnation,
+        lines: &[SpentLine],
+        out: &mut BankOutput,
+    ) {
+        let grown = lines.iter().filter(|line| self.count(store, incarnation, line));
+        let grown: BTreeSet<_> = grown.map(|line| (line.epoch, line.voucher)).collect();
+        for (epoch, voucher) in grown {
+            self.judge(epoch, voucher, false, out);
+        }
+    }
+
+    /// Adds a line, which is a total: an early report and the final one never count twice. Whether it says more than was known.
+    fn count(&mut self, store: Node, incarnation: Incarnation, line: &SpentLine) -> bool {
         if line.epoch <= self.head.horizon {
-            return;
+            return false;
         }
         let tallies = self.spent.entry(line.epoch).or_default();
         let tally = tallies.entry(line.voucher).or_insert_with(|| Tally {
@@ -108,8 +124,9 @@ impl BankCore {
             by: BTreeMap::new(),
         });
         let amount = tally.by.entry((store, incarnation, line.client)).or_default();
+        let grew = line.amount > *amount;
         *amount = line.amount.max(*amount);
-        self.judge(line.epoch, line.voucher, false, out);
+        grew
     }
 
     /// Looks at one voucher, also at one of which a cheater was named: others may cheat with it too. Refunds, and what was spent in all, can
@@ -134,18 +151,16 @@ impl BankCore {
         } else {
             (tally.user, tally.value, tally.value, None)
         };
-        let clients = tally.by_client();
-        let stores = tally.stores();
         let finding = if freed < value && spent > freed {
-            let clients = clients.into_keys().collect();
+            let (clients, stores) = (tally.by_client().into_keys().collect(), tally.stores());
             Finding::Forged { user, voucher, epoch, spent, freed, clients, stores }
         } else if spent > value {
             // A refund's holder is known with its store's report; until then nobody is named.
             if holder.is_none() && !own && !last {
                 return;
             }
-            let clients = self.who(epoch, voucher, holder, value, &clients);
-            Finding::Overspent { user, voucher, epoch, value, spent, clients, stores }
+            let clients = self.who(epoch, voucher, holder, value, &tally.by_client());
+            Finding::Overspent { user, voucher, epoch, value, spent, clients, stores: tally.stores() }
         } else {
             return;
         };
@@ -164,7 +179,7 @@ impl BankCore {
         Some((request.0, grant.user, grant.minted?.voucher.terms.value))
     }
 
-    /// Tells the server, and keeps it for K epochs to tell it again after a restart: what proved it may be
+    /// Tells the server, and keeps it for K epochs at least to tell it again after a restart: what proved it may be
     /// forgotten in this very step, and the message lost.
     pub(super) fn find(&mut self, finding: Finding, out: &mut BankOutput) {
         let key = (self.head.epoch, self.next_finding);
@@ -174,10 +189,17 @@ impl BankCore {
         self.findings.insert(key, finding);
     }
 
+    /// Those of K epochs ago; but not while what proves them is still on the books, or a restarted bank would find them anew.
     pub(super) fn forget_findings(&mut self, out: &mut BankOutput) {
         let Some(before) = self.head.epoch.minus(self.config.params.reconcile()) else { return };
-        let kept = self.findings.split_off(&(before, 0));
-        for key in std::mem::replace(&mut self.findings, kept).into_keys() {
+        let horizon = self.head.horizon;
+        let old = self
+            .findings
+            .range(..(before, 0))
+            .filter(|(_, finding)| finding.overspending().is_none_or(|overspending| overspending.epoch <= horizon));
+        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        for key in old {
+            self.findings.remove(&key);
             out.writes.push(load::finding_key(key).remove());
         }
     }

@@ -46,9 +46,7 @@ impl BankCore {
         for line in &report.refunds {
             self.refunds.entry(report.epoch).or_default().insert(line.voucher, *line);
         }
-        for line in &report.spent {
-            self.count(report.store, report.incarnation, line, out);
-        }
+        self.count_all(report.store, report.incarnation, &report.spent, out);
         for line in &report.refunds {
             self.judge(report.epoch, line.voucher, false, out);
         }
@@ -56,9 +54,7 @@ impl BankCore {
 
     pub(super) fn early(&mut self, store: Node, incarnation: Incarnation, spent: &[SpentLine], out: &mut BankOutput) {
         if self.stores.contains_key(&(store, incarnation)) {
-            for line in spent {
-                self.count(store, incarnation, line, out);
-            }
+            self.count_all(store, incarnation, spent, out);
         }
     }
 }

@@ -101,7 +101,7 @@ impl BankCore {
         let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
         account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
         let mut passed = Vec::new();
-        let mut missing = want.min(account.passable(audience));
+        let mut missing = want.min(account.passable(audience, epoch));
         while missing > 0 && passed.len() < MAX_PIECES / 2 {
             let Some(mut piece) = account.pool.pop() else { break };
             if let Some(part) = piece.split(missing) {
@@ -137,9 +137,11 @@ impl BankCore {
         if account.waiting.iter().any(|other| (other.client, other.ask.op) == (waiting.client, waiting.ask.op)) {
             return;
         }
-        let first = account.waiting.is_empty();
-        let enough = account.passable(waiting.ask.audience).saturating_add(account.remaining());
-        let short = waiting.ask.want > enough;
+        // What comes back pays nothing that is bound to a store; what is left is kept for such that wait.
+        let is_bound = waiting.ask.audience != ANYONE;
+        let first = !is_bound && account.waiting.iter().all(|other| other.ask.audience != ANYONE);
+        let left = if account.waiting.is_empty() { account.remaining() } else { 0 };
+        let short = waiting.ask.want > account.passable(waiting.ask.audience, epoch).saturating_add(left);
         let asker = waiting.client;
         account.waiting.push_back(waiting);
         if !(first && short) {
@@ -196,28 +198,27 @@ impl BankCore {
     pub(super) fn serve_user(&mut self, user: User, now: Micros, out: &mut BankOutput) {
         let patient = matches!(self.config.policy, Policy::Revocation { waits: Waits::Enough, .. });
         loop {
-            let remaining = self.remaining(user);
+            let (remaining, epoch) = (self.remaining(user), self.head.epoch);
             let Some(account) = self.accounts.get_mut(&user) else { return };
-            let Some(front) = account.waiting.front() else {
+            if account.waiting.is_empty() {
                 account.asked.clear();
                 return;
-            };
-            let enough = front.ask.want <= account.passable(front.ask.audience).saturating_add(remaining);
-            if !enough && now < front.until && (patient || !account.asked.is_empty()) {
-                return;
             }
-            if !enough && now >= front.until {
+            let Some((position, left)) = account.next_served(now, epoch, remaining, patient) else { return };
+            let Some(waiting) = account.waiting.remove(position) else { return };
+            let Ask { want, audience, .. } = waiting.ask;
+            let short = want > account.passable(audience, epoch).saturating_add(left);
+            if short && audience == ANYONE && now >= waiting.until {
                 account.silent.append(&mut account.asked);
             }
             let blocked = account.blocked;
-            let Some(waiting) = account.waiting.pop_front() else { return };
             if blocked {
                 self.deny(waiting.client, user, waiting.ask.op, Denial::Blocked, out);
                 continue;
             }
             // What is left to mint is taken first: a pooled piece may expire, but it may also be all there is.
             let Waiting { client, ask, .. } = waiting;
-            let minted = ask.want.min(remaining);
+            let minted = ask.want.min(left);
             let passed = self.pass_on(user, ask.want - minted, ask.audience);
             self.give(client, user, Ask { want: minted, ..ask }, passed, out);
         }

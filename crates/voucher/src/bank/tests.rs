@@ -509,6 +509,60 @@ fn revocation_waits_only_for_those_that_hold_something() {
     assert_eq!(answered(&c, C, Op(52)), Some(0));
 }
 
+/// Vouchers that had come back and expired counted as what could be passed on: nobody was asked, and the request was refused.
+#[test]
+fn what_came_back_and_expired_is_not_counted_on_when_others_can_be_asked() {
+    let mut c = Cluster::with(1, |config| config.policy = revocation(Waits::Answers), |_| {});
+    c.quota(U, 1000);
+    let back = c.withdraw(Client(3), U, 600);
+    c.give_back(Client(3), U, Op(60), back);
+    c.epochs(1);
+    let mut piece = c.withdraw(C, U, 400)[0];
+    c.epochs(1);
+    c.to_clients.clear();
+    c.withdraw_as(D, U, Op(50), 300);
+    assert_eq!(answered(&c, D, Op(50)), None);
+    assert!(c.to_clients.contains(&(C, BankToClient::Revoke { user: U })));
+    let part = piece.split(300).unwrap();
+    c.give_back(C, U, Op(61), vec![part]);
+    assert_eq!(answered(&c, D, Op(50)), Some(300));
+}
+
+/// What is bound to a store is always made anew: what others give back pays nothing of it.
+#[test]
+fn nobody_is_asked_for_the_sake_of_a_request_bound_to_a_store_nor_waits_behind_it() {
+    let bound = |c: &mut Cluster, op, want| {
+        let request = ClientToBank::Request { user: U, op, want, audience: Some(store_node(1)) };
+        c.bank_event(BankEvent::FromClient(D, request));
+    };
+    let revokes = |c: &Cluster| c.to_clients.contains(&(C, BankToClient::Revoke { user: U }));
+    for waits in [Waits::Answers, Waits::Enough] {
+        let mut c = Cluster::with(1, |config| config.policy = revocation(waits), |_| {});
+        c.quota(U, 1000);
+        let mut piece = c.withdraw(C, U, 900)[0];
+        let part = piece.split(500).unwrap();
+        c.give_back(C, U, Op(60), vec![part]);
+        bound(&mut c, Op(50), 300);
+        assert!(!revokes(&c));
+        if waits == Waits::Answers {
+            assert_eq!(answered(&c, D, Op(50)), Some(100), "what there is, at once");
+            continue;
+        }
+        assert_eq!(answered(&c, D, Op(50)), None);
+        // What another wants is in the pool; what waits for more keeps what is left to make.
+        c.withdraw_as(Client(3), U, Op(51), 400);
+        assert_eq!(answered(&c, Client(3), Op(51)), Some(400));
+        c.withdraw_as(Client(3), U, Op(52), 200);
+        assert_eq!(answered(&c, Client(3), Op(52)), None);
+        assert!(revokes(&c), "they are asked for who can be paid so");
+        let part = piece.split(100).unwrap();
+        c.give_back(C, U, Op(61), vec![part]);
+        assert_eq!(answered(&c, Client(3), Op(52)), Some(200));
+        c.run(Micros::from_secs(6));
+        assert_eq!(answered(&c, D, Op(50)), Some(100));
+    }
+}
+
 fn granted((_, message): &(Client, BankToClient)) -> Option<Vec<Piece>> {
     if let BankToClient::Granted { pieces, .. } = message { Some(pieces.clone()) } else { None }
 }

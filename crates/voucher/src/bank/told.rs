@@ -4,22 +4,25 @@ use super::Finding;
 use crate::{Client, Epoch, Node, VoucherId};
 use std::collections::BTreeSet;
 
+/// So many times at most a voucher's findings are told before all is known: each has all names, and a user can make up many.
+const TELLINGS_MAX: usize = 16;
+
 /// All findings of one voucher.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     excess: u64,
     clients: BTreeSet<Client>,
     stores: BTreeSet<Node>,
+    tellings: usize,
 }
 
 impl Told {
-    /// Whether a finding is news: of another client or store at once, of a larger sum when there will be no larger one. So there are no
-    /// more findings of a voucher than clients and stores, however often it is spent.
+    /// Whether a finding is news: of another client or store at once, of a larger sum when there will be no larger one.
     pub(super) fn lacks(&self, finding: &Finding, last: bool) -> bool {
         let Some(Overspending { excess, clients, stores, .. }) = finding.overspending() else { return true };
         let names = !clients.iter().all(|client| self.clients.contains(client));
         let places = !stores.iter().all(|store| self.stores.contains(store));
-        excess > self.excess && (last || names || places)
+        excess > self.excess && (last || (self.tellings < TELLINGS_MAX && (names || places)))
     }
 
     /// Adds a finding; by how many bytes it is more.
@@ -27,6 +30,7 @@ impl Told {
         let Some(Overspending { excess, clients, stores, .. }) = finding.overspending() else { return 0 };
         let more = excess.saturating_sub(self.excess);
         self.excess += more;
+        self.tellings += 1;
         self.clients.extend(clients);
         self.stores.extend(stores);
         more

@@ -1,8 +1,9 @@
 //! Cheating that goes on after it was found.
 
-use crate::bank::{Answer, BankAction, BankConfig, Finding};
+use crate::bank::{Answer, BankAction, BankConfig, BankEvent, Finding};
+use crate::message::{SpentLine, StoreToBank};
 use crate::testing::{Cluster, store_node};
-use crate::{Client, Micros, User};
+use crate::{Client, Incarnation, Micros, User};
 
 const U: User = User(1);
 const C: Client = Client(1);
@@ -53,4 +54,57 @@ fn after_a_restart_what_was_found_is_told_once_more_and_not_found_once_more() {
     c.reload_bank();
     c.epochs(4);
     assert_eq!(c.found, [found.clone(), found].concat());
+}
+
+/// A user's clients are numbered as the user likes. Of a voucher that was spent again, 4 KiB at a time and each as another client, every
+/// line of a report was a finding that named all before it: a few MiB made gigabytes of them.
+#[test]
+fn a_voucher_spent_again_as_many_clients_is_told_a_few_times_and_at_the_end_in_full() {
+    let mut c = Cluster::with(2, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
+    c.quota(U, 1000);
+    let piece = c.withdraw(C, U, 400)[0];
+    c.spend(store_node(1), C, U, &[piece], 400).unwrap();
+    c.run(Micros::from_secs(6));
+    let epoch = c.epoch();
+    let line =
+        |client| SpentLine { voucher: piece.id(), epoch, user: U, value: 400, client: Client(client), amount: 1 };
+    let early = |clients| StoreToBank::Early {
+        store: store_node(2),
+        incarnation: Incarnation(1),
+        spent: (0..clients).map(|client| line(1000 + client)).collect(),
+    };
+    c.to_bank(early(10));
+    let [Finding::Overspent { spent: 410, clients, .. }] = c.found.as_slice() else { panic!("{:?}", c.found) };
+    assert_eq!(clients.len(), 11, "one finding for all lines of a report");
+    for clients in 10..50 {
+        c.to_bank(early(clients));
+    }
+    assert!(c.found.len() <= 16, "{}", c.found.len());
+    let before = c.found.len();
+    c.epochs(4);
+    let Some(Finding::Overspent { spent: 449, clients, .. }) = c.found.last() else { panic!("{:?}", c.found.last()) };
+    assert_eq!((c.found.len(), clients.len()), (before + 1, 50));
+}
+
+/// What was found was forgotten K epochs later, though a store that stayed away kept its vouchers on the books: a bank that was started again then
+/// found it anew, blocked who had been allowed vouchers again, and told a hook the same bytes again.
+#[test]
+fn a_finding_is_remembered_as_long_as_what_proves_it() {
+    let mut c = Cluster::with(3, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
+    c.quota(U, 1000);
+    let piece = c.withdraw(C, U, 400)[0];
+    for number in [1, 2] {
+        c.spend(store_node(number), C, U, &[piece], 400).unwrap();
+    }
+    c.run(Micros::from_secs(12));
+    assert_eq!((c.found.len(), c.bank.is_blocked(U)), (1, Some(true)));
+    c.bank_event(BankEvent::SetBlocked { user: U, blocked: false });
+    c.down.push(store_node(3));
+    c.epochs(6);
+    c.reload_bank();
+    assert_eq!((c.found.len(), c.bank.is_blocked(U)), (2, Some(false)), "told once more, and not found once more");
+    c.down.clear();
+    c.epochs(6);
+    c.reload_bank();
+    assert_eq!((c.found.len(), c.bank.is_blocked(U)), (2, Some(false)), "all is over");
 }

@@ -1,7 +1,7 @@
 //! Stores that take nothing but what is addressed to them.
 
-use super::{RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
-use crate::message::{BankToClient, ClientToBank, Denial, Refusal};
+use super::{Adaptive, RequestPolicy, Unpaid, Wallet, WalletAction, WalletConfig, WalletEvent, WalletOutput};
+use crate::message::{BankToClient, ClientToBank, Denial, Refusal, StoreToClient};
 use crate::{ANYONE, Client, Epoch, Issuer, KeyId, Keyring, Micros, Node, Op, Piece, Terms, User};
 use std::collections::BTreeSet;
 
@@ -85,4 +85,20 @@ fn older_messages_are_those_without_an_address() {
     let text = serde_json::to_string(&request).unwrap();
     assert!(!text.contains("audience"), "{text}");
     assert_eq!(serde_json::from_str::<ClientToBank>(&text).unwrap(), request);
+}
+
+/// What was freed at a store that is paid by itself counted against what was spent elsewhere: too little was asked for.
+#[test]
+fn what_is_freed_at_a_store_that_is_paid_by_itself_makes_no_difference_elsewhere() {
+    let adaptive = Adaptive { window: 1, headroom_permille: 0, least: 1, ..Adaptive::default() };
+    let config = WalletConfig { policy: RequestPolicy::Adaptive(adaptive), ..wallet().config };
+    let mut w = Wallet::new(config, Op(1000), Micros(0));
+    let refund = Some(piece(5000, 9, STRICT));
+    step(&mut w, WalletEvent::FromStore(StoreToClient::Refunded { op: Op(1), refund, epoch: Epoch(5) }));
+    let (op, ..) = asked(&step(&mut w, spend(2, OPEN, 1000)));
+    step(&mut w, grant(op, vec![piece(1000, 1, ANYONE)]));
+    let mut out = WalletOutput::default();
+    w.step(WalletEvent::Tick, adaptive.interval + Micros(1), &mut out);
+    let (_, want, audience) = asked(&out.actions);
+    assert_eq!((want / 100, audience), (9, None), "what was spent in an interval");
 }

@@ -97,7 +97,9 @@ impl Wallet {
                 // What another user was charged comes back as that user's: it pays for nothing here.
                 let own = live.filter(|piece| piece.voucher.terms.user == self.config.user);
                 if let Some(piece) = own.filter(|piece| self.purse.is_new(piece)) {
-                    self.usage.freed(piece.amount);
+                    if piece.voucher.terms.audience == ANYONE {
+                        self.usage.freed(piece.amount);
+                    }
                     self.purse.put(piece);
                     self.pay_due(now, out);
                 }
