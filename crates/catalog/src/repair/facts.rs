@@ -51,15 +51,30 @@ pub struct Facts {
     pub found: FxHashMap<(FileId, Generation), Found>,
 }
 
+impl Found {
+    /// Whether there may be data in it. Most empty ones are kept by their pool for the next file: until then they have the numbers and the
+    /// owner of the last one.
+    pub(super) fn holds(&self) -> bool {
+        self.size > 0 || self.unreadable
+    }
+}
+
 impl Facts {
-    /// The newest backing file of each file.
+    /// The newest backing file of each file. One with data comes before empty ones: those may be what a file that went to another pool left
+    /// behind, or a copy of one that stayed.
     pub(super) fn by_file(&self) -> FxHashMap<FileId, Generation> {
-        let mut newest: FxHashMap<FileId, Generation> = FxHashMap::default();
-        for &(file, generation) in self.found.keys() {
-            let entry = newest.entry(file).or_insert(generation);
-            *entry = (*entry).max(generation);
+        let mut newest: FxHashMap<FileId, (bool, Generation)> = FxHashMap::default();
+        for (&(file, generation), found) in &self.found {
+            let this = (found.holds(), generation);
+            let entry = newest.entry(file).or_insert(this);
+            *entry = (*entry).max(this);
         }
-        newest
+        newest.into_iter().map(|(file, (_, generation))| (file, generation)).collect()
+    }
+
+    /// Whether a file went from one backing file to another since the records were made: that has its name since it was whole.
+    pub(super) fn went(&self, file: FileId, from: Generation, to: Generation) -> bool {
+        self.mode == Mode::Rebuild && to > from && self.found.get(&(file, to)).is_some_and(Found::holds)
     }
 }
 

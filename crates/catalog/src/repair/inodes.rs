@@ -68,18 +68,19 @@ fn make_again(model: &mut Model, facts: &Facts) {
     }
 }
 
-/// Every regular file is bound to the backing file that carries its number.
+/// Every regular file is bound to the backing file that carries its number; in records that are older than the pools, to the newest one.
 fn bind(model: &mut Model, facts: &Facts) {
     let backed = facts.by_file();
     let mut taken: BTreeSet<(FileId, Generation)> = BTreeSet::new();
     let mut dropped = Vec::new();
     for (&id, record) in &mut model.records {
         let Some(backing) = &mut record.backing else { continue };
-        if facts.gone.contains(&backing.pool) {
+        let went = backed.get(&id).is_some_and(|newest| facts.went(id, backing.generation, *newest));
+        if facts.gone.contains(&backing.pool) && !went {
             dropped.push((id, "its pool was given up"));
             continue;
         }
-        if let Some(found) = facts.found.get(&(id, backing.generation)) {
+        if let Some(found) = facts.found.get(&(id, backing.generation)).filter(|_| !went) {
             taken.insert((id, backing.generation));
             if found.pool != backing.pool || found.locator != backing.locator {
                 (backing.pool, backing.locator) = (found.pool, found.locator.clone());
@@ -142,12 +143,18 @@ pub(super) fn adopt(model: &mut Model, facts: &Facts) {
     for (&(file, generation), found) in strays {
         let mark = (found.pool.0, leaf(&found.locator).to_vec());
         let expected = facts.mode == Mode::Repair && model.marked.contains(&mark);
-        // Empty ones are mostly spare files of the pool, which keep the owner of the last one.
-        let holds = found.size > 0 || found.unreadable;
         if expected {
             continue;
         }
-        if !holds || model.records.contains_key(&file) || file <= ROOT {
+        let known = model.records.contains_key(&file);
+        if known && found.holds() {
+            model.done.push(format!(
+                "{} is not what inode {file} has its data in: the next start takes it away ({} bytes)",
+                String::from_utf8_lossy(&found.locator),
+                found.size
+            ));
+        }
+        if !found.holds() || known || file <= ROOT {
             if model.marks.insert(mark) {
                 model.done.push(format!(
                     "the leaf {} holds files that nobody knows; the next start looks through it",

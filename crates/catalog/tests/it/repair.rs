@@ -369,6 +369,84 @@ fn a_file_that_may_have_got_its_name_after_the_snapshot_is_kept() {
     assert!(!tree.values().any(|(id, ..)| *id == open.0));
 }
 
+/// It was bound to what it had left behind in its old pool, and the next start took its data for nobody's.
+#[test]
+fn a_file_that_went_to_another_pool_since_a_snapshot_is_bound_where_its_data_is() {
+    let (map, facts) = sound();
+    let whole = mend(map, facts).1;
+    let file = FileId(whole["/file-0"].0);
+    let (numbers, old) = facts.found.iter().find(|((of, _), _)| *of == file).unwrap();
+    let empty = |found: &Found| Found { size: 0, blocks: 0, ..found.clone() };
+    let newer = Generation(numbers.1.0 + 1000);
+    let locator = format!("{LEAF}/{:x}.{:x}", file.0, newer.0).into_bytes().into_boxed_slice();
+    let new = Found { pool: PoolId(1), locator, size: 5555, blocks: 16, owner: None, ..old.clone() };
+    let bound = |old: Option<Found>, new: Option<Found>, more: &dyn Fn(&mut Facts)| {
+        let mut now = facts.clone();
+        now.mode = RepairMode::Rebuild;
+        now.pools.insert(PoolId(1));
+        now.found.remove(numbers);
+        now.found.extend(old.map(|old| (*numbers, old)));
+        now.found.extend(new.map(|new| ((file, newer), new)));
+        more(&mut now);
+        let kv = Arc::new(MemoryKv::new(map.clone()));
+        let repaired = repair(&*kv, &now, (0, 0), at(8)).unwrap();
+        assert_eq!(verify(&*kv).unwrap().findings, []);
+        mend(map, &now);
+        let catalog = Catalog::open(kv, 0, 0, at(9)).unwrap();
+        let root = catalog.root().clone();
+        let inode = catalog.lookup(&root, b"file-0").unwrap();
+        let record = inode.map(|inode| inode.record());
+        let bound = record.map(|record| (record.backing.unwrap().pool.0, record.size, record.uid));
+        (bound, repaired.done.iter().any(|text| text.contains("the next start takes it away")))
+    };
+    let plain = |_: &mut Facts| {};
+    // Emptied, used again, or not given back yet.
+    assert_eq!(bound(Some(empty(old)), Some(new.clone()), &plain), (Some((1, 5555, 5)), false));
+    assert_eq!(bound(None, Some(new.clone()), &plain), (Some((1, 5555, 5)), false));
+    assert_eq!(bound(Some(old.clone()), Some(new.clone()), &plain), (Some((1, 5555, 5)), true));
+    // It stayed where it was, as a crash came before the catalog knew of its copy, and that was emptied.
+    assert_eq!(bound(Some(old.clone()), Some(empty(&new)), &plain), (Some((0, 1000, 5)), false));
+    assert_eq!(bound(Some(empty(old)), Some(empty(&new)), &plain), (Some((0, 0, 5)), false));
+    // It cannot be read now, but its data is there.
+    assert_eq!(bound(Some(empty(old)), Some(Found { unreadable: true, ..empty(&new) }), &plain).0, Some((1, 1000, 5)));
+    // The pool where it was is given up; then the one where it is.
+    let give_up = |pool: u16| {
+        move |now: &mut Facts| {
+            now.gone.insert(PoolId(pool));
+            now.pools.remove(&PoolId(pool));
+            now.found.retain(|_, found| found.pool != PoolId(pool));
+        }
+    };
+    assert_eq!(bound(None, Some(new.clone()), &give_up(0)).0, Some((1, 5555, 5)));
+    assert_eq!(bound(Some(old.clone()), Some(new.clone()), &give_up(1)).0, Some((0, 1000, 5)));
+    // A pool from last week brings an older one than the records name.
+    let older = |now: &mut Facts| {
+        now.found.insert((file, Generation(1)), Found { size: 77, ..old.clone() });
+    };
+    assert_eq!(bound(Some(empty(old)), None, &older), (Some((0, 0, 5)), true));
+    // Records of now are right.
+    let repairs = |now: &mut Facts| now.mode = RepairMode::Repair;
+    assert_eq!(bound(Some(old.clone()), Some(new.clone()), &repairs), (Some((0, 1000, 5)), true));
+}
+
+/// The record of a file that stayed where it was is made again from its data, not from the copy that was given back.
+#[test]
+fn a_lost_record_is_made_again_from_the_backing_file_with_data() {
+    let (map, facts) = sound();
+    let whole = mend(map, facts).1;
+    let file = FileId(whole["/file-0"].0);
+    let mut facts = facts.clone();
+    let old = facts.found.iter().find(|((of, _), _)| *of == file).unwrap().1.clone();
+    let locator = format!("{LEAF}/{:x}.ffff", file.0).into_bytes().into_boxed_slice();
+    facts.found.insert((file, Generation(0xffff)), Found { size: 0, blocks: 0, locator, ..old });
+    let mut map = map.clone();
+    map.retain(|key, _| !(key[0] == b'i' && key[1..] == file.0.to_be_bytes()));
+    let kv = Arc::new(MemoryKv::new(map));
+    repair(&*kv, &facts, (0, 0), at(8)).unwrap();
+    let catalog = Catalog::open(kv, 0, 0, at(9)).unwrap();
+    assert_eq!(catalog.get(file).unwrap().record().size, 1000);
+}
+
 #[test]
 fn without_any_record_all_files_come_to_lost_and_found_with_their_owners() {
     let (_, facts) = sound();

@@ -306,7 +306,11 @@ impl Core {
         let dir = self.leaf_dir(&self.leaves.get(path)).map_err(fail)?;
         let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
         rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
-        rustix::fs::fsync(&draft.file).map_err(fail)
+        rustix::fs::fsync(&draft.file).map_err(|errno| {
+            // The file goes on where it was. What has its number and the newer generation would be taken for it should its record be lost.
+            let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            fail(errno)
+        })
     }
 
     /// Gives a file that is there a second name in a leaf, and its record. It is named first: without a name no crash can

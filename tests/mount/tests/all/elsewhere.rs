@@ -1,5 +1,6 @@
 //! A file whose pool is full goes on in another one.
 
+use crate::rebuild::{generations, rebuild};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -457,5 +458,39 @@ fn a_copy_that_was_not_finished_leaves_nothing() {
     space.up();
     let read = fs::read(space.path("file")).unwrap();
     assert!(read.len() >= 90 * MIB && read[..90 * MIB] == data(90 * MIB));
+    space.down_and_check();
+}
+
+/// It was bound to what it had left behind, which is empty and still has its number; and the next start took its data for nobody's.
+#[test]
+fn a_file_that_went_elsewhere_since_the_copy_of_the_catalog_is_rebuilt_with_its_data() {
+    let mut space = bed();
+    let copies = |space: &Space, ending: &str| generations(&space.ground.join("large/pool"), ending).len();
+    let mut file = File::create(space.path("file")).unwrap();
+    file.write_all(&data(4 * MIB)).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(pool_of(&space, "file"), "small");
+    let (left, mut attribute) = (space.backing(&space.path("file")), [0u8; 256]);
+    let length = rustix::fs::getxattr(&left, "user.ullage", &mut attribute[..]).unwrap();
+    eventually("the catalog's copy is in the pools", Duration::from_secs(20), || {
+        space.ground.join("large/pool/.ullage-mirror").exists() && copies(&space, ".snapshot") > 0
+    });
+    file.write_all(&data(24 * MIB)).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(pool_of(&space, "file"), "large");
+    eventually_free(&space, 7 << 20);
+    space.kill();
+    drop(file);
+    assert_eq!((copies(&space, ".snapshot"), copies(&space, ".tail")), (1, 0), "the copy is newer");
+    // Whether its pool used it again at once depends on what else was made there.
+    if !left.exists() {
+        File::create_new(&left).unwrap();
+        rustix::fs::setxattr(&left, "user.ullage", &attribute[..length], rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
+    assert_eq!(pool_of(&space, "file"), "large");
+    assert!(fs::read(space.path("file")).unwrap() == [data(4 * MIB), data(24 * MIB)].concat());
+    space.compare_du(&space.mount);
     space.down_and_check();
 }
