@@ -290,8 +290,8 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
     let mut waits = Vec::new();
     {
         let _frozen = Frozen::new(&bed.frozen);
-        // Who writes through the server, as in a pool with little left, is waited for.
-        let makes = r#"for n in 1 2 3 4; do : > "${1%/*}/new/${1##*/}-$n"; done"#;
+        // Who writes through the server, as in a pool with little left, is waited for. A pool may have some files ready that nobody waits for.
+        let makes = r#"for n in $(seq 400); do : > "${1%/*}/new/${1##*/}-$n"; done"#;
         waits.push(on_cpu(cpus()[0], makes, &bed.stuck[0]));
         std::thread::sleep(Duration::from_millis(500));
         assert!(waits.iter_mut().all(hangs), "it does not hang: nothing was tested");
