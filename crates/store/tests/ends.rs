@@ -87,16 +87,19 @@ impl Line {
     }
 }
 
-/// Alice's files at the one store, which she reaches at this address.
-fn through(cluster: &Cluster, address: String, patience: Duration) -> Files {
-    let settings = PurseSettings {
+fn alice(patience: Duration) -> PurseSettings {
+    PurseSettings {
         user: "alice".into(),
         policy: fixed(1 << 20),
         patience,
         listen: false,
         addressed: std::collections::BTreeSet::new(),
-    };
-    let purse = Purse::new(cluster.bank_client("alice"), settings);
+    }
+}
+
+/// Alice's files at the one store, which she reaches at this address.
+fn through(cluster: &Cluster, address: String, patience: Duration) -> Files {
+    let purse = Purse::new(cluster.bank_client("alice"), alice(patience));
     let stores = vec![StoreAddress { node: ullage_voucher::Node(1), address, addressed: false }];
     Files::new(Chunks::new(http(&cluster.certificates(), "alice"), purse, stores, patience))
 }
@@ -316,16 +319,9 @@ async fn without_a_bank_a_put_fails_as_soon_as_it_was_to() {
         let file = here.path().join("in");
         fs::write(&file, vec![1; 200 * 4096]).unwrap();
         let patience = Duration::from_secs(1);
-        let settings = PurseSettings {
-            user: "alice".into(),
-            policy: fixed(1 << 20),
-            patience,
-            listen: false,
-            addressed: std::collections::BTreeSet::new(),
-        };
         let http = http(&cluster.certificates(), "alice");
         let bank = BankClient::new(Arc::clone(&http), vec![cluster.bank.address.clone()], patience);
-        let files = Files::new(Chunks::new(http, Purse::new(bank, settings), cluster.addresses(), patience));
+        let files = Files::new(Chunks::new(http, Purse::new(bank, alice(patience)), cluster.addresses(), patience));
         let began = Instant::now();
         files.put(&file, "a", 4096, quiet()).await.unwrap_err();
         assert!(began.elapsed() < 5 * patience, "{:?}", began.elapsed());

@@ -219,6 +219,7 @@ impl Serve {
         );
         Ok(())
     }
+
     /// Where etcd is, and with which certificate; what would expose the accounts is refused.
     fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
         let files = tls::Files::in_directory(&self.gate.pki, &self.gate.name);

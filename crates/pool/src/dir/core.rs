@@ -203,15 +203,7 @@ impl Core {
 
     /// The extended attribute of a backing file of this space, if it has a whole one.
     pub fn read_record(&self, file: impl AsFd) -> rustix::io::Result<Option<Record>> {
-        let mut bytes = [0u8; record::LONGEST + 1];
-        match rustix::fs::fgetxattr(file, record::NAME, &mut bytes[..]) {
-            Ok(length) => {
-                let record = bytes.get(..length).and_then(Record::decode);
-                Ok(record.filter(|record| self.config.space.0.starts_with(&record.space)))
-            }
-            Err(Errno::NODATA | Errno::RANGE) => Ok(None),
-            Err(errno) => Err(errno),
-        }
+        Ok(record::of(file)?.filter(|record| self.config.space.0.starts_with(&record.space)))
     }
 
     /// Makes a new backing file in this series, in the leaf where the rule says. The leaf is marked before.

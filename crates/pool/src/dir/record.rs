@@ -105,11 +105,20 @@ impl Record {
     }
 }
 
-/// What the attribute of a file says that is open as a path only, if it is a whole one.
+/// What the attribute of a file says, if it is a whole one.
+pub fn of(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
+    read(|bytes| rustix::fs::fgetxattr(file, NAME, bytes))
+}
+
+/// The same of a file that is open as a path only.
 pub fn at_path(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    read(|bytes| rustix::fs::getxattr(path, NAME, bytes))
+}
+
+fn read(get: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Option<Record>> {
     let mut bytes = [0u8; LONGEST + 1];
-    match rustix::fs::getxattr(path, NAME, &mut bytes[..]) {
+    match get(&mut bytes) {
         Ok(length) => Ok(bytes.get(..length).and_then(Record::decode)),
         Err(Errno::NODATA | Errno::RANGE) => Ok(None),
         Err(errno) => Err(errno),
@@ -119,13 +128,7 @@ pub fn at_path(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
 /// Has the attribute of a backing file say of which inode it is, where that is not so yet.
 pub fn bind(file: impl AsFd) -> rustix::io::Result<()> {
     let inode = Some(Which::of(&file)?);
-    let mut bytes = [0u8; LONGEST + 1];
-    let record = match rustix::fs::fgetxattr(&file, NAME, &mut bytes[..]) {
-        Ok(length) => bytes.get(..length).and_then(Record::decode),
-        Err(Errno::NODATA | Errno::RANGE) => None,
-        Err(errno) => return Err(errno),
-    };
-    match record.filter(|record| record.inode != inode) {
+    match of(&file)?.filter(|record| record.inode != inode) {
         Some(record) => {
             let bytes = Record { inode, ..record }.encode();
             rustix::fs::fsetxattr(file, NAME, &bytes, XattrFlags::empty())

@@ -14,6 +14,19 @@ fn hooks(c: &Cluster) -> Vec<u64> {
     c.actions.iter().filter_map(excess).collect()
 }
 
+/// A bank with so many stores, at two of which a user spent a voucher: that was found.
+fn found(stores: u32) -> Cluster {
+    let mut c = Cluster::with(stores, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
+    c.quota(U, 1000);
+    let piece = c.withdraw(C, U, 400)[0];
+    for number in [1, 2] {
+        c.spend(store_node(number), C, U, &[piece], 400).unwrap();
+    }
+    c.run(Micros::from_secs(12));
+    assert_eq!(c.found.len(), 1, "{:?}", c.found);
+    c
+}
+
 /// Once a voucher's cheater was named, nobody else who cheated with it was, and the damage stood still.
 #[test]
 fn who_cheats_with_a_voucher_of_which_another_was_named_is_named_too_and_all_damage_counts_once() {
@@ -42,15 +55,8 @@ fn who_cheats_with_a_voucher_of_which_another_was_named_is_named_too_and_all_dam
 
 #[test]
 fn after_a_restart_what_was_found_is_told_once_more_and_not_found_once_more() {
-    let mut c = Cluster::with(2, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
-    c.quota(U, 1000);
-    let piece = c.withdraw(C, U, 400)[0];
-    for number in [1, 2] {
-        c.spend(store_node(number), C, U, &[piece], 400).unwrap();
-    }
-    c.run(Micros::from_secs(12));
+    let mut c = found(2);
     let found = c.found.clone();
-    assert_eq!(found.len(), 1, "{found:?}");
     c.reload_bank();
     c.epochs(4);
     assert_eq!(c.found, [found.clone(), found].concat());
@@ -90,14 +96,8 @@ fn a_voucher_spent_again_as_many_clients_is_told_a_few_times_and_at_the_end_in_f
 /// found it anew, blocked who had been allowed vouchers again, and told a hook the same bytes again.
 #[test]
 fn a_finding_is_remembered_as_long_as_what_proves_it() {
-    let mut c = Cluster::with(3, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
-    c.quota(U, 1000);
-    let piece = c.withdraw(C, U, 400)[0];
-    for number in [1, 2] {
-        c.spend(store_node(number), C, U, &[piece], 400).unwrap();
-    }
-    c.run(Micros::from_secs(12));
-    assert_eq!((c.found.len(), c.bank.is_blocked(U)), (1, Some(true)));
+    let mut c = found(3);
+    assert_eq!(c.bank.is_blocked(U), Some(true));
     c.bank_event(BankEvent::SetBlocked { user: U, blocked: false });
     c.down.push(store_node(3));
     c.epochs(6);
