@@ -12,7 +12,7 @@ use crate::holes::Holes;
 use crate::hurry;
 use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenFile};
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::{Errno, Outcome, Space, settle, sys, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
@@ -40,14 +40,19 @@ impl Space {
         if backing.solid || open.handles > 0 {
             return backing.solid || backing.registered.is_some();
         }
-        self.unregister(backing);
-        // The kernel's own descriptors of ended handles are put away a moment later.
-        let held = || probe_lease(&backing.file, Lease::Write) == Err(rustix::io::Errno::AGAIN);
-        let is_held = (0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some());
+        let is_held = self.is_held(backing);
         if !is_held {
             self.ends_unseen(open);
         }
         is_held
+    }
+
+    /// Whether somebody has a file that no handle is open on: mapped in the kernel. Its registration ends for that.
+    pub(crate) fn is_held(&self, backing: &mut OpenBacking) -> bool {
+        self.unregister(backing);
+        // The kernel's own descriptors of ended handles are put away a moment later.
+        let held = || probe_lease(&backing.file, Lease::Write) == Err(rustix::io::Errno::AGAIN);
+        (0..YIELDS).all(|_| held().then(std::thread::yield_now).is_some())
     }
 
     /// Sees to it that a file has no holes, and gets none as long as it may be mapped. Its times stay.

@@ -117,8 +117,11 @@ impl Space {
         }
         if access != libc::O_RDONLY && open.handles == 0 && self.is_to_go_elsewhere(caller, pool) {
             let backing = open.backing.as_mut().expect("still open");
-            self.unregister(backing);
-            return Data::Server;
+            let may_be_mapped = backing.registered.is_some() || backing.mappable || backing.unseen;
+            // Who has mapped it in the kernel goes on storing there, and pages of the server's would neither show that nor leave it alone.
+            if !(may_be_mapped && self.is_held(backing)) {
+                return Data::Server;
+            }
         }
         let backing = open.backing.as_mut().expect("still open");
         let registered = match backing.registered {

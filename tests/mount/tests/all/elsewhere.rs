@@ -209,6 +209,34 @@ fn allocations_copies_and_mappings_go_on_elsewhere_too() {
     space.down_and_check();
 }
 
+/// Pages of the server's showed nothing of what was stored in the mapping, and were written over it.
+#[test]
+fn a_file_that_is_mapped_in_the_kernel_stays_there_when_its_pool_may_run_full() {
+    let space = bed();
+    let large = space.ground.join("large");
+    let open = || File::options().read(true).write(true).open(space.path("mapped")).unwrap();
+    // What is free is looked at now and then.
+    let moment = || std::thread::sleep(Duration::from_secs(1));
+    full_but_for(&large, 0);
+    fs::write(space.path("mapped"), data(8192)).unwrap();
+    moment();
+    let mut ours = Map::new(&open(), 8192).unwrap();
+    fs::remove_file(large.join("filler")).unwrap();
+    moment();
+    let other = open();
+    let mut theirs = Map::new(&other, 8192).unwrap();
+    assert_eq!(ours.load(0), theirs.load(0));
+    ours.store(0, 1);
+    theirs.store(8, 2);
+    assert_eq!((theirs.load(0), ours.load(8)), (1, 2));
+    theirs.sync().unwrap();
+    let mut read = [0; 16];
+    other.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(read, u128::to_le_bytes(1 | 2 << 64));
+    drop((ours, theirs, other));
+    space.down_and_check();
+}
+
 /// A temporary file of a program that sorts has no name.
 #[test]
 fn a_file_without_a_name_goes_elsewhere_and_leaves_nothing() {
