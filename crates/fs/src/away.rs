@@ -8,7 +8,7 @@
 //! transaction names it, that is on disk before anything is written to the copy, and the old one goes back to its pool after it. A crash in
 //! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back.
 
-use crate::holes::data_in;
+use crate::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::{PoolMember, place_of};
@@ -262,8 +262,7 @@ fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
         return Ok(extents.iter().filter(|extent| extent.is_bare()).map(sys::Extent::range).collect());
     }
     let Measure { size, blocks, block, .. } = measure;
-    let in_blocks = |range: &Range<u64>| range.end.div_ceil(block) * block - range.start / block * block;
-    let data: u64 = data_in(file, 0..size)?.iter().map(in_blocks).sum();
+    let data: u64 = data_in(file, 0..size)?.iter().map(|range| bytes_in_blocks(range, block)).sum();
     let all = size.div_ceil(block) * block;
     match blocks * 512 {
         taken if taken <= data => Ok(Vec::new()),

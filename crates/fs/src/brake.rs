@@ -243,7 +243,7 @@ impl Space {
 
     fn look_or_say(&self, node: &Arc<Node>, pause: Duration, busy: Duration) -> Look {
         self.look(node, pause, busy).unwrap_or_else(|error| {
-            tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            node.not_measured(error);
             let mut open = node.open.lock();
             if open.lends() {
                 self.brake.engage(&mut open);

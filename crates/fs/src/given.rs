@@ -3,7 +3,6 @@
 //! ext4 and xfs have such blocks as allocated and never written until the disk has the data. What is written out of them at a time is an
 //! extent of its own until then, and one with its neighbours afterwards: the map of the file may have a block more for that moment.
 
-use std::ops::Range;
 use ullage_policy::headroom::Counting;
 
 /// What a file was given and may not have on the disk yet.
@@ -72,11 +71,6 @@ impl Given {
     }
 }
 
-/// The length of a range with the blocks that it touches.
-pub(crate) fn blocks_of(range: &Range<u64>, block: u64) -> u64 {
-    range.end.next_multiple_of(block) - range.start / block * block
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,13 +120,5 @@ mod tests {
         given.add(16384, 16384, u64::MAX, COUNTING);
         given.add(PIECE, PIECE, u64::MAX, Counting { map: false, ..COUNTING });
         assert_eq!(given.waits(), None);
-    }
-
-    #[test]
-    fn a_range_is_as_long_as_its_blocks() {
-        assert_eq!(
-            (blocks_of(&(1..2), 4096), blocks_of(&(4095..4097), 4096), blocks_of(&(0..4096), 4096)),
-            (4096, 8192, 4096)
-        );
     }
 }

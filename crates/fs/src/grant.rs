@@ -236,12 +236,12 @@ impl Grant {
         self.unplaced
     }
 
-    /// All that was written unseen so far has its blocks, and is on the disk.
+    /// All that was written unseen so far has its blocks, and nothing is held for it any more.
     pub(crate) fn pay(&mut self) {
         (self.owed, self.unplaced) = (0, 0);
     }
 
-    /// The same, but the disk may not have it yet.
+    /// The same, but what its map may take is held until the disk has it.
     pub(crate) fn pay_ahead(&mut self) {
         self.given.pay(self.unplaced, self.owed);
         self.pay();

@@ -6,11 +6,12 @@
 //! back all that is held in advance, and counts the holes it would fill.
 
 use crate::above::Above;
+use crate::aside::Aside;
 use crate::fence::{beside, is_enclosed};
-use crate::given::blocks_of;
 use crate::grant::{Keep, Taken};
-use crate::holes::Holes;
+use crate::holes::{Holes, bytes_in_blocks};
 use crate::hurry;
+use crate::late::late_mark;
 use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -44,6 +45,8 @@ pub(crate) struct Headroom {
     holders: Mutex<FxHashMap<FileId, Arc<Node>>>,
     /// What is taken of pools that have a reserve.
     pub above: Above,
+    /// Who writes files out for somebody who found no room.
+    pub aside: Arc<Aside>,
 }
 
 /// When a pool's file system finds blocks for what is written.
@@ -113,6 +116,9 @@ impl Range<'_> {
     }
 }
 
+/// How long a disk is waited for while others stand still.
+const MOMENT: Duration = Duration::from_secs(1);
+
 impl Space {
     /// Whether some limit may bound files of a pool.
     pub(crate) fn may_bound(&self, pool: PoolId) -> bool {
@@ -159,7 +165,7 @@ impl Space {
                 }
                 open.grant.ended(taken);
                 if given {
-                    Self::was_given(&mut open, range.file, blocks_of(&range.bytes(), block), counting);
+                    Self::was_given(&mut open, range.file, bytes_in_blocks(&range.bytes(), block), counting);
                 }
                 outcome
             }
@@ -381,11 +387,9 @@ impl Space {
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         // Disks are waited for while others go on: what comes to be written until he is alone is little.
-        for node in holders.iter().filter(|node| self.keeps_given(node, wanted)) {
-            // Who measures it below says so where it fails.
-            let _ = self.let_go_of_given(node);
-        }
-        drop(holders);
+        let their = |node: &Arc<Node>| !is_own(own, node) && self.waits_for_disk(node, wanted);
+        let waiting = holders.into_iter().filter(their).collect();
+        self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
         let alone = self.headroom.flow.write();
         self.lender.gathering.fetch_sub(1, Relaxed);
         self.return_held(own, wanted, PATIENCE);
@@ -405,39 +409,71 @@ impl Space {
     pub(crate) fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
+        let mut waiting = Vec::new();
         for node in holders {
-            // His own he may be about to open.
-            let is_own = own.is_some_and(|own| Arc::ptr_eq(own, &node));
-            if is_own {
+            if is_own(own, &node) {
+                // He may be about to open it.
                 Self::write_out_late(&node);
+                self.give_back_held(&node, wanted, |open, pays| self.record_measured(&node, open, pays));
+            } else if self.waits_for_disk(&node, wanted) {
+                waiting.push(node);
             } else {
-                self.write_out_bare(&node);
+                self.give_back_their(&node, wanted);
             }
-            let mut open = node.open.lock();
-            let pays = open.grant.owes();
-            let measured = if is_own {
-                self.record_measured(&node, &mut open, pays)
-            } else {
-                self.measure_closely(&node, &mut open, pays).1
-            };
-            drop(open);
-            // To measure it may have given it some.
-            let given = || if self.keeps_given(&node, wanted) { self.let_go_of_given(&node) } else { Ok(()) };
-            if let Err(error) = measured.and_then(|()| given()) {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-            }
+        }
+        self.give_back_aside(waiting, wanted, MOMENT);
+    }
+
+    /// Gives back what is held for files that have to be written out for that, or given blocks. A disk that hangs is not waited for without end.
+    fn give_back_aside(&self, nodes: Vec<Arc<Node>>, wanted: u64, patience: Duration) {
+        let Some(space) = self.own().upgrade().filter(|_| !nodes.is_empty()) else { return };
+        let left =
+            self.headroom.aside.run(&space, nodes, patience, move |space, node| space.give_back_their(node, wanted));
+        if !left.is_empty() {
+            tracing::debug!(files = left.len(), "a disk takes its time, and what is held for files on it stays so");
         }
     }
 
-    /// Whether what is held for what a file was given may be what somebody lacks who wanted so many bytes. It comes free when the file was
-    /// written out, which others are not to wait for without need.
-    fn keeps_given(&self, node: &Arc<Node>, wanted: u64) -> bool {
+    fn give_back_their(&self, node: &Arc<Node>, wanted: u64) {
+        if self.given_is_lacked(node, wanted) != Some(false) {
+            self.write_out_bare(node);
+        }
+        self.give_back_held(node, wanted, |open, pays| self.measure_closely(node, open, pays).1);
+    }
+
+    fn give_back_held(&self, node: &Arc<Node>, wanted: u64, measure: impl Fn(&mut OpenFile, bool) -> Outcome<()>) {
+        let measured = {
+            let mut open = node.open.lock();
+            let pays = open.grant.owes();
+            measure(&mut open, pays)
+        };
+        // To measure it may have given it some.
+        let given =
+            || if self.given_is_lacked(node, wanted) == Some(true) { self.let_go_of_given(node) } else { Ok(()) };
+        if let Err(error) = measured.and_then(|()| given()) {
+            node.not_measured(error);
+        }
+    }
+
+    /// Whether to give back what is held for a file may take its disk, or somebody has the file now.
+    fn waits_for_disk(&self, node: &Arc<Node>, wanted: u64) -> bool {
+        let Some(open) = node.open.try_lock() else { return true };
+        if open.grant.owes() || late_mark(&open).is_some() {
+            return true;
+        }
+        drop(open);
+        self.given_is_lacked(node, wanted).unwrap_or_else(|| self.bare(node).is_some())
+    }
+
+    /// Whether what is held for what a file was given, if anything is, may be what somebody lacks who wanted so many bytes. It comes free when
+    /// the file was written out, which others are not to wait for without need.
+    fn given_is_lacked(&self, node: &Arc<Node>, wanted: u64) -> Option<bool> {
         let pool = {
             let open = node.open.lock();
-            open.backing.as_ref().filter(|_| open.grant.given_waits().is_some()).map(|backing| backing.pool)
+            open.backing.as_ref().filter(|_| open.grant.given_waits().is_some())?.pool
         };
         let enough = if wanted == ANY { PIECE } else { wanted.saturating_add(CHUNK) };
-        pool.is_some_and(|pool| matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
+        Some(matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
     }
 
     /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held, or was
@@ -498,6 +534,10 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
     let fits = counting.fitting(blocks, holes.extents, room.unwrap_or(u64::MAX)).max(1) * counting.block;
     let cost = counting.span(first.start, fits) + counting.map_growth(fits / counting.block, holes.extents);
     ((first.start + fits).min(range.end), cost)
+}
+
+fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
+    own.is_some_and(|own| Arc::ptr_eq(own, node))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Holes {
     }
 
     fn but(file: &File, range: Range<u64>, block: u64, is_hole: impl Fn(&Extent) -> bool) -> Outcome<Self> {
-        let whole = range.start / block * block..range.end.div_ceil(block).saturating_mul(block);
+        let whole = in_blocks(&range, block);
         // Who asks may keep others waiting: no more of the file's map is read than this takes.
         let beside = whole.start.saturating_sub(block)..whole.end.saturating_add(block);
         let Ok(extents) = sys::extents(file, beside) else {
@@ -81,13 +81,24 @@ fn in_map(file: &File, block: u64) -> u64 {
     }
 }
 
+/// A range with all of the blocks that it touches.
+pub(crate) fn in_blocks(range: &Range<u64>, block: u64) -> Range<u64> {
+    range.start / block * block..range.end.div_ceil(block).saturating_mul(block)
+}
+
+/// The length of that.
+pub(crate) fn bytes_in_blocks(range: &Range<u64>, block: u64) -> u64 {
+    let whole = in_blocks(range, block);
+    whole.end - whole.start
+}
+
 /// What of `whole` lies in none of the pieces, which are in order.
 fn between(whole: Range<u64>, pieces: impl Iterator<Item = Range<u64>>, block: u64) -> Vec<Range<u64>> {
     let mut holes = Vec::new();
     let mut at = whole.start;
     for piece in pieces {
         // An extent may end within a block, which then is allocated.
-        let piece = piece.start / block * block..piece.end.div_ceil(block) * block;
+        let piece = in_blocks(&piece, block);
         if piece.end <= at {
             continue;
         }

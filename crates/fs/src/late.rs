@@ -112,30 +112,29 @@ impl Space {
     /// Writes out a file of this kind, so that the next measurement lets go of what was held for its writes so far. The caller does not
     /// hold its lock: who answers the kernel may wait for that.
     pub(crate) fn write_out_late(node: &Node) {
-        let late = |open: &OpenFile| {
-            let backing = open.backing.as_ref().filter(|backing| backing.late && open.grant.spent() > 0)?;
-            Some((backing.file.clone(), open.grant.mark()))
-        };
+        let late = |open: &OpenFile| Some((open.backing.as_ref()?.file.clone(), late_mark(open)?));
         let Some((file, upto)) = late(&node.open.lock()) else { return };
         let _ = write_out(node, &file);
         node.open.lock().grant.settle(upto);
     }
 
-    /// Writes out what was given its blocks ahead, and lets go of what is held for its map.
-    pub(crate) fn let_go_of_given(&self, node: &Node) -> Outcome<()> {
-        let given = |open: &OpenFile| {
-            let upto = open.grant.given_waits()?;
-            Some((open.backing.as_ref()?.file.clone(), upto))
-        };
-        let Some((file, upto)) = given(&node.open.lock()) else { return Ok(()) };
+    /// Writes out what was given its blocks ahead, so that the next measurement lets go of what is held for its map. Gives back whether there
+    /// was any.
+    pub(crate) fn write_out_given(&self, node: &Node) -> bool {
+        let given = |open: &OpenFile| Some((open.backing.as_ref()?.file.clone(), open.grant.given_waits()?));
+        let Some((file, upto)) = given(&node.open.lock()) else { return false };
         let _ = write_out(node, &file);
-        let mut open = node.open.lock();
-        self.given_is_out(&mut open, upto);
-        self.record_measure(node, &mut open)
+        self.given_is_out(&mut node.open.lock(), upto);
+        true
     }
 
-    /// The same for who holds the file's lock, which nobody else needs now.
-    pub(crate) fn let_go_of_given_locked(&self, open: &mut OpenFile) {
+    /// The same, and measures the file.
+    pub(crate) fn let_go_of_given(&self, node: &Node) -> Outcome<()> {
+        if self.write_out_given(node) { self.record_measure(node, &mut node.open.lock()) } else { Ok(()) }
+    }
+
+    /// As [`Space::write_out_given`] for who holds the file's lock, which nobody else needs now.
+    pub(crate) fn write_out_given_locked(&self, open: &mut OpenFile) {
         let Some((upto, backing)) = open.grant.given_waits().zip(open.backing.as_ref()) else { return };
         let written = sys::write_out(&backing.file).map_err(Errno::from);
         let _ = open.told(written);
@@ -149,30 +148,9 @@ impl Space {
         }
     }
 
-    /// The same for what was given a while ago, and has found its way to the disk as a rule. To be called again and again.
-    pub(crate) fn let_go_of_idle(&self) {
-        let idle = |node: &Node| {
-            let mut open = node.open.try_lock()?;
-            let looks = open.grant.given.idle()?;
-            Some((looks, open.backing.as_ref()?.file.clone()))
-        };
-        for node in self.holders() {
-            let outcome = match idle(&node) {
-                None | Some((0, _)) => Ok(()),
-                // The disk has it when this comes to it again.
-                Some((1, file)) => sys::begin_writing(&file).map_err(Errno::from),
-                Some(_) => self.let_go_of_given(&node),
-            };
-            if let Err(error) = outcome {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-            }
-        }
-    }
-
     /// What is held for a file's writes that take blocks when they are written out, and how far that has come.
     pub(crate) fn late_work(open: &OpenFile) -> Option<LateWork> {
-        let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
-        let work = LateWork { mark: late.then(|| open.grant.mark()), given: open.grant.given_waits() };
+        let work = LateWork { mark: late_mark(open), given: open.grant.given_waits() };
         (work.mark.is_some() || work.given.is_some()).then_some(work)
     }
 
@@ -186,38 +164,62 @@ impl Space {
         }
     }
 
-    /// The same before a file is measured as closely as can be: of one that nobody can write to any more also what was written unseen into
+    /// Writes out a file before it is measured as closely as can be: of one that nobody can write to any more also what was written unseen into
     /// space that it had, and of any what it owes where that cannot be asked for.
     pub(crate) fn write_out_bare(&self, node: &Node) {
         Self::write_out_late(node);
-        let (file, unplaced, pays) = {
-            let mut open = node.open.lock();
-            let Some(backing) = open.backing.as_ref().filter(|backing| !backing.discards) else { return };
-            // What a quota counts beside what is there cannot be asked for at all.
-            let pays = (backing.pays_later || backing.fence.is_some()) && open.grant.owes();
-            let counting = self.pools.counting(backing.pool, backing.baseline.block);
-            let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
-            let closed = large && open.handles == 0 && backing.written;
-            let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
-            let Some(backing) = open.backing.as_ref().filter(|_| pays || may_grow) else { return };
-            (backing.file.clone(), open.grant.unplaced(), pays)
-        };
-        let _ = write_out(node, &file);
+        let Some(bare) = self.bare(node) else { return };
+        let _ = write_out(node, &bare.file);
         let mut open = node.open.lock();
         if let Some(backing) = &mut open.backing {
             backing.pays_later = false;
         }
         // Else more was written since.
-        if pays && open.grant.unplaced() == unplaced {
+        if bare.pays && open.grant.unplaced() == bare.unplaced {
             open.grant.pay();
         }
     }
+
+    /// What is to be written out for that.
+    pub(crate) fn bare(&self, node: &Node) -> Option<Bare> {
+        let mut open = node.open.lock();
+        let backing = open.backing.as_ref().filter(|backing| !backing.discards)?;
+        // What a quota counts beside what is there cannot be asked for at all.
+        let pays = (backing.pays_later || backing.fence.is_some()) && open.grant.owes();
+        let counting = self.pools.counting(backing.pool, backing.baseline.block);
+        let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
+        let closed = large && open.handles == 0 && backing.written;
+        let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
+        let file = open.backing.as_ref().filter(|_| pays || may_grow)?.file.clone();
+        Some(Bare { file, unplaced: open.grant.unplaced(), pays })
+    }
+}
+
+/// A file that is to be written out before it is measured.
+pub(crate) struct Bare {
+    file: Arc<File>,
+    unplaced: u64,
+    /// It has paid what it owes then.
+    pub(crate) pays: bool,
 }
 
 /// How far the writes to a file had come at some moment that take blocks when it is written out.
 pub(crate) struct LateWork {
     mark: Option<Mark>,
     given: Option<Upto>,
+}
+
+/// How far writes have come for which something is held until they are written out.
+pub(crate) fn late_mark(open: &OpenFile) -> Option<Mark> {
+    let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
+    late.then(|| open.grant.mark())
+}
+
+/// Has a file written out by and by.
+pub(crate) fn begin_writing(node: &Node) {
+    let file = node.open.lock().backing.as_ref().map(|backing| backing.file.clone());
+    // What fails here fails again when it is waited for.
+    let _ = file.map(|file| sys::begin_writing(&file));
 }
 
 /// Writes a file out. A failure is told to who asks for it at fsync(2) too.

@@ -50,11 +50,12 @@ impl Space {
     /// # Errors
     /// Nothing was changed then, unless it is the catalog's disk that failed.
     pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, LimitError> {
-        self.measure_ahead()?;
         let mut again = 1..TRIES;
         let (open, unseen) = loop {
-            match self.set_limit_at_once(subject, limit) {
-                Err(LimitError::Stuck(_) | LimitError::Busy) if again.next().is_some() => std::thread::sleep(MOMENT),
+            self.measure_ahead()?;
+            let next = again.next();
+            match self.set_limit_at_once(subject, limit, next.is_none()) {
+                Err(LimitError::Stuck(_) | LimitError::Busy) if next.is_some() => std::thread::sleep(MOMENT),
                 outcome => break outcome?,
             }
         };
@@ -66,7 +67,7 @@ impl Space {
         self.brake_all(&unseen);
         for node in &unseen {
             if let Err(error) = self.hold_for_holes_anew(node) {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+                node.not_measured(error);
             }
         }
         self.catalog.sync()?;
@@ -103,14 +104,14 @@ impl Space {
         }
     }
 
-    /// Sets it once nobody opens a file or writes to one. Gives back what is open, and what of that is under the limit and may be written
-    /// without being seen here.
-    fn set_limit_at_once(&self, subject: Subject, limit: Limit) -> Result<(Files, Files), LimitError> {
+    /// Sets it once nobody opens a file or writes to one, and nothing is to be written out for it unless this is the `last` try. Gives back what
+    /// is open, and what of that is under the limit and may be written without being seen here.
+    fn set_limit_at_once(&self, subject: Subject, limit: Limit, last: bool) -> Result<(Files, Files), LimitError> {
         let _modes = self.headroom.modes.try_write_for(MOMENT).ok_or(LimitError::Busy)?;
         let _alone = self.headroom.flow.try_write_for(MOMENT).ok_or(LimitError::Busy)?;
         let open = self.nodes.all();
         for node in &open {
-            self.measure_anew(node)?;
+            self.measure_anew(node, last)?;
         }
         self.catalog.set_limit(subject, limit)?;
         let bound = |node: &&Arc<Node>| match subject {
@@ -132,7 +133,7 @@ impl Space {
     }
 
     /// Measures a file that changed since it was measured ahead.
-    fn measure_anew(&self, node: &Arc<Node>) -> Result<(), LimitError> {
+    fn measure_anew(&self, node: &Arc<Node>, last: bool) -> Result<(), LimitError> {
         let lock = || node.open.try_lock_for(MOMENT).ok_or_else(|| self.stuck(pool_of(&node.inode)));
         {
             let open = lock()?;
@@ -143,6 +144,10 @@ impl Space {
                 return Ok(());
             }
         }
+        // While everybody waits, no disk is waited for that need not be.
+        if !last && self.bare(node).is_some_and(|bare| !bare.pays) {
+            return Err(LimitError::Busy);
+        }
         self.write_out_bare(node);
         let mut open = lock()?;
         self.measure_for_limit(node, &mut open);
@@ -151,7 +156,7 @@ impl Space {
 
     fn measure_for_limit(&self, node: &Node, open: &mut OpenFile) {
         if let Err(error) = self.measure_closely(node, open, false).1 {
-            tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+            node.not_measured(error);
         }
     }
 

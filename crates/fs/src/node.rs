@@ -26,6 +26,11 @@ impl Node {
     pub(crate) fn is_known(&self) -> bool {
         self.lookups.load(Relaxed) > 0
     }
+
+    /// Says that nobody knows now what the file takes. It is measured again later.
+    pub(crate) fn not_measured(&self, error: Errno) {
+        tracing::error!("inode {} could not be measured: {error:?}", self.inode.id);
+    }
 }
 
 /// Every node, found by the number the kernel uses.

@@ -1,7 +1,7 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
-use crate::given::blocks_of;
+use crate::holes::{bytes_in_blocks, in_blocks};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
@@ -13,6 +13,9 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 use ullage_policy::headroom::Counting;
 use ullage_types::PoolId;
+
+/// The kernel writes out so much of a file in one piece, at least: what its writeback takes of one at a time is four times as much.
+const AT_ONCE: u64 = 1 << 20;
 
 impl Space {
     /// Gives what was written its blocks, where the file system below would do so later.
@@ -63,6 +66,15 @@ impl Space {
         Ok((written, Measure::of(file)?))
     }
 
+    /// Whether a file's map stays in its inode while it is written out: nobody has it who could have parts of it written, and the kernel
+    /// writes so much of what lies together at once. One of its extents is split in three then, for a moment.
+    fn is_written_out_at_once(&self, open: &OpenFile, size: u64) -> bool {
+        let Some((backing, (_, counting))) = open.backing.as_ref().zip(self.counting_of(open)) else { return false };
+        let left = open.handles == 0 && !backing.mappable && size <= AT_ONCE;
+        left && sys::extents(&backing.file, 0..u64::MAX >> 1)
+            .is_ok_and(|found| found.len() as u64 + 2 <= counting.in_inode)
+    }
+
     /// Gives all that was written unseen its blocks, and nothing to holes.
     fn pay(&self, open: &mut OpenFile) -> Outcome<()> {
         let Some(backing) = &open.backing else { return Ok(()) };
@@ -74,7 +86,11 @@ impl Space {
         let size = Measure::of(&backing.file)?.size;
         let runs = crate::holes::data_in(&backing.file, 0..size)?;
         if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
-            open.grant.pay_ahead();
+            if self.is_written_out_at_once(open, size) {
+                open.grant.pay();
+            } else {
+                open.grant.pay_ahead();
+            }
         } else if let Some(backing) = &mut open.backing {
             // It is written out for that (`late.rs`): xfs gives nothing where less is free than is asked for, though all of it is there.
             backing.pays_later = true;
@@ -148,7 +164,7 @@ impl Space {
         let Some((_, counting)) = self.counting_of(open) else { return false };
         let given = self.allocate(pool, file, range, counting.block);
         if given {
-            Self::was_given(open, file, blocks_of(range, counting.block), counting);
+            Self::was_given(open, file, bytes_in_blocks(range, counting.block), counting);
         }
         given
     }
@@ -162,8 +178,7 @@ impl Space {
 
     /// Gives a range its blocks, where the file system can, and says whether it did. A failure shows in the write itself.
     pub(crate) fn allocate(&self, pool: PoolId, file: &File, range: &Range<u64>, block: u64) -> bool {
-        let start = range.start / block * block;
-        let end = range.end.div_ceil(block).saturating_mul(block);
+        let Range { start, end } = in_blocks(range, block);
         let allocated = self.pools.without_reserve(pool, file, || {
             Ok::<_, std::io::Error>(rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, end - start)?)
         });

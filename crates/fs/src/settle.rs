@@ -6,6 +6,8 @@
 //! A mapping outlives RELEASE and goes on writing, so a file counts as settled only when nobody can write to it any
 //! more: a read lease can be had only then.
 
+use crate::aside::Aside;
+use crate::late::{begin_writing, late_mark};
 use crate::loads::nobody_fills;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
@@ -22,6 +24,9 @@ use ullage_kv::Seq;
 /// At the end, all files together are waited for so long to be written to by nobody. One that still is costs the next start
 /// a look at its leaf.
 const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// How long somebody who has a file is waited for when all is to be measured.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// How often files that are open are looked at: what is held for the map of one that nothing was given to meanwhile is let go of after three looks.
 const IDLE: Duration = Duration::from_secs(2);
@@ -44,6 +49,8 @@ pub(crate) struct Settler {
     closing: Mutex<()>,
     /// Held while what was closed is measured. Never waited for by who holds a node's lock.
     measuring: Mutex<()>,
+    /// Who writes files out before they are closed.
+    aside: Arc<Aside>,
     /// Given up while files are closed to make room: to close one takes another descriptor of it.
     spare: Mutex<Option<File>>,
 }
@@ -104,7 +111,13 @@ fn run(weak: &Weak<Space>) {
         let stop = queue.stop;
         if !stop && !queue.unmeasured.is_empty() {
             drop(queue);
-            space.measure_closed();
+            space.measure_closed_within(Duration::ZERO);
+            queue = space.settler.queue.lock();
+        }
+        if stop {
+            drop(queue);
+            // Who is at work puts back what he could not close.
+            space.settler.aside.wait();
             queue = space.settler.queue.lock();
         }
         let due = |queue: &mut Queue| {
@@ -121,9 +134,7 @@ fn run(weak: &Weak<Space>) {
             space.settle_all(&batch);
             return;
         }
-        for node in batch {
-            space.settle(&node, false);
-        }
+        space.settle_in_turn(batch);
         if looked.elapsed() >= IDLE {
             space.let_go_of_idle();
             looked = Instant::now();
@@ -164,18 +175,32 @@ impl Space {
         Ok(())
     }
 
-    /// Measures what was closed and not measured then: from here on the totals are right. The caller holds no node's lock.
+    /// Measures what was closed and not measured then: from here on the totals are right but for what somebody stands still with, because its
+    /// pool does not answer. The caller holds no node's lock.
     pub fn measure_closed(&self) {
+        self.measure_closed_within(PATIENCE);
+    }
+
+    /// Whether that is to be done, which may take a disk.
+    pub(crate) fn has_unmeasured(&self) -> bool {
+        !self.settler.queue.lock().unmeasured.is_empty() || self.settler.measuring.is_locked()
+    }
+
+    fn measure_closed_within(&self, patience: Duration) {
         let _turn = self.settler.measuring.lock();
+        let until = Instant::now() + patience;
         let nodes = std::mem::take(&mut self.settler.queue.lock().unmeasured);
         for node in nodes {
-            let mut open = node.open.lock();
+            let Some(mut open) = node.open.try_lock_until(until) else {
+                self.settler.queue.lock().unmeasured.push(node);
+                continue;
+            };
             open.unmeasured = false;
             if node.inode.lock().record.nlink == 0 {
                 continue;
             }
             if let Err(error) = self.record_measure(&node, &mut open) {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+                node.not_measured(error);
             }
         }
     }
@@ -197,7 +222,7 @@ impl Space {
         for (since, node) in waiting {
             if let Some(mut open) = node.open.try_lock() {
                 if open.handles == 0 {
-                    self.let_go_of_given_locked(&mut open);
+                    self.write_out_given_locked(&mut open);
                 }
                 self.settle_locked(&node, open, false);
                 continue;
@@ -215,7 +240,7 @@ impl Space {
                 self.write_out_bare(node);
                 let (settled, measured) = self.measure_closely(node, &mut node.open.lock(), true);
                 if let Err(error) = &measured {
-                    tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+                    node.not_measured(*error);
                 }
                 !settled && measured.is_ok()
             };
@@ -232,18 +257,59 @@ impl Space {
         }
     }
 
+    /// Settles files that were closed a while ago. Those that have to be written out for that have it done beside this thread, which others
+    /// wait for: their disk may hang.
+    fn settle_in_turn(self: &Arc<Self>, batch: Vec<Arc<Node>>) {
+        let (mut waiting, mut later) = (Vec::new(), Vec::new());
+        for node in batch {
+            if node.open.is_locked() {
+                // Who has it may stand still with its disk.
+                later.push(node);
+            } else if self.is_to_be_written_out(&node) {
+                waiting.push(node);
+            } else {
+                self.settle(&node, false);
+            }
+        }
+        let settle = |space: &Self, node: &Arc<Node>| {
+            space.write_out_given(node);
+            space.settle(node, false);
+        };
+        later.extend(self.settler.aside.run(self, waiting, Duration::ZERO, settle));
+        for node in &later {
+            self.settler.push_in_use(node);
+        }
+    }
+
+    fn is_to_be_written_out(&self, node: &Node) -> bool {
+        let held = |open: &OpenFile| open.grant.given_waits().is_some() || late_mark(open).is_some();
+        node.open.try_lock().is_none_or(|open| held(&open)) || self.bare(node).is_some()
+    }
+
+    /// Lets go of what was given a while ago, and has found its way to the disk as a rule. To be called again and again.
+    fn let_go_of_idle(self: &Arc<Self>) {
+        let idle = |node: &Arc<Node>| {
+            let looks = node.open.try_lock()?.grant.given.idle()?;
+            (looks > 0).then(|| (node.clone(), looks))
+        };
+        let (begins, ends): (Vec<_>, Vec<_>) =
+            self.holders().iter().filter_map(idle).partition(|(_, looks)| *looks == 1);
+        let nodes = |of: Vec<(Arc<Node>, u32)>| of.into_iter().map(|(node, _)| node).collect::<Vec<_>>();
+        let write = |space: &Self, node: &Arc<Node>| {
+            if let Err(error) = space.let_go_of_given(node) {
+                node.not_measured(error);
+            }
+        };
+        let begin = |_: &Self, node: &Arc<Node>| begin_writing(node);
+        // What is not done now is done at the next look, or the one after that.
+        self.settler.aside.run(self, nodes(ends), Duration::ZERO, write);
+        self.settler.aside.run(self, nodes(begins), Duration::ZERO, begin);
+    }
+
     /// Measures and closes a node's backing file if nothing holds it any more. What somebody still has mapped is
     /// measured at each GETATTR and looked at again later.
     fn settle(&self, node: &Arc<Node>, last: bool) {
-        if !last && node.open.is_locked() {
-            // Who has it may stand still with its disk, and the others are not to wait for that.
-            self.settler.push_in_use(node);
-            return;
-        }
         self.write_out_bare(node);
-        if !last && let Err(error) = self.let_go_of_given(node) {
-            tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
-        }
         self.settle_locked(node, node.open.lock(), last);
     }
 
@@ -257,7 +323,7 @@ impl Space {
             // What is held is given back first.
             let free = last || settled && open.grant.held == 0;
             if let Err(error) = &measured {
-                tracing::error!("inode {} could not be measured: {error:?}", node.inode.id);
+                node.not_measured(*error);
             }
             let durable = open.backing.as_ref().is_none_or(|b| !b.claimed || b.recorded <= self.catalog.durable());
             if !free || measured.is_err() || !durable {

@@ -3,7 +3,7 @@
 
 use crate::grant::Taken;
 use crate::headroom::{Range, Work};
-use crate::holes::Holes;
+use crate::holes::{Holes, in_blocks};
 use crate::late::write_out;
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space, sys};
@@ -63,7 +63,7 @@ impl Space {
         let holes = Holes::to_write(range.file, bytes.clone(), counting)?;
         let split: Vec<_> = split(&holes, bytes, counting).cloned().collect();
         // Extents may begin within a block that the write touches.
-        let (first, last) = (bytes.start / counting.block * counting.block, bytes.end.next_multiple_of(counting.block));
+        let ops::Range { start: first, end: last } = in_blocks(bytes, counting.block);
         if !fills {
             let touched = split.iter().map(|extent| extent.end.min(last).saturating_sub(extent.start.max(first)));
             return Ok(counting.map_growth(touched.sum::<u64>().div_ceil(counting.block), holes.extents));
@@ -97,8 +97,8 @@ fn split<'a>(
     bytes: &ops::Range<u64>,
     counting: Counting,
 ) -> impl Iterator<Item = &'a ops::Range<u64>> {
-    let (start, end) = (bytes.start / counting.block * counting.block, bytes.end.next_multiple_of(counting.block));
-    holes.bare.iter().filter(move |extent| extent.start < start || extent.end > end)
+    let whole = in_blocks(bytes, counting.block);
+    holes.bare.iter().filter(move |extent| extent.start < whole.start || extent.end > whole.end)
 }
 
 #[cfg(test)]

@@ -21,12 +21,17 @@ pub(crate) fn note_cpus() {
 /// Starts a thread that is bound to no CPU, and gives way to nobody.
 pub(crate) fn start(name: &str, what: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name.to_owned()).spawn(move || {
-        if let Some(Some(cpus)) = CPUS.get() {
-            let _ = sched_setaffinity(None, cpus);
-        }
-        sys::share_time();
+        be_ordinary(CPUS.get().and_then(Option::as_ref));
         what();
     })
+}
+
+/// Has the calling thread run on any of these CPUs, and give way to nobody, whatever thread started it.
+pub fn be_ordinary(cpus: Option<&CpuSet>) {
+    if let Some(cpus) = cpus {
+        let _ = sched_setaffinity(None, cpus);
+    }
+    sys::share_time();
 }
 
 #[cfg(test)]

@@ -98,8 +98,7 @@ fn waits_to_write(thread: u32, file: Option<File>) -> bool {
     let Some(call) = call_of(thread) else { return false };
     match call.descriptor() {
         Some(descriptor) => {
-            let is_it = || file.zip(file_at(thread, descriptor)).is_none_or(|(file, its)| file == its);
-            is_it() && call.may_write(thread)
+            file.zip(file_at(thread, descriptor)).is_none_or(|(file, its)| file == its) && call.may_write(thread)
         }
         None => call.is_queued(),
     }

@@ -5,11 +5,12 @@
 
 use crate::connection::{Connection, DeathWatch};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use ullage_fs::be_ordinary;
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -155,6 +156,7 @@ impl Workers {
 
     fn run(self: Arc<Self>, spare: bool) {
         let _watch = self.connection.clone().map(DeathWatch);
+        // Work that somebody waits for for a whole flush of a disk may not end up behind all others on one CPU.
         be_ordinary(self.cpus.as_ref());
         let _count = Leaving(&self);
         let mut space = Space::new(self.largest_reply);
@@ -188,15 +190,6 @@ impl Workers {
             }
         }
     }
-}
-
-/// A new thread is like the one that started it: a queue's, bound to its CPU and maybe of the class that gives way to everybody.
-/// Work that somebody waits for for a whole flush of a disk may not end up behind all others on one CPU.
-fn be_ordinary(cpus: Option<&CpuSet>) {
-    if let Some(cpus) = cpus {
-        let _ = sched_setaffinity(None, cpus);
-    }
-    let _ = crate::sys::set_scheduler(false);
 }
 
 /// Counts a thread out, however it ends.

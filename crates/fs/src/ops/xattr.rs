@@ -4,7 +4,7 @@ use crate::acl::{ACCESS, Acl, DEFAULT};
 use crate::brake::CAPABILITY;
 use crate::headroom::SMALL;
 use crate::privileges::is_member;
-use crate::{Caller, Errno, Outcome, Space, Xattr, waiting};
+use crate::{Caller, Errno, Outcome, Space, Xattr, hurry, waiting};
 use ullage_catalog::{Record, XattrMode};
 use ullage_types::{Kind, NodeId};
 
@@ -137,6 +137,9 @@ impl Space {
     /// `user.ullage.*`: what the space knows of a file, for whoever has no tool but getfattr.
     fn own_xattr(&self, inode: &std::sync::Arc<ullage_catalog::Inode>, question: &[u8]) -> Outcome<Vec<u8>> {
         if matches!(question, b"charge" | b"used") {
+            if self.has_unmeasured() {
+                hurry::may_wait()?;
+            }
             self.measure_closed();
         }
         let record = inode.record();

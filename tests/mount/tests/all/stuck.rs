@@ -316,6 +316,42 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
     end(bed, Vec::new());
 }
 
+/// Backing files below a directory that a process has open.
+fn open_files(pid: u32, below: &Path) -> usize {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let is_one = |path: &Path| path.starts_with(below) && fs::metadata(path).is_ok_and(|it| it.len() >= 20_000);
+    open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|path| is_one(&path))).count()
+}
+
+/// The thread that measures and closes what was closed waited for who has one of them, and no file of any pool was closed any more. Nor was
+/// anybody answered who asked for `user.ullage.used`, with all the requests of his CPU.
+#[test]
+fn what_somebody_stands_still_with_keeps_no_file_of_another_pool_open() {
+    let bed = bed(&["--transport", "device"]);
+    let pid = bed.space.pid();
+    let over_and_over = r#"while :; do echo x > "$1"; done"#;
+    let mut waits: Vec<Child> = bed.stuck.iter().take(4).map(|file| on_cpu(cpus()[0], over_and_over, file)).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    {
+        let _frozen = Frozen::new(&bed.frozen);
+        std::thread::sleep(Duration::from_millis(500));
+        for file in &bed.lively {
+            comes_to_an_end(&mut on_cpu(cpus()[1 % cpus().len()], r#"echo more >> "$1""#, file), "a write");
+        }
+        assert!(open_files(pid, &bed.space.pool()) > 0);
+        eventually("the files of the other pool are closed", PATIENCE, || open_files(pid, &bed.space.pool()) == 0);
+        let asks = r#"getfattr -n user.ullage.used "$1""#;
+        comes_to_an_end(&mut on_cpu(cpus()[0], asks, &bed.space.mount), "getfattr(1)");
+        for child in &mut waits {
+            child.kill().unwrap();
+        }
+    }
+    for child in &mut waits {
+        child.wait().unwrap();
+    }
+    end(bed, Vec::new());
+}
+
 /// Whether a thread of a process, of this name, is in this system call.
 fn is_in(pid: u32, name: &str, call: libc::c_long) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten().map(|entry| entry.path());

@@ -266,7 +266,7 @@ fn what_has_allocated_space_is_lent_no_room() {
     assert!(held(&space) < GIB, "it is lent room later");
     file.write_all(&vec![2; 48 << 20]).unwrap();
     drop(file);
-    eventually("once all of it is written it is lent room again", SOON, || {
+    eventually("once all of it is written it is lent room again", 2 * SOON, || {
         std::thread::sleep(Duration::from_secs(3));
         let _file = lent(&path);
         held(&space) > 2 * GIB
