@@ -49,6 +49,15 @@ pub(crate) struct Headroom {
     pub aside: Arc<Aside>,
 }
 
+/// What of a file is waited for, the shorter one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Takes {
+    /// It is given blocks.
+    Blocks,
+    /// It is written out.
+    Data,
+}
+
 /// When a pool's file system finds blocks for what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocks {
@@ -387,8 +396,8 @@ impl Space {
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         // Disks are waited for while others go on: what comes to be written until he is alone is little.
-        let their = |node: &Arc<Node>| !is_own(own, node) && self.waits_for_disk(node, wanted);
-        let waiting = holders.into_iter().filter(their).collect();
+        let their = holders.into_iter().filter(|node| !is_own(own, node));
+        let waiting = their.filter_map(|node| Some((self.takes_disk(&node, wanted)?, node))).collect();
         self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
         let alone = self.headroom.flow.write();
         self.lender.gathering.fetch_sub(1, Relaxed);
@@ -415,8 +424,8 @@ impl Space {
                 // He may be about to open it.
                 Self::write_out_late(&node);
                 self.give_back_held(&node, wanted, |open, pays| self.record_measured(&node, open, pays));
-            } else if self.waits_for_disk(&node, wanted) {
-                waiting.push(node);
+            } else if let Some(takes) = self.takes_disk(&node, wanted) {
+                waiting.push((takes, node));
             } else {
                 self.give_back_their(&node, wanted);
             }
@@ -425,8 +434,10 @@ impl Space {
     }
 
     /// Gives back what is held for files that have to be written out for that, or given blocks. A disk that hangs is not waited for without end.
-    fn give_back_aside(&self, nodes: Vec<Arc<Node>>, wanted: u64, patience: Duration) {
-        let Some(space) = self.own().upgrade().filter(|_| !nodes.is_empty()) else { return };
+    fn give_back_aside(&self, mut files: Vec<(Takes, Arc<Node>)>, wanted: u64, patience: Duration) {
+        let Some(space) = self.own().upgrade().filter(|_| !files.is_empty()) else { return };
+        files.sort_by_key(|(takes, _)| *takes);
+        let nodes = files.into_iter().map(|(_, node)| node).collect();
         let left =
             self.headroom.aside.run(&space, nodes, patience, move |space, node| space.give_back_their(node, wanted));
         if !left.is_empty() {
@@ -455,14 +466,16 @@ impl Space {
         }
     }
 
-    /// Whether to give back what is held for a file may take its disk, or somebody has the file now.
-    fn waits_for_disk(&self, node: &Arc<Node>, wanted: u64) -> bool {
-        let Some(open) = node.open.try_lock() else { return true };
-        if open.grant.owes() || late_mark(&open).is_some() {
-            return true;
-        }
+    /// What to give back what is held for a file may take of its disk.
+    fn takes_disk(&self, node: &Arc<Node>, wanted: u64) -> Option<Takes> {
+        // Who has the file now may write it out.
+        let Some(open) = node.open.try_lock() else { return Some(Takes::Data) };
+        let (owes, late) = (open.grant.owes(), late_mark(&open).is_some());
         drop(open);
-        self.given_is_lacked(node, wanted).unwrap_or_else(|| self.bare(node).is_some())
+        if late || self.given_is_lacked(node, wanted).unwrap_or_else(|| self.bare(node).is_some()) {
+            return Some(Takes::Data);
+        }
+        owes.then_some(Takes::Blocks)
     }
 
     /// Whether what is held for what a file was given, if anything is, may be what somebody lacks who wanted so many bytes. It comes free when
