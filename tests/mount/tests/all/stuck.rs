@@ -329,7 +329,7 @@ fn open_files(pid: u32, below: &Path) -> usize {
 fn what_somebody_stands_still_with_keeps_no_file_of_another_pool_open() {
     let bed = bed(&["--transport", "device"]);
     let pid = bed.space.pid();
-    let over_and_over = r#"while :; do echo x > "$1"; done"#;
+    let over_and_over = r#"while [ -e "$1" ]; do echo x > "$1"; done"#;
     let mut waits: Vec<Child> = bed.stuck.iter().take(4).map(|file| on_cpu(cpus()[0], over_and_over, file)).collect();
     std::thread::sleep(Duration::from_millis(500));
     {
