@@ -19,18 +19,20 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
 use ullage_pool::{Fresh, Hint, Lease, probe_lease};
-use ullage_types::{PoolId, Timestamp};
+use ullage_types::PoolId;
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
-/// How often it is looked whether others are at the same file, and the pause between.
-const LOOKS: u32 = 400;
+/// How long a file is waited for until nobody changes it, and then until nobody is at it; and the pause between looks.
+const REST: Duration = Duration::from_secs(1);
+const BUSY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Longer than a tick of any clock that files get their times from: what changes a file later shows in these.
+/// Longer than a tick of any clock that files get their times from: what changes a file later shows in these, but for what their file system
+/// cuts off.
 const TICK: Duration = Duration::from_millis(20);
 /// A copy of what was changed meanwhile is made anew, so often.
 const COPIES: u32 = 5;
@@ -40,6 +42,8 @@ const PIECE: usize = 1 << 20;
 struct AtRest {
     file: Arc<File>,
     measure: Measure,
+    /// Whatever changes it from now on shows in its times.
+    shows: bool,
 }
 
 /// What a file was bound to, since which commit it is not, and how many bytes that has.
@@ -86,17 +90,19 @@ impl Space {
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
         for copy in 1..=COPIES {
-            if copy < COPIES && self.await_rest(node, from, None)?.is_none() {
+            let Some(shows) = self.await_rest(node, from, None, REST)?.map(|(_, rest)| rest.shows) else {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
-            }
+            };
+            let alone = copy == COPIES || !shows;
             let turn = self.moving_away.lock();
             if lies_in(node) != Some(from) {
                 return Ok(true);
             }
-            let Some((open, rest)) = self.await_rest(node, from, Some(&turn))? else { return Ok(false) };
-            // Where others go on changing it, they wait for the last copy.
-            let open = (copy == COPIES).then_some(open);
+            let patience = if alone { Duration::ZERO } else { REST };
+            let Some((open, rest)) = self.await_rest(node, from, Some(&turn), patience)? else { return Ok(false) };
+            // Where others go on changing it, they wait for the copy.
+            let open = (alone || !rest.shows).then_some(open);
             let takes = (rest.measure.blocks * 512).saturating_add(bytes);
             let Some(to) = self.pools.roomiest_beside(from, takes) else { return Ok(false) };
             tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name);
@@ -143,17 +149,21 @@ impl Space {
         bound
     }
 
-    /// Waits until nobody else is at a file, and has it locked then. None where it does not come to rest, or cannot go; or has gone, while who
-    /// has no `turn` to copy waited for those who have: they may be at this one.
+    /// Waits until nobody else is at a file, and has it locked then; for so long until whatever changes it later shows as well. None where
+    /// somebody always is, or it cannot go; or has gone, while who has no `turn` to copy waited for those who have: they may be at this one.
     fn await_rest<'a>(
         &self,
         node: &'a Arc<Node>,
         from: PoolId,
         turn: Option<&MutexGuard<'_, ()>>,
+        patience: Duration,
     ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
-        for _ in 0..LOOKS {
-            if turn.is_none() {
+        let patience = if patience.is_zero() { patience } else { patience + self.pools.granularity(from) };
+        let mut began = Instant::now();
+        while began.elapsed() < patience + BUSY {
+            if turn.is_none() && self.moving_away.is_locked() {
                 drop(self.moving_away.lock());
+                began = Instant::now();
             }
             Self::write_out_late(node);
             self.let_go_of_given(node)?;
@@ -161,7 +171,8 @@ impl Space {
             if !can_leave(&open, from) {
                 break;
             }
-            if let Some(rest) = self.at_rest(node, &mut open, 1)?.filter(|rest| is_past(rest.measure)) {
+            let rest = self.at_rest(node, &mut open, 1)?;
+            if let Some(rest) = rest.filter(|rest| rest.shows || began.elapsed() >= patience) {
                 return Ok(Some((open, rest)));
             }
             drop(open);
@@ -186,7 +197,10 @@ impl Space {
         let Some(backing) = open.backing.as_ref().filter(|_| open.grant.held == 0 && !open.grant.is_loose()) else {
             return Ok(None);
         };
-        Ok(Some(AtRest { file: backing.file.clone(), measure: Measure::of(&backing.file)? }))
+        let now = crate::now();
+        let measure = Measure::of(&backing.file)?;
+        let shows = measure.shows_changes(now, self.pools.granularity(backing.pool) + TICK);
+        Ok(Some(AtRest { file: backing.file.clone(), measure, shows }))
     }
 
     /// Binds a file to its copy, unless it was changed meanwhile. Gives back what it was bound to, and says when the copy has a name.
@@ -247,13 +261,6 @@ fn can_leave(open: &OpenFile, from: PoolId) -> bool {
     let plain = |backing: &OpenBacking| backing.writable && backing.claimed && !backing.times_behind;
     let backing = open.backing.as_ref().filter(|backing| backing.pool == from && !backing.discards);
     backing.is_some_and(|backing| alone(backing) && plain(backing)) && !open.marked
-}
-
-/// Whether it shows when something changes the file from now on.
-fn is_past(measure: Measure) -> bool {
-    let now = crate::now();
-    let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    nanoseconds(now) - nanoseconds(measure.ctime) > TICK.as_nanos() as i128
 }
 
 /// What was allocated and not written of a file. ENOSPC where that cannot be told from holes: who allocated counts on it.

@@ -7,6 +7,7 @@ use crate::vacancy::Vacancy;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use ullage_catalog::{Backing, Inode};
 use ullage_policy::choose::{Room, Spread};
 use ullage_policy::headroom::Counting;
@@ -54,6 +55,8 @@ struct Below {
     shows_late: bool,
     /// A hole gets its block when it is read through a mapping.
     fills_when_read: bool,
+    /// To how much it cuts the times of files.
+    granularity: Duration,
 }
 
 impl Below {
@@ -62,11 +65,18 @@ impl Below {
         let fs_type = below.fs_type.as_deref();
         let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
         let fills_when_read = fs_type == Some("tmpfs");
-        Self { blocks: Blocks::of(fs_type), unit: below.unit, extents: below.extents, shows_late, fills_when_read }
+        let (blocks, granularity) = (Blocks::of(fs_type), pool.granularity());
+        Self { blocks, unit: below.unit, extents: below.extents, shows_late, fills_when_read, granularity }
     }
 
-    const UNKNOWN: Self =
-        Self { blocks: Blocks::Unknown, unit: 0, extents: false, shows_late: false, fills_when_read: false };
+    const UNKNOWN: Self = Self {
+        blocks: Blocks::Unknown,
+        unit: 0,
+        extents: false,
+        shows_late: false,
+        fills_when_read: false,
+        granularity: Duration::from_secs(2),
+    };
 }
 
 /// Every pool of a space.
@@ -146,6 +156,11 @@ impl Pools {
     /// Whether holes of a pool's files get blocks when they are read through a mapping.
     pub(crate) fn fills_when_read(&self, id: PoolId) -> bool {
         self.below(id).fills_when_read
+    }
+
+    /// To how much a pool's file system cuts the times of files.
+    pub(crate) fn granularity(&self, id: PoolId) -> Duration {
+        self.below(id).granularity
     }
 
     /// What a pool's file system counts among the blocks, of this size, of a file.

@@ -20,6 +20,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use ullage_policy::place;
 use ullage_policy::ready::Held;
 use ullage_types::{FileId, Generation};
@@ -44,6 +45,8 @@ pub struct Core {
     pub unit: u64,
     /// The seconds that it can keep as times.
     pub times: RangeInclusive<i64>,
+    /// To how much it cuts them.
+    pub granularity: Duration,
     /// See [`probe::extents`].
     pub extents: bool,
     /// The kernel's quota around single files, or why there is none.
@@ -93,6 +96,7 @@ impl Core {
             device,
             unit: probe::unit(&claim.root),
             times: probe::times(&claim.root),
+            granularity: probe::granularity(&claim.root),
             extents: probe::extents(&claim.root),
             fences,
             descriptors,

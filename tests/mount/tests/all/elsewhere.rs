@@ -3,9 +3,11 @@
 use crate::rebuild::{generations, rebuild};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::run::{eventually, ullage};
@@ -492,5 +494,60 @@ fn a_file_that_went_elsewhere_since_the_copy_of_the_catalog_is_rebuilt_with_its_
     assert_eq!(pool_of(&space, "file"), "large");
     assert!(fs::read(space.path("file")).unwrap() == [data(4 * MIB), data(24 * MIB)].concat());
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What was written within the second in which its copy began did not show in its times: it was answered, and gone.
+#[test]
+fn what_is_written_while_a_file_goes_elsewhere_is_kept_where_times_are_whole_seconds() {
+    /// Those of the file that are overwritten, one after the other.
+    const BLOCKS: u64 = 4096;
+    let mut ground = Ground::new();
+    let small = ground.image("small", 128, "mkfs.ext4", &["-q", "-F", "-I", "128", "-O", "^has_journal"], "loop");
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, 44 << 20);
+    for round in 0..6 {
+        let name = format!("file-{round}");
+        let mut appends = File::create(space.path(&name)).unwrap();
+        appends.write_all(&data(30 * MIB)).unwrap();
+        assert_eq!(pool_of(&space, &name), "small");
+        // Calls that write take turns in the kernel; what is written out of a mapping comes in between.
+        let overwrites = File::options().read(true).write(true).open(space.path(&name)).unwrap();
+        let mut map = Map::new(&overwrites, BLOCKS as usize * 4096).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (map, ended, overwrites) = (&mut map, &ended, &overwrites);
+            let counts = scope.spawn(move || {
+                let mut answered = 0u64;
+                while !ended.load(Relaxed) {
+                    let at = answered % BLOCKS * 4096;
+                    map.write(at as usize, &(answered + 1).to_le_bytes());
+                    // That begins to write it out.
+                    rustix::fs::fadvise(overwrites, at, NonZeroU64::new(4096), rustix::fs::Advice::DontNeed).unwrap();
+                    answered += 1;
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                map.sync().unwrap();
+                answered
+            });
+            // So that each round meets another part of a second.
+            std::thread::sleep(Duration::from_millis(150 * round));
+            let until = Instant::now() + Duration::from_secs(30);
+            while pool_of(&space, &name) == "small" && Instant::now() < until {
+                let _ = appends.write(&data(MIB));
+            }
+            ended.store(true, Relaxed);
+            let answered = counts.join().unwrap();
+            let all = fs::read(space.backing(&space.path(&name))).unwrap();
+            for n in answered.saturating_sub(BLOCKS)..answered {
+                let at = (n % BLOCKS) as usize * 4096;
+                assert_eq!(all[at..at + 8], (n + 1).to_le_bytes(), "write {n} of {answered}, round {round}");
+            }
+        });
+        assert_eq!(pool_of(&space, &name), "large");
+        drop((appends, overwrites, map));
+        fs::remove_file(space.path(&name)).unwrap();
+        eventually_free(&space, 40 << 20);
+    }
     space.down_and_check();
 }
