@@ -226,11 +226,11 @@ impl Space {
         // Its map may be larger there.
         let grows = if self.catalog.has_limits() { 512 * new.blocks.saturating_sub(rest.measure.blocks) } else { 0 };
         self.catalog.hold(&node.inode, grows)?;
-        *named = true;
         if let Err(error) = to.pool.keep(fresh) {
             self.catalog.record_measured(&node.inode, grows, |_| Ok(()))?;
             return Err(error.into());
         }
+        *named = true;
         let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
         let (gone, place) = (place_of(from, &backing.binding), place_of(to.id, &fresh.binding));
         self.catalog.record_measured(&node.inode, grows, |record| {
@@ -302,4 +302,141 @@ fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
         }
     }
     Ok(to.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PoolMember, Pools, SpaceOptions};
+    use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use ullage_catalog::{Catalog, CatalogNumbers};
+    use ullage_kv::{EngineKind, Options, Store};
+    use ullage_policy::choose::Spread;
+    use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage};
+    use ullage_types::{Bytes, FileId, Generation, NodeId};
+
+    /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
+    #[derive(Default)]
+    struct Named {
+        numbers: Option<Arc<CatalogNumbers>>,
+        free: u64,
+        fails: AtomicBool,
+        drafted: Mutex<Vec<Generation>>,
+        closed: Mutex<Vec<Generation>>,
+    }
+
+    impl Named {
+        fn file(&self, file: Option<FileId>) -> Fresh {
+            let (new, generation) = self.numbers.as_ref().unwrap().pair();
+            let locator = Locator(generation.0.to_le_bytes().into());
+            let binding = Binding { file: file.unwrap_or(new), generation, locator };
+            Fresh { binding, file: Arc::new(tempfile::tempfile_in("/dev/shm").unwrap()), prepared: None }
+        }
+
+        fn none<T>() -> Result<T, Error> {
+            Err(Error::Unusable("no such thing".to_owned()))
+        }
+    }
+
+    impl Pool for Named {
+        fn create(&self, _: Hint) -> Result<Fresh, Error> {
+            Ok(self.file(None))
+        }
+
+        fn abandon(&self, _: Fresh) {}
+
+        fn open(&self, _: &Binding, _: Access) -> Result<File, Error> {
+            Self::none()
+        }
+
+        fn closed(&self, binding: &Binding) {
+            self.closed.lock().push(binding.generation);
+        }
+
+        fn release(&self, _: Binding) {}
+
+        fn usage(&self) -> Result<Usage, Error> {
+            Ok(Usage { total: Bytes(1 << 40), free: Bytes(self.free), block: Bytes(4096), ..Usage::default() })
+        }
+
+        fn suspects(&self, _: &[u8], _: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn draft(&self, file: FileId, _: Hint) -> Result<Fresh, Error> {
+            let draft = self.file(Some(file));
+            self.drafted.lock().push(draft.binding.generation);
+            Ok(draft)
+        }
+
+        fn keep(&self, _: &Fresh) -> Result<(), Error> {
+            if self.fails.load(Relaxed) { Self::none() } else { Ok(()) }
+        }
+
+        fn recreate(&self, _: &Binding) -> Result<File, Error> {
+            Self::none()
+        }
+
+        fn describe(&self) -> Description {
+            Description {
+                kind: "named",
+                layout: None,
+                path: None,
+                fs_type: None,
+                unit: 4096,
+                extents: false,
+                abilities: ullage_pool::Abilities::default(),
+                notes: Vec::new(),
+            }
+        }
+
+        fn sync(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn close(&self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    /// A space of a pool that is nearly full and others that are not, and a file in the first.
+    fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
+        let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
+        let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
+        let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });
+        let all: Vec<_> = (0..=others as u64).map(|n| named((n << 30) + NEARLY / 2)).collect();
+        let member = |(n, pool): (usize, &Arc<Named>)| PoolMember {
+            id: PoolId(n as u32),
+            name: n.to_string(),
+            pool: pool.clone(),
+            reserve: Bytes(0),
+            tree: None,
+        };
+        let members = all.iter().enumerate().map(member).collect();
+        let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap()));
+        let space = Space::new(catalog, pools, SpaceOptions::default());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let node = space.node(entry.node).unwrap();
+        assert_eq!(lies_in(&node), Some(PoolId(0)));
+        node.open.lock().backing.as_ref().unwrap().file.write_all_at(b"data", 0).unwrap();
+        (space, all, node)
+    }
+
+    /// Each write to a file of a full pool left one more number in the leaf, whose mark stayed for good.
+    #[test]
+    fn a_copy_that_could_not_be_named_leaves_nothing_in_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        pools[1].fails.store(true, Relaxed);
+        for tries in 1..=2 {
+            assert!(!space.goes_elsewhere(&node, PoolId(0), 4096).unwrap());
+            assert_eq!(pools[1].drafted.lock().len(), tries);
+            assert_eq!(*pools[1].closed.lock(), *pools[1].drafted.lock());
+        }
+        pools[1].fails.store(false, Relaxed);
+        assert!(space.goes_elsewhere(&node, PoolId(0), 4096).unwrap());
+        assert_eq!((lies_in(&node), pools[1].closed.lock().len()), (Some(PoolId(1)), 2));
+    }
 }

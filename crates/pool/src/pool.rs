@@ -236,7 +236,8 @@ pub trait Pool: Send + Sync {
         Err(Error::Unusable("this pool takes in no data of others".to_owned()))
     }
 
-    /// Gives a draft its name, durably. From then on it is like one from [`Pool::create`].
+    /// Gives a draft its name, durably. From then on it is like one from [`Pool::create`]. Where it fails the draft is as it was: what may be
+    /// left of the name the pool itself remembers.
     fn keep(&self, draft: &Fresh) -> Result<(), Error> {
         Err(name::mismatch(&draft.binding))
     }

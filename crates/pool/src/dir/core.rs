@@ -307,12 +307,18 @@ impl Core {
     pub fn keep_draft(&self, draft: &Fresh) -> Result<(), Error> {
         let (path, name) = name::split_binding(&draft.binding)?;
         let fail = |errno| Error::io("create", self.full_path(path, name))(errno);
-        let dir = self.leaf_dir(&self.leaves.get(path)).map_err(fail)?;
+        let leaf = self.leaves.get(path);
+        let dir = self.leaf_dir(&leaf).map_err(fail)?;
         let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
         rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
         rustix::fs::fsync(&draft.file).map_err(|errno| {
             // The file goes on where it was. What has its number and the newer generation would be taken for it should its record be lost.
-            let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            let left = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            // That is on disk before the leaf's mark goes, as all is. What cannot be taken away stays in doubt, under a number that nobody ends.
+            let kept = if left.is_err() { leaf.enter(self.numbers.next().1, &self.marks).map(drop) } else { Ok(()) };
+            if let Err(error) = kept {
+                tracing::warn!(%error, "a copy that was not finished may stay in the pool");
+            }
             fail(errno)
         })
     }
