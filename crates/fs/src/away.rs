@@ -60,8 +60,9 @@ impl Space {
         self.pools.may_run_full(pool) && !self.lender.is_tried_by(caller)
     }
 
-    /// Whether a file that was refused so many bytes in a pool may ask again: that had not so many, and now the file lies in another one.
-    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
+    /// Whether a file that was refused so many bytes in a pool, all of them or some where it is not about the `whole`, may ask again: that had
+    /// not so many, and now the file lies in another one.
+    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64, whole: bool) -> Outcome<bool> {
         if self.pools.members().len() == 1 {
             return Ok(false);
         }
@@ -70,7 +71,7 @@ impl Space {
             // Somebody else was refused too, and came first.
             return Ok(true);
         }
-        if self.has_room(node, from, bytes)? || self.pools.roomiest_beside(from, bytes).is_none() {
+        if self.has_room(node, from, bytes, whole)? || self.pools.roomiest_beside(from, bytes).is_none() {
             return Ok(false);
         }
         let moved = self.move_away(node, from, bytes);
@@ -80,12 +81,15 @@ impl Space {
         Ok(moved.unwrap_or(false))
     }
 
-    /// Whether it is not the pool that refuses: it has that much, or a limit has not.
-    fn has_room(&self, node: &Node, pool: PoolId, bytes: u64) -> Outcome<bool> {
+    /// Whether it is not the pool that refuses: it has that much, or a limit has not what is of use. That is what a block may take, where it is
+    /// not about the `whole`: the rest is cut off.
+    fn has_room(&self, node: &Node, pool: PoolId, bytes: u64, whole: bool) -> Outcome<bool> {
         let limited = self.room_in_limits(&node.inode)?;
+        let counting = self.counting_of(&node.open.lock()).map(|(_, counting)| counting);
+        let least = counting.filter(|_| !whole).map_or(bytes, |counting| counting.worst(0, 1));
         // It has just answered.
         let free = self.pools.get(pool)?.usage()?.free.0.saturating_sub(self.pools.reserve(pool));
-        Ok(limited.is_some_and(|left| left < bytes) || free >= bytes.saturating_add(NEARLY))
+        Ok(limited.is_some_and(|left| left < least) || free >= bytes.saturating_add(NEARLY))
     }
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
@@ -431,12 +435,12 @@ mod tests {
         let (space, pools, node) = space_of(dir.path(), 1);
         pools[1].fails.store(true, Relaxed);
         for tries in 1..=2 {
-            assert!(!space.goes_elsewhere(&node, PoolId(0), 4096).unwrap());
+            assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
             assert_eq!(pools[1].drafted.lock().len(), tries);
             assert_eq!(*pools[1].closed.lock(), *pools[1].drafted.lock());
         }
         pools[1].fails.store(false, Relaxed);
-        assert!(space.goes_elsewhere(&node, PoolId(0), 4096).unwrap());
+        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
         assert_eq!((lies_in(&node), pools[1].closed.lock().len()), (Some(PoolId(1)), 2));
     }
 }

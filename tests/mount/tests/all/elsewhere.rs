@@ -46,6 +46,15 @@ fn full_but_for(disk: &Path, left: u64) {
         .unwrap();
 }
 
+/// Somebody else takes what is left.
+fn full_up(disk: &Path) {
+    let mut filler = File::create(disk.join("rest")).unwrap();
+    for piece in [MIB, 4096] {
+        while filler.write(&vec![1; piece]).is_ok_and(|count| count > 0) {}
+    }
+    filler.sync_all().unwrap();
+}
+
 /// The same, where the small one is an ext4 with so much left.
 fn nearly_full(megabytes: u64, left: u64) -> Space {
     let mut ground = Ground::new();
@@ -549,5 +558,31 @@ fn what_is_written_while_a_file_goes_elsewhere_is_kept_where_times_are_whole_sec
         fs::remove_file(space.path(&name)).unwrap();
         eventually_free(&space, 40 << 20);
     }
+    space.down_and_check();
+}
+
+/// It was taken for refused by the limit, and nothing was written, though smaller writes would have been.
+#[test]
+fn a_write_that_a_limit_cuts_short_goes_elsewhere_as_far_as_it_may() {
+    let space = nearly_full(128, 8 << 20);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "4M".as_ref()]).ok();
+    let limited = File::create(dir.join("file")).unwrap();
+    limited.write_all_at(&data(MIB), 0).unwrap();
+    // Until nothing is left in the pool, and half a MiB below the limit.
+    let others = File::create(dir.join("others")).unwrap();
+    let taken = (4 << 20) - (MIB as u64) - (512 << 10) - 2 * 4096;
+    others.write_all_at(&data(taken as usize), 0).unwrap();
+    others.sync_all().unwrap();
+    limited.sync_all().unwrap();
+    full_up(&space.ground.join("small"));
+    assert_eq!(pool_of(&space, "dir/file"), "small");
+    let count = limited.write_at(&data(MIB), MIB as u64).unwrap();
+    assert!((448 << 10..=520 << 10).contains(&count), "{count}");
+    assert_eq!(pool_of(&space, "dir/file"), "large");
+    assert_eq!(fs::read(dir.join("file")).unwrap(), [data(MIB), data(MIB)[..count].to_vec()].concat());
+    drop((limited, others));
+    space.compare_du(&space.mount);
     space.down_and_check();
 }
