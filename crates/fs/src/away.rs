@@ -12,6 +12,7 @@ use crate::holes::data_in;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::{PoolMember, place_of};
+use crate::turns::{Turn, Turns};
 use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
 use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
 use ullage_pool::{Fresh, Hint, Lease, probe_lease};
-use ullage_types::PoolId;
+use ullage_types::{FileId, PoolId};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
@@ -34,9 +35,20 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than a tick of any clock that files get their times from: what changes a file later shows in these, but for what their file system
 /// cuts off.
 const TICK: Duration = Duration::from_millis(20);
+/// How long others are waited for that go elsewhere: a copy may take minutes, and where a disk hangs it never ends.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A copy of what was changed meanwhile is made anew, so often.
 const COPIES: u32 = 5;
 const PIECE: usize = 1 << 20;
+
+/// What goes to other pools now.
+#[derive(Default)]
+pub(crate) struct Away {
+    /// The files that do.
+    files: Turns<FileId>,
+    /// The disks that one is copied to, each by its first pool: what is free there is promised once.
+    disks: Turns<PoolId>,
+}
 
 /// What a file that may be copied looks like.
 struct AtRest {
@@ -93,22 +105,20 @@ impl Space {
     }
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
+        let until = Instant::now() + PATIENCE;
+        let Some(_moves) = await_turn(until, || self.away.files.take(node.inode.id)) else { return Ok(false) };
         for copy in 1..=COPIES {
-            let Some(shows) = self.await_rest(node, from, None, REST)?.map(|(_, rest)| rest.shows) else {
+            let Some((blocks, shows)) = self.look_at_rest(node, from)? else {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
             };
+            let takes = (blocks * 512).saturating_add(bytes);
+            let Some((to, _turn)) = self.turn_at(from, takes, until) else { return Ok(false) };
             let alone = copy == COPIES || !shows;
-            let turn = self.moving_away.lock();
-            if lies_in(node) != Some(from) {
-                return Ok(true);
-            }
             let patience = if alone { Duration::ZERO } else { REST };
-            let Some((open, rest)) = self.await_rest(node, from, Some(&turn), patience)? else { return Ok(false) };
+            let Some((open, rest)) = self.await_rest(node, from, patience)? else { return Ok(false) };
             // Where others go on changing it, they wait for the copy.
             let open = (alone || !rest.shows).then_some(open);
-            let takes = (rest.measure.blocks * 512).saturating_add(bytes);
-            let Some(to) = self.pools.roomiest_beside(from, takes) else { return Ok(false) };
             tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name);
             // Nobody else is promised that room.
             self.hold_in_pool(to.id, takes)?;
@@ -125,6 +135,22 @@ impl Space {
             }
         }
         Ok(false)
+    }
+
+    /// How many blocks a file has that comes to rest, and whether what changes it later shows.
+    fn look_at_rest(&self, node: &Arc<Node>, from: PoolId) -> Outcome<Option<(u64, bool)>> {
+        Ok(self.await_rest(node, from, REST)?.map(|(_, rest)| (rest.measure.blocks, rest.shows)))
+    }
+
+    /// The pool with most room for so many bytes to whose disk nothing is copied just now.
+    fn turn_at(&self, from: PoolId, bytes: u64, until: Instant) -> Option<(&PoolMember, Turn<'_, PoolId>)> {
+        let take = || {
+            let roomy = self.pools.roomy_beside(from, bytes);
+            let free = roomy.iter().find_map(|to| Some((*to, self.away.disks.take(self.pools.disk(to))?)));
+            // Where none has room, none is waited for.
+            (roomy.is_empty() || free.is_some()).then_some(free)
+        };
+        await_turn(until, take).flatten()
     }
 
     /// None where the file was changed meanwhile.
@@ -154,21 +180,16 @@ impl Space {
     }
 
     /// Waits until nobody else is at a file, and has it locked then; for so long until whatever changes it later shows as well. None where
-    /// somebody always is, or it cannot go; or has gone, while who has no `turn` to copy waited for those who have: they may be at this one.
+    /// somebody always is, or it cannot go, as where it has gone.
     fn await_rest<'a>(
         &self,
         node: &'a Arc<Node>,
         from: PoolId,
-        turn: Option<&MutexGuard<'_, ()>>,
         patience: Duration,
     ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
         let patience = if patience.is_zero() { patience } else { patience + self.pools.granularity(from) };
-        let mut began = Instant::now();
+        let began = Instant::now();
         while began.elapsed() < patience + BUSY {
-            if turn.is_none() && self.moving_away.is_locked() {
-                drop(self.moving_away.lock());
-                began = Instant::now();
-            }
             Self::write_out_late(node);
             self.let_go_of_given(node)?;
             let mut open = node.open.lock();
@@ -251,6 +272,17 @@ impl Space {
         // Before anything is written to it. What fails here has made the space read-only.
         self.catalog.sync()?;
         Ok(Some(Gone { seq, backing: gone, bytes: rest.measure.blocks * 512 }))
+    }
+}
+
+/// Takes what others may have, for so long.
+fn await_turn<T>(until: Instant, take: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        let taken = take();
+        if taken.is_some() || Instant::now() >= until {
+            return taken;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -411,7 +443,7 @@ mod tests {
         let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });
         let all: Vec<_> = (0..=others as u64).map(|n| named((n << 30) + NEARLY / 2)).collect();
         let member = |(n, pool): (usize, &Arc<Named>)| PoolMember {
-            id: PoolId(n as u32),
+            id: PoolId(n as u16),
             name: n.to_string(),
             pool: pool.clone(),
             reserve: Bytes(0),
@@ -442,5 +474,21 @@ mod tests {
         pools[1].fails.store(false, Relaxed);
         assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
         assert_eq!((lies_in(&node), pools[1].closed.lock().len()), (Some(PoolId(1)), 2));
+    }
+
+    /// They waited for each other, also where one that would never end went to another disk.
+    #[test]
+    fn who_goes_elsewhere_waits_for_no_other_disk_and_for_nobody_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _, node) = space_of(dir.path(), 2);
+        let copied = space.away.disks.take(PoolId(2)).unwrap();
+        let began = Instant::now();
+        let other = space.away.disks.take(PoolId(1)).unwrap();
+        assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+        assert!((PATIENCE..PATIENCE + REST + BUSY).contains(&began.elapsed()), "{:?}", began.elapsed());
+        drop(other);
+        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+        assert_eq!(lies_in(&node), Some(PoolId(1)));
+        drop(copied);
     }
 }

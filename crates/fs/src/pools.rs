@@ -208,14 +208,26 @@ impl Pools {
 
     /// The pool on another disk that has most room, where that is more than so many bytes, among those that answer.
     pub(crate) fn roomiest_beside(&self, id: PoolId, bytes: u64) -> Option<&PoolMember> {
-        let own = self.member(id)?;
+        self.roomy_beside(id, bytes).first().copied()
+    }
+
+    /// All that have more than so much, that with most first.
+    pub(crate) fn roomy_beside(&self, id: PoolId, bytes: u64) -> Vec<&PoolMember> {
+        let Some(own) = self.member(id) else { return Vec::new() };
         let works = |&index: &usize| {
             let member = &self.members[index];
             !self.failing[index].load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
         };
         let others = (0..self.members.len()).filter(works);
-        let (room, roomiest) = others.filter_map(|index| Some((self.above_reserve(index)?, index))).max()?;
-        (room > bytes.saturating_add(BESIDE)).then_some(&self.members[roomiest])
+        let mut rooms: Vec<_> = others.filter_map(|index| Some((self.above_reserve(index)?, index))).collect();
+        rooms.retain(|(room, _)| *room > bytes.saturating_add(BESIDE));
+        rooms.sort_unstable_by(|one, other| other.cmp(one));
+        rooms.into_iter().map(|(_, index)| &self.members[index]).collect()
+    }
+
+    /// The disk that a pool is on, by the first pool there.
+    pub(crate) fn disk(&self, of: &PoolMember) -> PoolId {
+        self.members.iter().find(|member| member.shares_disk(of)).map_or(of.id, |member| member.id)
     }
 
     /// What is free in a pool above its reserve, or was lately; none where it does not answer.

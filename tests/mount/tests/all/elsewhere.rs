@@ -1,12 +1,14 @@
 //! A file whose pool is full goes on in another one.
 
 use crate::rebuild::{generations, rebuild};
+use crate::stuck::Frozen;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
@@ -584,5 +586,47 @@ fn a_write_that_a_limit_cuts_short_goes_elsewhere_as_far_as_it_may() {
     assert_eq!(fs::read(dir.join("file")).unwrap(), [data(MIB), data(MIB)[..count].to_vec()].concat());
     drop((limited, others));
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// All that went elsewhere went one after the other: behind a copy whose disk hangs nobody got on, though another pool had room.
+#[test]
+fn a_copy_to_a_pool_that_does_not_answer_keeps_no_other_file_from_going_elsewhere() {
+    let mut ground = Ground::new();
+    let pools = [
+        ("small", ground.ext4("small", 640)),
+        ("stuck", ground.xfs("stuck", 2048)),
+        ("spare", ground.ext4("spare", 256)),
+    ];
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools = pools.iter().map(|(name, path)| format!("{name}={}", pool_in(path).display())).collect();
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    let [mut copied, mut other] = ["copied", "other"].map(|name| File::create(space.path(name)).unwrap());
+    for _ in 0..25 {
+        copied.write_all(&data(16 * MIB)).unwrap();
+    }
+    other.write_all(&data(MIB)).unwrap();
+    full_up(&pools[0].1);
+    assert_eq!((pool_of(&space, "copied"), pool_of(&space, "other")), ("small".to_owned(), "small".to_owned()));
+    let writer;
+    {
+        let (tells, told) = mpsc::channel();
+        writer = std::thread::spawn(move || copied.write_all(&data(4 * MIB)));
+        eventually("it goes elsewhere", Duration::from_secs(20), || space.log().contains("goes to the pool 'stuck'"));
+        let _frozen = Frozen::new(&pools[1].1);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!writer.is_finished(), "it does not hang: nothing was tested");
+        std::thread::spawn(move || tells.send(other.write_all(&data(4 * MIB))));
+        let written = told.recv_timeout(Duration::from_secs(10)).expect("it waits for the copy");
+        written.unwrap();
+        assert_eq!(pool_of(&space, "other"), "spare");
+    }
+    writer.join().unwrap().unwrap();
+    assert_eq!(pool_of(&space, "copied"), "stuck");
+    assert!(fs::read(space.path("other")).unwrap() == [data(MIB), data(4 * MIB)].concat());
+    assert!(fs::read(space.path("copied")).unwrap() == [data(16 * MIB).repeat(25), data(4 * MIB)].concat());
     space.down_and_check();
 }
