@@ -12,6 +12,7 @@ use crate::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::{PoolMember, place_of};
+use crate::turns::{Turn, Turns};
 use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
 use parking_lot::MutexGuard;
 use rustix::fs::FallocateFlags;
@@ -19,27 +20,42 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
 use ullage_pool::{Fresh, Hint, Lease, probe_lease};
-use ullage_types::{PoolId, Timestamp};
+use ullage_types::{FileId, PoolId};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
-/// How often it is looked whether others are at the same file, and the pause between.
-const LOOKS: u32 = 400;
+/// How long a file is waited for until nobody changes it, and then until nobody is at it; and the pause between looks.
+const REST: Duration = Duration::from_secs(1);
+const BUSY: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Longer than a tick of any clock that files get their times from: what changes a file later shows in these.
+/// Longer than a tick of any clock that files get their times from: what changes a file later shows in these, but for what their file system
+/// cuts off.
 const TICK: Duration = Duration::from_millis(20);
+/// How long others are waited for that go elsewhere: a copy may take minutes, and where a disk hangs it never ends.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// A copy of what was changed meanwhile is made anew, so often.
 const COPIES: u32 = 5;
 const PIECE: usize = 1 << 20;
+
+/// What goes to other pools now.
+#[derive(Default)]
+pub(crate) struct Away {
+    /// The files that do.
+    files: Turns<FileId>,
+    /// The disks that one is copied to, each by its first pool: what is free there is promised once.
+    disks: Turns<PoolId>,
+}
 
 /// What a file that may be copied looks like.
 struct AtRest {
     file: Arc<File>,
     measure: Measure,
+    /// Whatever changes it from now on shows in its times.
+    shows: bool,
 }
 
 /// What a file was bound to, since which commit it is not, and how many bytes that has.
@@ -56,8 +72,9 @@ impl Space {
         self.pools.may_run_full(pool) && !self.lender.is_tried_by(caller)
     }
 
-    /// Whether a file that was refused so many bytes in a pool may ask again: that had not so many, and now the file lies in another one.
-    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
+    /// Whether a file that was refused so many bytes in a pool, all of them or some where it is not about the `whole`, may ask again: that had
+    /// not so many, and now the file lies in another one.
+    pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64, whole: bool) -> Outcome<bool> {
         if self.pools.members().len() == 1 {
             return Ok(false);
         }
@@ -66,7 +83,7 @@ impl Space {
             // Somebody else was refused too, and came first.
             return Ok(true);
         }
-        if self.has_room(node, from, bytes)? || self.pools.roomiest_beside(from, bytes).is_none() {
+        if self.has_room(node, from, bytes, whole)? || self.pools.roomiest_beside(from, bytes).is_none() {
             return Ok(false);
         }
         let moved = self.move_away(node, from, bytes);
@@ -76,29 +93,32 @@ impl Space {
         Ok(moved.unwrap_or(false))
     }
 
-    /// Whether it is not the pool that refuses: it has that much, or a limit has not.
-    fn has_room(&self, node: &Node, pool: PoolId, bytes: u64) -> Outcome<bool> {
+    /// Whether it is not the pool that refuses: it has that much, or a limit has not what is of use. That is what a block may take, where it is
+    /// not about the `whole`: the rest is cut off.
+    fn has_room(&self, node: &Node, pool: PoolId, bytes: u64, whole: bool) -> Outcome<bool> {
         let limited = self.room_in_limits(&node.inode)?;
+        let counting = self.counting_of(&node.open.lock()).map(|(_, counting)| counting);
+        let least = counting.filter(|_| !whole).map_or(bytes, |counting| counting.worst(0, 1));
         // It has just answered.
         let free = self.pools.get(pool)?.usage()?.free.0.saturating_sub(self.pools.reserve(pool));
-        Ok(limited.is_some_and(|left| left < bytes) || free >= bytes.saturating_add(NEARLY))
+        Ok(limited.is_some_and(|left| left < least) || free >= bytes.saturating_add(NEARLY))
     }
 
     fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
+        let until = Instant::now() + PATIENCE;
+        let Some(_moves) = await_turn(until, || self.away.files.take(node.inode.id)) else { return Ok(false) };
         for copy in 1..=COPIES {
-            if copy < COPIES && self.await_rest(node, from, None)?.is_none() {
+            let Some((blocks, shows)) = self.look_at_rest(node, from)? else {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
-            }
-            let turn = self.moving_away.lock();
-            if lies_in(node) != Some(from) {
-                return Ok(true);
-            }
-            let Some((open, rest)) = self.await_rest(node, from, Some(&turn))? else { return Ok(false) };
-            // Where others go on changing it, they wait for the last copy.
-            let open = (copy == COPIES).then_some(open);
-            let takes = (rest.measure.blocks * 512).saturating_add(bytes);
-            let Some(to) = self.pools.roomiest_beside(from, takes) else { return Ok(false) };
+            };
+            let takes = (blocks * 512).saturating_add(bytes);
+            let Some((to, _turn)) = self.turn_at(from, takes, until) else { return Ok(false) };
+            let alone = copy == COPIES || !shows;
+            let patience = if alone { Duration::ZERO } else { REST };
+            let Some((open, rest)) = self.await_rest(node, from, patience)? else { return Ok(false) };
+            // Where others go on changing it, they wait for the copy.
+            let open = (alone || !rest.shows).then_some(open);
             tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name);
             // Nobody else is promised that room.
             self.hold_in_pool(to.id, takes)?;
@@ -115,6 +135,22 @@ impl Space {
             }
         }
         Ok(false)
+    }
+
+    /// How many blocks a file has that comes to rest, and whether what changes it later shows.
+    fn look_at_rest(&self, node: &Arc<Node>, from: PoolId) -> Outcome<Option<(u64, bool)>> {
+        Ok(self.await_rest(node, from, REST)?.map(|(_, rest)| (rest.measure.blocks, rest.shows)))
+    }
+
+    /// The pool with most room for so many bytes to whose disk nothing is copied just now.
+    fn turn_at(&self, from: PoolId, bytes: u64, until: Instant) -> Option<(&PoolMember, Turn<'_, PoolId>)> {
+        let take = || {
+            let roomy = self.pools.roomy_beside(from, bytes);
+            let free = roomy.iter().find_map(|to| Some((*to, self.away.disks.take(self.pools.disk(to))?)));
+            // Where none has room, none is waited for.
+            (roomy.is_empty() || free.is_some()).then_some(free)
+        };
+        await_turn(until, take).flatten()
     }
 
     /// None where the file was changed meanwhile.
@@ -143,25 +179,25 @@ impl Space {
         bound
     }
 
-    /// Waits until nobody else is at a file, and has it locked then. None where it does not come to rest, or cannot go; or has gone, while who
-    /// has no `turn` to copy waited for those who have: they may be at this one.
+    /// Waits until nobody else is at a file, and has it locked then; for so long until whatever changes it later shows as well. None where
+    /// somebody always is, or it cannot go, as where it has gone.
     fn await_rest<'a>(
         &self,
         node: &'a Arc<Node>,
         from: PoolId,
-        turn: Option<&MutexGuard<'_, ()>>,
+        patience: Duration,
     ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
-        for _ in 0..LOOKS {
-            if turn.is_none() {
-                drop(self.moving_away.lock());
-            }
+        let patience = if patience.is_zero() { patience } else { patience + self.pools.granularity(from) };
+        let began = Instant::now();
+        while began.elapsed() < patience + BUSY {
             Self::write_out_late(node);
             self.let_go_of_given(node)?;
             let mut open = node.open.lock();
             if !can_leave(&open, from) {
                 break;
             }
-            if let Some(rest) = self.at_rest(node, &mut open, 1)?.filter(|rest| is_past(rest.measure)) {
+            let rest = self.at_rest(node, &mut open, 1)?;
+            if let Some(rest) = rest.filter(|rest| rest.shows || began.elapsed() >= patience) {
                 return Ok(Some((open, rest)));
             }
             drop(open);
@@ -186,7 +222,10 @@ impl Space {
         let Some(backing) = open.backing.as_ref().filter(|_| open.grant.held == 0 && !open.grant.is_loose()) else {
             return Ok(None);
         };
-        Ok(Some(AtRest { file: backing.file.clone(), measure: Measure::of(&backing.file)? }))
+        let now = crate::now();
+        let measure = Measure::of(&backing.file)?;
+        let shows = measure.shows_changes(now, self.pools.granularity(backing.pool) + TICK);
+        Ok(Some(AtRest { file: backing.file.clone(), measure, shows }))
     }
 
     /// Binds a file to its copy, unless it was changed meanwhile. Gives back what it was bound to, and says when the copy has a name.
@@ -212,11 +251,11 @@ impl Space {
         // Its map may be larger there.
         let grows = if self.catalog.has_limits() { 512 * new.blocks.saturating_sub(rest.measure.blocks) } else { 0 };
         self.catalog.hold(&node.inode, grows)?;
-        *named = true;
         if let Err(error) = to.pool.keep(fresh) {
             self.catalog.record_measured(&node.inode, grows, |_| Ok(()))?;
             return Err(error.into());
         }
+        *named = true;
         let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
         let (gone, place) = (place_of(from, &backing.binding), place_of(to.id, &fresh.binding));
         self.catalog.record_measured(&node.inode, grows, |record| {
@@ -236,6 +275,17 @@ impl Space {
     }
 }
 
+/// Takes what others may have, for so long.
+fn await_turn<T>(until: Instant, take: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        let taken = take();
+        if taken.is_some() || Instant::now() >= until {
+            return taken;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// The pool of a file that is open.
 fn lies_in(node: &Node) -> Option<PoolId> {
     node.open.lock().backing.as_ref().map(|backing| backing.pool)
@@ -247,13 +297,6 @@ fn can_leave(open: &OpenFile, from: PoolId) -> bool {
     let plain = |backing: &OpenBacking| backing.writable && backing.claimed && !backing.times_behind;
     let backing = open.backing.as_ref().filter(|backing| backing.pool == from && !backing.discards);
     backing.is_some_and(|backing| alone(backing) && plain(backing)) && !open.marked
-}
-
-/// Whether it shows when something changes the file from now on.
-fn is_past(measure: Measure) -> bool {
-    let now = crate::now();
-    let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    nanoseconds(now) - nanoseconds(measure.ctime) > TICK.as_nanos() as i128
 }
 
 /// What was allocated and not written of a file. ENOSPC where that cannot be told from holes: who allocated counts on it.
@@ -294,4 +337,157 @@ fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
         }
     }
     Ok(to.sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PoolMember, Pools, SpaceOptions};
+    use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use ullage_catalog::{Catalog, CatalogNumbers};
+    use ullage_kv::{EngineKind, Options, Store};
+    use ullage_policy::choose::Spread;
+    use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage};
+    use ullage_types::{Bytes, FileId, Generation, NodeId};
+
+    /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
+    #[derive(Default)]
+    struct Named {
+        numbers: Option<Arc<CatalogNumbers>>,
+        free: u64,
+        fails: AtomicBool,
+        drafted: Mutex<Vec<Generation>>,
+        closed: Mutex<Vec<Generation>>,
+    }
+
+    impl Named {
+        fn file(&self, file: Option<FileId>) -> Fresh {
+            let (new, generation) = self.numbers.as_ref().unwrap().pair();
+            let locator = Locator(generation.0.to_le_bytes().into());
+            let binding = Binding { file: file.unwrap_or(new), generation, locator };
+            Fresh { binding, file: Arc::new(tempfile::tempfile_in("/dev/shm").unwrap()), prepared: None }
+        }
+
+        fn none<T>() -> Result<T, Error> {
+            Err(Error::Unusable("no such thing".to_owned()))
+        }
+    }
+
+    impl Pool for Named {
+        fn create(&self, _: Hint) -> Result<Fresh, Error> {
+            Ok(self.file(None))
+        }
+
+        fn abandon(&self, _: Fresh) {}
+
+        fn open(&self, _: &Binding, _: Access) -> Result<File, Error> {
+            Self::none()
+        }
+
+        fn closed(&self, binding: &Binding) {
+            self.closed.lock().push(binding.generation);
+        }
+
+        fn release(&self, _: Binding) {}
+
+        fn usage(&self) -> Result<Usage, Error> {
+            Ok(Usage { total: Bytes(1 << 40), free: Bytes(self.free), block: Bytes(4096), ..Usage::default() })
+        }
+
+        fn suspects(&self, _: &[u8], _: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn draft(&self, file: FileId, _: Hint) -> Result<Fresh, Error> {
+            let draft = self.file(Some(file));
+            self.drafted.lock().push(draft.binding.generation);
+            Ok(draft)
+        }
+
+        fn keep(&self, _: &Fresh) -> Result<(), Error> {
+            if self.fails.load(Relaxed) { Self::none() } else { Ok(()) }
+        }
+
+        fn recreate(&self, _: &Binding) -> Result<File, Error> {
+            Self::none()
+        }
+
+        fn describe(&self) -> Description {
+            Description {
+                kind: "named",
+                layout: None,
+                path: None,
+                fs_type: None,
+                unit: 4096,
+                extents: false,
+                abilities: ullage_pool::Abilities::default(),
+                notes: Vec::new(),
+            }
+        }
+
+        fn sync(&self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn close(&self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    /// A space of a pool that is nearly full and others that are not, and a file in the first.
+    fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
+        let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
+        let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
+        let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });
+        let all: Vec<_> = (0..=others as u64).map(|n| named((n << 30) + NEARLY / 2)).collect();
+        let member = |(n, pool): (usize, &Arc<Named>)| PoolMember {
+            id: PoolId(n as u16),
+            name: n.to_string(),
+            pool: pool.clone(),
+            reserve: Bytes(0),
+            tree: None,
+        };
+        let members = all.iter().enumerate().map(member).collect();
+        let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap()));
+        let space = Space::new(catalog, pools, SpaceOptions::default());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let node = space.node(entry.node).unwrap();
+        assert_eq!(lies_in(&node), Some(PoolId(0)));
+        node.open.lock().backing.as_ref().unwrap().file.write_all_at(b"data", 0).unwrap();
+        (space, all, node)
+    }
+
+    /// Each write to a file of a full pool left one more number in the leaf, whose mark stayed for good.
+    #[test]
+    fn a_copy_that_could_not_be_named_leaves_nothing_in_doubt() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        pools[1].fails.store(true, Relaxed);
+        for tries in 1..=2 {
+            assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+            assert_eq!(pools[1].drafted.lock().len(), tries);
+            assert_eq!(*pools[1].closed.lock(), *pools[1].drafted.lock());
+        }
+        pools[1].fails.store(false, Relaxed);
+        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+        assert_eq!((lies_in(&node), pools[1].closed.lock().len()), (Some(PoolId(1)), 2));
+    }
+
+    /// They waited for each other, also where one that would never end went to another disk.
+    #[test]
+    fn who_goes_elsewhere_waits_for_no_other_disk_and_for_nobody_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _, node) = space_of(dir.path(), 2);
+        let copied = space.away.disks.take(PoolId(2)).unwrap();
+        let began = Instant::now();
+        let other = space.away.disks.take(PoolId(1)).unwrap();
+        assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+        assert!((PATIENCE..PATIENCE + REST + BUSY).contains(&began.elapsed()), "{:?}", began.elapsed());
+        drop(other);
+        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
+        assert_eq!(lies_in(&node), Some(PoolId(1)));
+        drop(copied);
+    }
 }

@@ -53,6 +53,7 @@ mod sys;
 mod test_kernel;
 mod threads;
 mod trees;
+mod turns;
 mod vacancy;
 mod waiting;
 

@@ -9,6 +9,7 @@ use crate::{Errno, Outcome};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 use ullage_catalog::Record;
 use ullage_kv::Seq;
 use ullage_pool::{Binding, Fence};
@@ -246,6 +247,14 @@ impl Measure {
     }
 }
 
+impl Measure {
+    /// Whether all that changes the file from `now` on shows in its times, which are cut to so much.
+    pub(crate) fn shows_changes(&self, now: Timestamp, cut_to: Duration) -> bool {
+        let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
+        nanoseconds(now) - nanoseconds(self.ctime) >= cut_to.as_nanos() as i128
+    }
+}
+
 /// What st_blksize says of the size of a block. Where it says more than blocks have anywhere it is what to transfer at once.
 fn block(said: u64) -> u64 {
     const LARGEST: u64 = 64 << 10;
@@ -277,4 +286,20 @@ pub(crate) fn is_lent(handle: u64) -> bool {
 /// Whether a handle can write.
 pub(crate) fn writes(handle: u64) -> bool {
     handle & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written in the second of an fsync(2) looked as if that had it.
+    #[test]
+    fn where_times_are_cut_to_seconds_a_change_in_the_same_one_does_not_show() {
+        let at = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let whole = Measure { ctime: at(7, 0), ..Measure::default() };
+        let (second, nanosecond) = (Duration::from_secs(1), Duration::from_nanos(1));
+        assert!(!whole.shows_changes(at(7, 999_999_999), second));
+        assert!(whole.shows_changes(at(8, 0), second));
+        assert!(whole.shows_changes(at(7, 1), nanosecond) && !whole.shows_changes(at(7, 0), nanosecond));
+    }
 }

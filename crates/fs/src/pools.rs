@@ -7,6 +7,7 @@ use crate::vacancy::Vacancy;
 use crate::{Errno, Outcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use ullage_catalog::{Backing, Inode};
 use ullage_policy::choose::{Room, Spread};
 use ullage_policy::headroom::Counting;
@@ -54,6 +55,8 @@ struct Below {
     shows_late: bool,
     /// A hole gets its block when it is read through a mapping.
     fills_when_read: bool,
+    /// To how much it cuts the times of files.
+    granularity: Duration,
 }
 
 impl Below {
@@ -62,11 +65,18 @@ impl Below {
         let fs_type = below.fs_type.as_deref();
         let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
         let fills_when_read = fs_type == Some("tmpfs");
-        Self { blocks: Blocks::of(fs_type), unit: below.unit, extents: below.extents, shows_late, fills_when_read }
+        let (blocks, granularity) = (Blocks::of(fs_type), pool.granularity());
+        Self { blocks, unit: below.unit, extents: below.extents, shows_late, fills_when_read, granularity }
     }
 
-    const UNKNOWN: Self =
-        Self { blocks: Blocks::Unknown, unit: 0, extents: false, shows_late: false, fills_when_read: false };
+    const UNKNOWN: Self = Self {
+        blocks: Blocks::Unknown,
+        unit: 0,
+        extents: false,
+        shows_late: false,
+        fills_when_read: false,
+        granularity: Duration::from_secs(2),
+    };
 }
 
 /// Every pool of a space.
@@ -148,6 +158,11 @@ impl Pools {
         self.below(id).fills_when_read
     }
 
+    /// To how much a pool's file system cuts the times of files.
+    pub(crate) fn granularity(&self, id: PoolId) -> Duration {
+        self.below(id).granularity
+    }
+
     /// What a pool's file system counts among the blocks, of this size, of a file.
     pub(crate) fn counting(&self, id: PoolId, block: u64) -> Counting {
         let Below { blocks, unit, extents, .. } = self.below(id);
@@ -193,14 +208,26 @@ impl Pools {
 
     /// The pool on another disk that has most room, where that is more than so many bytes, among those that answer.
     pub(crate) fn roomiest_beside(&self, id: PoolId, bytes: u64) -> Option<&PoolMember> {
-        let own = self.member(id)?;
+        self.roomy_beside(id, bytes).first().copied()
+    }
+
+    /// All that have more than so much, that with most first.
+    pub(crate) fn roomy_beside(&self, id: PoolId, bytes: u64) -> Vec<&PoolMember> {
+        let Some(own) = self.member(id) else { return Vec::new() };
         let works = |&index: &usize| {
             let member = &self.members[index];
             !self.failing[index].load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
         };
         let others = (0..self.members.len()).filter(works);
-        let (room, roomiest) = others.filter_map(|index| Some((self.above_reserve(index)?, index))).max()?;
-        (room > bytes.saturating_add(BESIDE)).then_some(&self.members[roomiest])
+        let mut rooms: Vec<_> = others.filter_map(|index| Some((self.above_reserve(index)?, index))).collect();
+        rooms.retain(|(room, _)| *room > bytes.saturating_add(BESIDE));
+        rooms.sort_unstable_by(|one, other| other.cmp(one));
+        rooms.into_iter().map(|(_, index)| &self.members[index]).collect()
+    }
+
+    /// The disk that a pool is on, by the first pool there.
+    pub(crate) fn disk(&self, of: &PoolMember) -> PoolId {
+        self.members.iter().find(|member| member.shares_disk(of)).map_or(of.id, |member| member.id)
     }
 
     /// What is free in a pool above its reserve, or was lately; none where it does not answer.

@@ -18,12 +18,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 const SLACK: u64 = 1 << 20;
 
 impl Space {
-    /// Does what takes so many bytes of a file's pool. Where the pool has not so many, once more when those of removed files are free, and
+    /// Does what takes so many bytes of a file's pool, the `whole` or as much as there is room for. Where the pool has not so many, once more when those of removed files are free, and
     /// once more when the file lies in another one.
     pub(crate) fn with_room<T>(
         &self,
         node: &Arc<Node>,
         bytes: u64,
+        whole: bool,
         work: impl Fn(&Stream) -> Outcome<T>,
     ) -> Outcome<T> {
         let in_its_pool = || -> Outcome<_> {
@@ -35,7 +36,7 @@ impl Space {
             Ok((stream.pool, outcome))
         };
         match in_its_pool()? {
-            (pool, Err(Errno::ENOSPC)) if self.goes_elsewhere(node, pool, bytes)? => in_its_pool()?.1,
+            (pool, Err(Errno::ENOSPC)) if self.goes_elsewhere(node, pool, bytes, whole)? => in_its_pool()?.1,
             (_, outcome) => outcome,
         }
     }

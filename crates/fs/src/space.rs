@@ -1,6 +1,7 @@
 //! A space: a catalog and its pools, as one file system.
 
 use crate::answering::Call;
+use crate::away::Away;
 use crate::brake::Brake;
 use crate::departing::Departing;
 use crate::grant::Grant;
@@ -17,7 +18,7 @@ use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome, hurry, threads};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -66,8 +67,7 @@ pub struct Space {
     pub(crate) brake: Brake,
     pub(crate) lender: Lender,
     pub(crate) trees: Trees,
-    /// Held while a file goes to another pool.
-    pub(crate) moving_away: Mutex<()>,
+    pub(crate) away: Away,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
     pub(crate) trees_in_step: AtomicBool,
@@ -96,7 +96,7 @@ impl Space {
             brake: Brake::default(),
             lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
-            moving_away: Mutex::default(),
+            away: Away::default(),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),
             kernel: OnceLock::new(),

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use ullage_types::{Bytes, FileId, Generation};
 
 /// Where a backing file is inside its pool: opaque outside this crate, stored in the catalog, at most 255 bytes.
@@ -235,7 +236,8 @@ pub trait Pool: Send + Sync {
         Err(Error::Unusable("this pool takes in no data of others".to_owned()))
     }
 
-    /// Gives a draft its name, durably. From then on it is like one from [`Pool::create`].
+    /// Gives a draft its name, durably. From then on it is like one from [`Pool::create`]. Where it fails the draft is as it was: what may be
+    /// left of the name the pool itself remembers.
     fn keep(&self, draft: &Fresh) -> Result<(), Error> {
         Err(name::mismatch(&draft.binding))
     }
@@ -278,6 +280,11 @@ pub trait Pool: Send + Sync {
     /// The seconds that times of its files can have; others become the first or the last of them.
     fn times(&self) -> RangeInclusive<i64> {
         i64::MIN..=i64::MAX
+    }
+
+    /// To how much the times of its files are cut: what changes a file within so much of a time that it has may not show in that.
+    fn granularity(&self) -> Duration {
+        Duration::from_nanos(1)
     }
 
     /// What was counted since the pool was opened, by name.

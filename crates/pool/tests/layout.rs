@@ -371,3 +371,16 @@ fn a_killed_process_leaves_only_what_suspects_show() {
         assert_eq!(files(path).len(), kept.len(), "{kind}: everything else is gone");
     });
 }
+
+/// Nobody knew where times are cut, and that a change may not show in them.
+#[test]
+fn it_is_known_to_how_much_times_are_cut() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    each_file_system(64, |kind, path| {
+        assert_eq!(open(path, config(), 1).unwrap().pool.granularity(), Duration::from_nanos(1), "{kind}");
+    });
+    let Some(old) = common::mount_made_with("ext4", 64, &["-I", "128"]) else { return };
+    let path = old.path().join("pool");
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(open(&path, config(), 1).unwrap().pool.granularity(), Duration::from_secs(1));
+}

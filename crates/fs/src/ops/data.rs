@@ -108,7 +108,7 @@ impl Space {
         let written = self.write_part(&node, offset, data)?;
         // What pages of the kernel's hold is lost where a part of them is refused.
         let rest = data.len() as u64 - written;
-        if rest > 0 && self.goes_elsewhere(&node, pool, rest)? {
+        if rest > 0 && self.goes_elsewhere(&node, pool, rest, false)? {
             let more = self.write_part(&node, offset + written, &data[written as usize..]);
             return Ok((written + more.unwrap_or(0)) as u32);
         }
@@ -118,7 +118,7 @@ impl Space {
     /// Writes as much as there is room for; an error only when that is nothing.
     fn write_part(&self, node: &Arc<Node>, offset: u64, data: &[u8]) -> Outcome<u64> {
         let length = data.len() as u64;
-        self.with_room(node, length, |stream| {
+        self.with_room(node, length, false, |stream| {
             let file = &*stream.file;
             let range = Range { node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };
             self.write_within(&range, |at, length| {

@@ -22,8 +22,8 @@ impl Space {
         // Zeroed ranges are as if never written.
         drop(Self::lock_to_free(&node));
         drop(stream);
-        let outcome =
-            self.with_room(&node, length, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
+        let outcome = self
+            .with_room(&node, length, true, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
         // What has blocks now was not written for that.
         self.firm(&mut node.open.lock());
         Self::write_out_late(&node);

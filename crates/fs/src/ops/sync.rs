@@ -26,7 +26,8 @@ impl Space {
             if !short {
                 self.record_measure(&node, &mut open)?;
             }
-            (short, open.backing.as_ref().map(|backing| backing.baseline), Self::late_work(&open))
+            let measured = if short { None } else { self.shown_measure(&open) };
+            (short, measured, Self::late_work(&open))
         };
         if short {
             sync_data(&node, &stream.file, data_only, None)?;
@@ -39,6 +40,12 @@ impl Space {
             self.record_measure(&node, &mut open)?;
         }
         Ok(())
+    }
+
+    /// What a file looks like, where no later change of it can look the same: asked before the flush, which may not have what comes meanwhile.
+    fn shown_measure(&self, open: &OpenFile) -> Option<Measure> {
+        let backing = open.backing.as_ref()?;
+        Some(backing.baseline).filter(|it| it.shows_changes(crate::now(), self.pools.granularity(backing.pool)))
     }
 
     fn sync_file(&self, node: &Arc<Node>, stream: &Stream, data_only: bool, measured: Option<Measure>) -> Outcome<()> {
@@ -165,9 +172,8 @@ fn sync_data(node: &Node, file: &File, data_only: bool, measured: Option<Measure
     let synced = if data_only { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) };
     let mut open = node.open.lock();
     open.told(synced.map_err(Errno::from))?;
-    if let (Some(backing), Some(measured)) = (&mut open.backing, measured) {
-        // Within one tick of a coarse clock a later write would look the same.
-        backing.synced = (measured.ctime < crate::now()).then_some(measured);
+    if let (Some(backing), Some(_)) = (&mut open.backing, measured) {
+        backing.synced = measured;
     }
     Ok(())
 }

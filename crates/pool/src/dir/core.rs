@@ -20,6 +20,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use ullage_policy::place;
 use ullage_policy::ready::Held;
 use ullage_types::{FileId, Generation};
@@ -44,6 +45,8 @@ pub struct Core {
     pub unit: u64,
     /// The seconds that it can keep as times.
     pub times: RangeInclusive<i64>,
+    /// To how much it cuts them.
+    pub granularity: Duration,
     /// See [`probe::extents`].
     pub extents: bool,
     /// The kernel's quota around single files, or why there is none.
@@ -93,6 +96,7 @@ impl Core {
             device,
             unit: probe::unit(&claim.root),
             times: probe::times(&claim.root),
+            granularity: probe::granularity(&claim.root),
             extents: probe::extents(&claim.root),
             fences,
             descriptors,
@@ -295,12 +299,18 @@ impl Core {
     pub fn keep_draft(&self, draft: &Fresh) -> Result<(), Error> {
         let (path, name) = name::split_binding(&draft.binding)?;
         let fail = |errno| Error::io("create", self.full_path(path, name))(errno);
-        let dir = self.leaf_dir(&self.leaves.get(path)).map_err(fail)?;
+        let leaf = self.leaves.get(path);
+        let dir = self.leaf_dir(&leaf).map_err(fail)?;
         let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
         rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
         rustix::fs::fsync(&draft.file).map_err(|errno| {
             // The file goes on where it was. What has its number and the newer generation would be taken for it should its record be lost.
-            let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            let left = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+            // That is on disk before the leaf's mark goes, as all is. What cannot be taken away stays in doubt, under a number that nobody ends.
+            let kept = if left.is_err() { leaf.enter(self.numbers.next().1, &self.marks).map(drop) } else { Ok(()) };
+            if let Err(error) = kept {
+                tracing::warn!(%error, "a copy that was not finished may stay in the pool");
+            }
             fail(errno)
         })
     }

@@ -367,6 +367,10 @@ impl Pool for DirPool {
         self.core.times.clone()
     }
 
+    fn granularity(&self) -> Duration {
+        self.core.granularity
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.stats().named()
     }

@@ -174,6 +174,39 @@ pub fn times(root: &OwnedFd) -> RangeInclusive<i64> {
     })
 }
 
+/// To how much the file system cuts the times of its files: to seconds on ext4 with inodes of 128 bytes, as ext3 had them, to two of them on
+/// FAT. Tried with a file without a name.
+pub fn granularity(root: &OwnedFd) -> Duration {
+    /// Just before an even second: whatever can be cut off is.
+    const SECOND: u64 = 1_000_000_001;
+    const ASKED: Duration = Duration::new(SECOND, 999_999_999);
+    let kept = || -> rustix::io::Result<Duration> {
+        let file = unnamed(root)?;
+        let time = Timespec { tv_sec: SECOND as i64, tv_nsec: ASKED.subsec_nanos().into() };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(Duration::new(stat.st_mtime.unsigned_abs(), stat.st_mtime_nsec as u32))
+    };
+    kept().map_or_else(
+        |error| {
+            tracing::debug!(%error, "it is not tried how exact the times of files are");
+            marker(root).and_then(rustix::fs::fstat).map_or(COARSEST, |stat| no_finer_than(stat.st_mtime_nsec as u32))
+        },
+        |kept| ASKED.abs_diff(kept) + Duration::from_nanos(1),
+    )
+}
+
+/// What no file system known is coarser than.
+const COARSEST: Duration = Duration::from_secs(2);
+
+/// What the times of a file system are at most cut to that has kept so many nanoseconds past a second: a power of ten goes into a second, and
+/// into that.
+fn no_finer_than(nanoseconds: u32) -> Duration {
+    let powers = (0..9).rev().map(|power| 10u32.pow(power));
+    let kept = powers.into_iter().find(|power| nanoseconds > 0 && nanoseconds.is_multiple_of(*power));
+    kept.map_or(COARSEST, |kept| Duration::from_nanos(kept.into()))
+}
+
 fn unnamed(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))
@@ -219,4 +252,17 @@ pub fn fs_type(root: &OwnedFd) -> String {
         other => return format!("{other:#x}"),
     }
     .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_time_has_kept_says_how_exact_times_are() {
+        let nanoseconds = |of| no_finer_than(of).as_nanos();
+        assert_eq!(no_finer_than(0), COARSEST);
+        assert_eq!((nanoseconds(987_654_321), nanoseconds(987_654_300)), (1, 100));
+        assert_eq!((nanoseconds(120_000_000), nanoseconds(900_000_000)), (10_000_000, 100_000_000));
+    }
 }

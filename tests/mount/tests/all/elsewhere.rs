@@ -1,11 +1,15 @@
 //! A file whose pool is full goes on in another one.
 
 use crate::rebuild::{generations, rebuild};
+use crate::stuck::Frozen;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::run::{eventually, ullage};
@@ -42,6 +46,15 @@ fn full_but_for(disk: &Path, left: u64) {
     let take = (free.f_bavail * free.f_frsize).saturating_sub(left);
     rustix::fs::fallocate(File::create(disk.join("filler")).unwrap(), rustix::fs::FallocateFlags::empty(), 0, take)
         .unwrap();
+}
+
+/// Somebody else takes what is left.
+fn full_up(disk: &Path) {
+    let mut filler = File::create(disk.join("rest")).unwrap();
+    for piece in [MIB, 4096] {
+        while filler.write(&vec![1; piece]).is_ok_and(|count| count > 0) {}
+    }
+    filler.sync_all().unwrap();
 }
 
 /// The same, where the small one is an ext4 with so much left.
@@ -520,5 +533,128 @@ fn a_file_that_went_elsewhere_since_the_copy_of_the_catalog_is_rebuilt_with_its_
     assert_eq!(pool_of(&space, "file"), "large");
     assert!(fs::read(space.path("file")).unwrap() == [data(4 * MIB), data(24 * MIB)].concat());
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What was written within the second in which its copy began did not show in its times: it was answered, and gone.
+#[test]
+fn what_is_written_while_a_file_goes_elsewhere_is_kept_where_times_are_whole_seconds() {
+    /// Those of the file that are overwritten, one after the other.
+    const BLOCKS: u64 = 4096;
+    let mut ground = Ground::new();
+    let small = ground.image("small", 128, "mkfs.ext4", &["-q", "-F", "-I", "128", "-O", "^has_journal"], "loop");
+    let space = bed_on(ground, &small, "");
+    full_but_for(&small, 44 << 20);
+    for round in 0..6 {
+        let name = format!("file-{round}");
+        let mut appends = File::create(space.path(&name)).unwrap();
+        appends.write_all(&data(30 * MIB)).unwrap();
+        assert_eq!(pool_of(&space, &name), "small");
+        // Calls that write take turns in the kernel; what is written out of a mapping comes in between.
+        let overwrites = File::options().read(true).write(true).open(space.path(&name)).unwrap();
+        let mut map = Map::new(&overwrites, BLOCKS as usize * 4096).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (map, ended, overwrites) = (&mut map, &ended, &overwrites);
+            let counts = scope.spawn(move || {
+                let mut answered = 0u64;
+                while !ended.load(Relaxed) {
+                    let at = answered % BLOCKS * 4096;
+                    map.write(at as usize, &(answered + 1).to_le_bytes());
+                    // That begins to write it out.
+                    rustix::fs::fadvise(overwrites, at, NonZeroU64::new(4096), rustix::fs::Advice::DontNeed).unwrap();
+                    answered += 1;
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+                map.sync().unwrap();
+                answered
+            });
+            // So that each round meets another part of a second.
+            std::thread::sleep(Duration::from_millis(150 * round));
+            let until = Instant::now() + Duration::from_secs(30);
+            while pool_of(&space, &name) == "small" && Instant::now() < until {
+                let _ = appends.write(&data(MIB));
+            }
+            ended.store(true, Relaxed);
+            let answered = counts.join().unwrap();
+            let all = fs::read(space.backing(&space.path(&name))).unwrap();
+            for n in answered.saturating_sub(BLOCKS)..answered {
+                let at = (n % BLOCKS) as usize * 4096;
+                assert_eq!(all[at..at + 8], (n + 1).to_le_bytes(), "write {n} of {answered}, round {round}");
+            }
+        });
+        assert_eq!(pool_of(&space, &name), "large");
+        drop((appends, overwrites, map));
+        fs::remove_file(space.path(&name)).unwrap();
+        eventually_free(&space, 40 << 20);
+    }
+    space.down_and_check();
+}
+
+/// It was taken for refused by the limit, and nothing was written, though smaller writes would have been.
+#[test]
+fn a_write_that_a_limit_cuts_short_goes_elsewhere_as_far_as_it_may() {
+    let space = nearly_full(128, 8 << 20);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "4M".as_ref()]).ok();
+    let limited = File::create(dir.join("file")).unwrap();
+    limited.write_all_at(&data(MIB), 0).unwrap();
+    // Until nothing is left in the pool, and half a MiB below the limit.
+    let others = File::create(dir.join("others")).unwrap();
+    let taken = (4 << 20) - (MIB as u64) - (512 << 10) - 2 * 4096;
+    others.write_all_at(&data(taken as usize), 0).unwrap();
+    others.sync_all().unwrap();
+    limited.sync_all().unwrap();
+    full_up(&space.ground.join("small"));
+    assert_eq!(pool_of(&space, "dir/file"), "small");
+    let count = limited.write_at(&data(MIB), MIB as u64).unwrap();
+    assert!((448 << 10..=520 << 10).contains(&count), "{count}");
+    assert_eq!(pool_of(&space, "dir/file"), "large");
+    assert_eq!(fs::read(dir.join("file")).unwrap(), [data(MIB), data(MIB)[..count].to_vec()].concat());
+    drop((limited, others));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// All that went elsewhere went one after the other: behind a copy whose disk hangs nobody got on, though another pool had room.
+#[test]
+fn a_copy_to_a_pool_that_does_not_answer_keeps_no_other_file_from_going_elsewhere() {
+    let mut ground = Ground::new();
+    let pools = [
+        ("small", ground.ext4("small", 640)),
+        ("stuck", ground.xfs("stuck", 2048)),
+        ("spare", ground.ext4("spare", 256)),
+    ];
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools = pools.iter().map(|(name, path)| format!("{name}={}", pool_in(path).display())).collect();
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    let [mut copied, mut other] = ["copied", "other"].map(|name| File::create(space.path(name)).unwrap());
+    for _ in 0..25 {
+        copied.write_all(&data(16 * MIB)).unwrap();
+    }
+    other.write_all(&data(MIB)).unwrap();
+    full_up(&pools[0].1);
+    assert_eq!((pool_of(&space, "copied"), pool_of(&space, "other")), ("small".to_owned(), "small".to_owned()));
+    let writer;
+    {
+        let (tells, told) = mpsc::channel();
+        writer = std::thread::spawn(move || copied.write_all(&data(4 * MIB)));
+        eventually("it goes elsewhere", Duration::from_secs(20), || space.log().contains("goes to the pool 'stuck'"));
+        let _frozen = Frozen::new(&pools[1].1);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!writer.is_finished(), "it does not hang: nothing was tested");
+        std::thread::spawn(move || tells.send(other.write_all(&data(4 * MIB))));
+        let written = told.recv_timeout(Duration::from_secs(10)).expect("it waits for the copy");
+        written.unwrap();
+        assert_eq!(pool_of(&space, "other"), "spare");
+    }
+    writer.join().unwrap().unwrap();
+    assert_eq!(pool_of(&space, "copied"), "stuck");
+    assert!(fs::read(space.path("other")).unwrap() == [data(MIB), data(4 * MIB)].concat());
+    assert!(fs::read(space.path("copied")).unwrap() == [data(16 * MIB).repeat(25), data(4 * MIB)].concat());
     space.down_and_check();
 }

@@ -50,10 +50,10 @@ fn bed_with(flags: &[&str], layout: &str) -> Bed {
 }
 
 /// A file system that answers no call that writes, until this is dropped.
-struct Frozen<'a>(&'a Path);
+pub(crate) struct Frozen<'a>(&'a Path);
 
 impl<'a> Frozen<'a> {
-    fn new(at: &'a Path) -> Self {
+    pub(crate) fn new(at: &'a Path) -> Self {
         program("fsfreeze", ["-f".as_ref(), at.as_os_str()]).ok();
         Self(at)
     }
