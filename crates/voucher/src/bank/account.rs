@@ -38,6 +38,10 @@ pub(super) struct Account {
     pub(super) asked: BTreeSet<Client>,
     /// Those that let the time pass, until they are heard again: a program that ended without a word is waited for once.
     pub(super) silent: BTreeSet<Client>,
+    /// Those that said something since they were last asked, or were never asked.
+    pub(super) heard: BTreeSet<Client>,
+    /// Until then only those are asked: all were.
+    pub(super) all_asked_until: Micros,
 }
 
 /// What is stored of an account; the rest follows from other rows.
@@ -112,10 +116,19 @@ impl Account {
         self.grants + self.waiting.len() >= most || (self.active.len() >= most && !self.active.contains_key(&client))
     }
 
+    /// Notes that a client says something: it is there, and may have what it had not when it was asked.
+    pub(super) fn hear(&mut self, client: Client) {
+        self.silent.remove(&client);
+        if self.active.contains_key(&client) {
+            self.heard.insert(client);
+        }
+    }
+
     /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
     pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
         self.active.retain(|_, last| last.plus(expiry) >= epoch);
         self.silent.retain(|client| self.active.contains_key(client));
+        self.heard.retain(|client| self.active.contains_key(client));
         self.active.len()
     }
 }

@@ -81,8 +81,9 @@ impl BankCore {
                 self.give(client, user, Ask { want: minted, ..ask }, passed, out);
             }
             Policy::Revocation { timeout, .. } => {
+                account.hear(client);
                 let waiting = Waiting { client, ask: Ask { want, ..ask }, until: now + timeout };
-                self.enqueue(user, waiting, out);
+                self.enqueue(user, waiting, now, out);
                 self.serve_user(user, now, out);
             }
         }
