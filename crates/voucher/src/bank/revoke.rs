@@ -44,13 +44,16 @@ impl BankCore {
         let newest = grants.rev().filter(|(_, grant)| grant.user == user).take(CLAIMS_LOOKED_AT);
         let mut seen = 0;
         let holds = newest.inspect(|_| seen += 1).flat_map(|(_, grant)| grant.pieces()).any(|piece| {
-            let (epoch, id) = (piece.voucher.terms.epoch, piece.id());
+            let (terms, id) = (piece.voucher.terms, piece.id());
+            if terms.expiry <= self.head.epoch || terms.audience != ANYONE {
+                return false;
+            }
             let first = self.grants_by_voucher.get(&id).is_some_and(|(holder, _)| *holder == client);
-            let given = if first { i128::from(piece.voucher.terms.value) } else { 0 };
-            let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
-            let spent = self.spent.get(&epoch).and_then(|spent| spent.get(&id)?.by_client().get(&client).copied());
-            let live = piece.voucher.terms.expiry > self.head.epoch && piece.voucher.terms.audience == ANYONE;
-            live && given + i128::from(moved) > i128::from(spent.unwrap_or(0))
+            let given = if first { i128::from(terms.value) } else { 0 };
+            let moved =
+                self.moved.get(&terms.epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
+            let tally = self.spent.get(&terms.epoch).and_then(|spent| spent.get(&id));
+            given + i128::from(moved) > tally.map_or(0, |tally| i128::from(tally.spent_by(client)))
         });
         holds || seen == CLAIMS_LOOKED_AT
     }

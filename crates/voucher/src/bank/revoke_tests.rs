@@ -1,9 +1,10 @@
 //! What one user's requests cost a bank that revokes.
 
 use super::{Policy, Waits};
-use crate::message::{BankToClient, Denial};
-use crate::testing::Cluster;
-use crate::{Client, Micros, Op, User};
+use crate::message::{BankToClient, Denial, SpentLine, StoreToBank};
+use crate::testing::{Cluster, store_node};
+use crate::{Client, Incarnation, Micros, Op, User};
+use std::time::{Duration, Instant};
 
 const U: User = User(1);
 const CLIENTS: u64 = 300;
@@ -127,4 +128,33 @@ fn all_are_asked_again_when_the_time_of_a_request_is_over() {
     assert_eq!((asked(&mut c), asked(&mut c)), (1, 0));
     c.now = c.now + Micros(1);
     assert_eq!(asked(&mut c), 0);
+}
+
+/// To learn what one client had spent of a voucher all lines of it were copied, for each client that was asked.
+#[test]
+fn a_voucher_with_many_lines_costs_who_asks_its_holders_no_more_than_one_with_few() {
+    const LINES: u64 = 200_000;
+    const HOLDERS: u64 = 1000;
+    let mut c = cluster(Micros::from_secs(5), 1 << 40);
+    let piece = c.withdraw(Client(0), U, 1 << 40)[0];
+    // All have a part of one voucher, as the bank passes on what comes back.
+    let op = c.op();
+    c.give_back(Client(0), U, op, vec![piece]);
+    for client in 1..=HOLDERS {
+        c.withdraw(Client(client), U, 1);
+    }
+    let line = |client| SpentLine {
+        voucher: piece.id(),
+        epoch: piece.voucher.terms.epoch,
+        user: U,
+        value: piece.voucher.terms.value,
+        client: Client(HOLDERS + client),
+        amount: 1,
+    };
+    let (store, incarnation) = (store_node(1), Incarnation(1));
+    c.to_bank(StoreToBank::Early { store, incarnation, spent: (1..=LINES).map(line).collect() });
+    let began = Instant::now();
+    c.withdraw(Client(0), U, u64::MAX);
+    assert_eq!(revokes(&c) as u64, HOLDERS);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
