@@ -28,6 +28,8 @@ pub(super) struct Account {
     pub(super) issued_total: u64,
     /// The last epoch in which each client asked: those of the last X epochs are active.
     pub(super) active: BTreeMap<Client, Epoch>,
+    /// The epoch in which those of earlier ones were last looked through.
+    pub(super) looked_through: Epoch,
     /// Returned pieces that can be passed on. They are still part of V of their epochs.
     pub(super) pool: Vec<Piece>,
     pub(super) waiting: VecDeque<Waiting>,
@@ -124,12 +126,15 @@ impl Account {
         }
     }
 
-    /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
-    pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
+    /// Forgets clients that hold no vouchers any more: those that did not ask in the last X epochs. Once an epoch, since nothing changes
+    /// within one, and a user may have made up many.
+    pub(super) fn forget_inactive(&mut self, epoch: Epoch, expiry: u64) {
+        if std::mem::replace(&mut self.looked_through, epoch) == epoch {
+            return;
+        }
         self.active.retain(|_, last| last.plus(expiry) >= epoch);
         self.silent.retain(|client| self.active.contains_key(client));
         self.heard.retain(|client| self.active.contains_key(client));
-        self.active.len()
     }
 }
 
