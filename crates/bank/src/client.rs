@@ -61,7 +61,8 @@ impl BankClient {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let is_busy = matches!(error.code(), Some("too_many" | "full"));
+            let (is_full, is_hasty) = (error.code() == Some("full"), error.code() == Some("too_many"));
+            let is_busy = is_full || is_hasty;
             let leader = match &error {
                 CallError::Transport { .. } => None,
                 CallError::Refused(problem) if problem.code == "not_leading" => {
@@ -71,7 +72,8 @@ impl BankClient {
                 CallError::Refused(problem) if is_busy || problem.code == "timeout" => None,
                 CallError::Refused(_) => return Err(error),
             };
-            if !is_busy {
+            // One that is full has not looked at the request: another may lead.
+            if !is_hasty {
                 // Also for those who ask after this: they may have no more patience than for one bank.
                 self.leave(&bank, leader.filter(|leader| *leader != bank));
             }

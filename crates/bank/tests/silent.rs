@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
@@ -122,8 +123,12 @@ fn head_of(stream: &TcpStream) -> Option<String> {
     (!head.is_empty()).then_some(head)
 }
 
-fn say(mut stream: &TcpStream, body: &str) {
-    let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+fn say(stream: &TcpStream, body: &str) {
+    answer(stream, "200 OK", body);
+}
+
+fn answer(mut stream: &TcpStream, status: &str, body: &str) {
+    let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
 }
 
 /// A bank that gives its first answer after so long, and to who asks meanwhile one at once or none; what it was asked meanwhile.
@@ -216,4 +221,42 @@ async fn users_who_find_no_place_are_told_so_and_may_look_and_stores_and_adminis
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(first);
     tokio::time::timeout(TIME_MAX, second).await.unwrap().unwrap().unwrap();
+}
+
+/// A bank that has a place for nobody, and how often it said so.
+fn full() -> (String, Arc<AtomicUsize>) {
+    let (listener, address) = silent();
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            if head_of(&stream).is_some() {
+                count.fetch_add(1, Relaxed);
+                answer(&stream, "503 Service Unavailable", r#"{"error":{"code":"full","message":"ask again later"}}"#);
+            }
+        }
+    });
+    (address, told)
+}
+
+/// A bank has no place before it can say that it does not lead: its clients stayed, and never came to the one that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_is_full_is_left_for_another() {
+    tokio::time::timeout(TIME_MAX, async {
+        let directory = tempfile::tempdir().unwrap();
+        let ((one, told), real) = (full(), bank(directory.path(), Policy::Limiting { floor: 1 }).await);
+        let alice = |patience| client("alice", Role::User, &[&one, &real], patience);
+        let patient = alice(Duration::from_secs(30));
+        let began = Instant::now();
+        patient.messages(&one_message()).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        patient.messages(&one_message()).await.unwrap();
+        assert_eq!(told.load(Relaxed), 1, "the second goes where the first was answered");
+        // Who has no patience comes there all the same, if later.
+        let hurried = alice(Duration::ZERO);
+        assert_eq!(hurried.messages(&one_message()).await.unwrap_err().code(), Some("full"));
+        hurried.messages(&one_message()).await.unwrap();
+    })
+    .await
+    .unwrap();
 }

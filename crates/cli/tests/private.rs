@@ -4,7 +4,7 @@
 
 mod site;
 
-use site::{Plan, Site, ullage};
+use site::{Plan, Process, Site, ULLAGE, ullage};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -64,4 +64,63 @@ fn nobody_else_reads_what_a_store_or_a_bank_keeps() {
         return println!("skipped: only root can look as somebody else");
     }
     assert_eq!((found(&store), found(&bank)), (String::new(), String::new()));
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// What was missing above the state of a bank or a store was closed to everybody else, with all that others keep there: /var/lib/ullage.
+#[test]
+fn directories_made_above_a_state_are_as_open_as_any_and_only_the_state_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let (pki, limits) = (at("pki").display().to_string(), at("limits.toml"));
+    ullage(&["pki", "init", &pki]);
+    ullage(&["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1"]);
+    ullage(&["pki", "issue", &pki, "store-1", "--role", "store", "--host", "127.0.0.1"]);
+    fs::write(&limits, "stores = [1]\n[limits]\n").unwrap();
+    fs::create_dir(at("ordinary")).unwrap();
+    let start = |line: String| {
+        let line = format!("{line} --json --pki {pki} --listen 127.0.0.1:0");
+        Process::start(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    };
+    let (bank, store, rebuilt) = (at("banks/new/bank"), at("stores/new/store"), at("rebuilt/new/bank"));
+    let served = start(format!("bank serve --name bank0 --directory {}", bank.display()));
+    let _stored = start(format!("store {} --name store-1 --bank {}", store.display(), served.address));
+    ullage(&["bank", "rebuild", limits.to_str().unwrap(), "--directory", rebuilt.to_str().unwrap()]);
+    for state in [&bank, &store, &rebuilt] {
+        assert_eq!(mode(state), 0o700, "{}", state.display());
+        for above in state.ancestors().skip(1).take(2) {
+            assert_eq!(mode(above), mode(&at("ordinary")), "{}", above.display());
+        }
+    }
+}
+
+/// The space was said not to be up, and to be started.
+#[test]
+fn who_may_not_reach_the_state_of_a_space_is_told_so_and_not_that_it_is_down() {
+    if !is_root() {
+        return println!("skipped: only root can ask as somebody else");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (closed, point) = (directory.path().join("closed"), directory.path().join("space"));
+    let state = closed.join("state");
+    fs::create_dir_all(&state).unwrap();
+    fs::create_dir(&point).unwrap();
+    fs::write(state.join("space.toml"), "").unwrap();
+    let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    open(directory.path(), 0o755);
+    open(&closed, 0o700);
+    // The binary may lie where others do not come.
+    let binary = directory.path().join("ullage");
+    fs::copy(ULLAGE, &binary).unwrap();
+    open(&binary, 0o755);
+    let mut status = Command::new(&binary);
+    status.arg("status").arg(&point).arg("--state").arg(&state).current_dir("/").uid(65534).gid(65534);
+    let output = status.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("ermission denied") && said.contains(state.to_str().unwrap()), "{said}");
+    assert!(!said.contains("is not up"), "{said}");
 }

@@ -3,7 +3,7 @@
 use crate::error::io_error;
 use crate::messages::{Answer, Request};
 use crate::{Error, Result, State, control, mounts};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use ullage_fuse::Listed;
@@ -17,17 +17,14 @@ pub struct Client {
 impl Client {
     /// Connects to the daemon of this state; none when none is running.
     pub fn connect(state: &State) -> Result<Option<Self>> {
-        if !state.dir().exists() {
+        // Who may not look whether there is one is told so: it is not the same as that there is none.
+        if !state.dir().try_exists().map_err(io_error("look at", state.dir()))? {
             return Ok(None);
         }
         let (_dir, path) = control::short_path(state)?;
         match UnixStream::connect(path) {
             Ok(stream) => Ok(Some(Self { reader: BufReader::new(stream) })),
-            Err(error)
-                if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused) =>
-            {
-                Ok(None)
-            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
             Err(error) => Err(io_error("connect to", state.socket_path())(error)),
         }
     }
@@ -53,7 +50,7 @@ impl Client {
         let _ = self.reader.get_mut().write_all(text.as_bytes());
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 return Err(Error::Silent(self.process().unwrap_or_default()));
             }
             Err(_) | Ok(0) => return Err(broken()),
@@ -93,7 +90,11 @@ pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     let found = inner.and_then(|mount| {
         // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
         let states = [State::at(mount.source), State::of_mountpoint(&mount.point)];
-        Some((mount.point, states.into_iter().find(|state| state.settings_path().exists())?))
+        // It is also there where the caller may not look: who asks it hears so.
+        let is_there = |state: &State| {
+            state.settings_path().try_exists().unwrap_or_else(|error| error.kind() == ErrorKind::PermissionDenied)
+        };
+        Some((mount.point, states.into_iter().find(is_there)?))
     });
     found.ok_or_else(|| Error::Refused(format!("{} is not in a mounted space; see `ullage up --help`", path.display())))
 }

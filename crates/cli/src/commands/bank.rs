@@ -246,7 +246,6 @@ fn words(command: Option<String>) -> Vec<String> {
 fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     log();
     serve.check()?;
-    keep_private();
     ullage_daemon::raise_rlimits();
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
@@ -282,6 +281,10 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     settings.gate = serve.gate.gate()?;
     settings.limits.requests_per_second = serve.rate;
     settings.user_max = serve.user_max as usize;
+    keep_private(match &settings.engine {
+        EngineChoice::Embedded { directory, .. } => Some(directory),
+        EngineChoice::Etcd(_) => None,
+    })?;
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
         let end = end_signal();
@@ -296,11 +299,11 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
 }
 
 fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
-    keep_private();
     let file = &arguments.remembered;
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;
     let params = Params::new(arguments.expiry_epochs, arguments.reconcile_epochs)?;
+    keep_private(Some(&arguments.directory))?;
     remembered.rebuild(&arguments.directory, arguments.shards, params)?;
     say!(
         "{} accounts written to {}; run `ullage bank serve` on it: it issues vouchers in full once all stores have \

@@ -155,9 +155,14 @@ pub fn log() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }
 
-/// Everything this process writes from now on is for its user alone: what banks and stores keep is other users' data and vouchers.
-pub fn keep_private() {
+/// Everything this process writes from now on is for its user alone: what banks and stores keep is other users' data and vouchers. The
+/// directories that are missing above it are made before, with the modes that the caller's umask gives: what others keep there is theirs.
+pub fn keep_private(directory: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(above) = directory.and_then(Path::parent) {
+        std::fs::create_dir_all(above).with_context(|| format!("create {}", above.display()))?;
+    }
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    Ok(())
 }
 
 /// Completes at SIGINT or SIGTERM, which from now on end the process no more: to be called before anybody is told that it is ready.

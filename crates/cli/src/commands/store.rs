@@ -78,7 +78,6 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     log();
     arguments.gate.check_listen(&arguments.listen)?;
-    keep_private();
     ullage_daemon::raise_rlimits();
     let node = identity::node_of(&arguments.gate.name).context("a store is called NAME-NUMBER, like store-1")?;
     anyhow::ensure!(arguments.unchecked || !arguments.banks.is_empty(), "name at least one --bank");
@@ -100,6 +99,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         // A renewal is worth a few seconds; after that the cores ask again.
         settings.bank = Some(BankClient::new(arguments.gate.http()?, arguments.banks, Duration::from_secs(3)));
     }
+    keep_private(Some(&settings.directory))?;
     block_on(async {
         let server = StoreServer::bind(&arguments.listen, settings).await?;
         let (address, recount) = (server.address(), server.recount().clone());

@@ -28,6 +28,8 @@ pub(super) struct Account {
     pub(super) issued_total: u64,
     /// The last epoch in which each client asked: those of the last X epochs are active.
     pub(super) active: BTreeMap<Client, Epoch>,
+    /// The epoch in which those of earlier ones were last looked through.
+    pub(super) looked_through: Epoch,
     /// Returned pieces that can be passed on. They are still part of V of their epochs.
     pub(super) pool: Vec<Piece>,
     pub(super) waiting: VecDeque<Waiting>,
@@ -38,6 +40,10 @@ pub(super) struct Account {
     pub(super) asked: BTreeSet<Client>,
     /// Those that let the time pass, until they are heard again: a program that ended without a word is waited for once.
     pub(super) silent: BTreeSet<Client>,
+    /// Those that said something since they were last asked, or were never asked.
+    pub(super) heard: BTreeSet<Client>,
+    /// Until then only those are asked: all were.
+    pub(super) all_asked_until: Micros,
 }
 
 /// What is stored of an account; the rest follows from other rows.
@@ -112,11 +118,23 @@ impl Account {
         self.grants + self.waiting.len() >= most || (self.active.len() >= most && !self.active.contains_key(&client))
     }
 
-    /// The number of clients that may still hold vouchers: those that asked in the last X epochs.
-    pub(super) fn active_clients(&mut self, epoch: Epoch, expiry: u64) -> usize {
+    /// Notes that a client says something: it is there, and may have what it had not when it was asked.
+    pub(super) fn hear(&mut self, client: Client) {
+        self.silent.remove(&client);
+        if self.active.contains_key(&client) {
+            self.heard.insert(client);
+        }
+    }
+
+    /// Forgets clients that hold no vouchers any more: those that did not ask in the last X epochs. Once an epoch, since nothing changes
+    /// within one, and a user may have made up many.
+    pub(super) fn forget_inactive(&mut self, epoch: Epoch, expiry: u64) {
+        if std::mem::replace(&mut self.looked_through, epoch) == epoch {
+            return;
+        }
         self.active.retain(|_, last| last.plus(expiry) >= epoch);
         self.silent.retain(|client| self.active.contains_key(client));
-        self.active.len()
+        self.heard.retain(|client| self.active.contains_key(client));
     }
 }
 

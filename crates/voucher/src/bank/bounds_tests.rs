@@ -4,6 +4,7 @@ use super::{BankConfig, Policy, Waits};
 use crate::message::{BankToClient, Denial};
 use crate::testing::Cluster;
 use crate::{Client, Micros, Op, User};
+use std::time::{Duration, Instant};
 
 const U: User = User(1);
 const C: Client = Client(1);
@@ -86,4 +87,20 @@ fn no_more_than_so_many_requests_of_one_user_wait() {
         c.withdraw_as(Client(2), U, Op(op), 1000);
     }
     assert!(!refused(&c, Client(2), Op(1)) && refused(&c, Client(2), Op(2 * MOST as u64 - 1)));
+}
+
+/// Each request looked at all clients of its user: with as many as are remembered, a batch of requests took seconds.
+#[test]
+fn a_request_costs_no_more_where_its_user_has_made_up_many_clients() {
+    const CLIENTS: u64 = 100_000;
+    let policies = [Policy::Limiting { floor: 1 }, Policy::Revocation { timeout: Micros(0), waits: Waits::Answers }];
+    for policy in policies {
+        let mut c = Cluster::with(1, |config| config.policy = policy, |_| {});
+        c.quota(U, 0);
+        let began = Instant::now();
+        for client in 0..CLIENTS {
+            c.withdraw_as(Client(client), U, Op(1), 1);
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "{policy:?}: {:?}", began.elapsed());
+    }
 }

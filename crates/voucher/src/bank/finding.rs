@@ -74,7 +74,7 @@ pub enum Finding {
 pub(super) struct Tally {
     user: User,
     value: u64,
-    by: BTreeMap<(Node, Incarnation, Client), u64>,
+    by: BTreeMap<(Client, Node, Incarnation), u64>,
 }
 
 impl Tally {
@@ -83,15 +83,23 @@ impl Tally {
     }
 
     fn stores(&self) -> Vec<Node> {
-        self.by.keys().map(|(store, _, _)| *store).collect::<BTreeSet<_>>().into_iter().collect()
+        self.by.keys().map(|(_, store, _)| *store).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     pub(super) fn by_client(&self) -> BTreeMap<Client, u64> {
         let mut clients = BTreeMap::new();
-        for ((_, _, client), amount) in &self.by {
-            *clients.entry(*client).or_insert(0) += amount;
+        for ((client, _, _), amount) in &self.by {
+            let sum: &mut u64 = clients.entry(*client).or_default();
+            *sum = sum.saturating_add(*amount);
         }
         clients
+    }
+
+    /// What one client spent. Only its own lines are looked at: a voucher may have as many as its user makes up clients.
+    pub(super) fn spent_by(&self, client: Client) -> u64 {
+        let first = (client, Node(0), Incarnation(0));
+        let last = (client, Node(u32::MAX), Incarnation(u32::MAX));
+        self.by.range(first..=last).fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
     }
 }
 
@@ -123,7 +131,7 @@ impl BankCore {
             value: line.value,
             by: BTreeMap::new(),
         });
-        let amount = tally.by.entry((store, incarnation, line.client)).or_default();
+        let amount = tally.by.entry((line.client, store, incarnation)).or_default();
         let grew = line.amount > *amount;
         *amount = line.amount.max(*amount);
         grew
@@ -217,6 +225,26 @@ impl BankCore {
         self.set_blocked(user, true, out);
         if self.config.answer == Answer::Hook {
             out.actions.push(BankAction::Hook { user, excess });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_one_client_spent_is_what_all_its_lines_add_up_to(
+            lines in proptest::collection::btree_map((0..5u64, any::<u32>(), 0..3u32), any::<u64>(), 0..40),
+        ) {
+            let by = lines.into_iter().map(|((client, node, life), sum)| ((Client(client), Node(node), Incarnation(life)), sum));
+            let tally = Tally { user: User(1), value: 1, by: by.collect() };
+            let all = tally.by_client();
+            for client in (0..6).map(Client) {
+                prop_assert_eq!(tally.spent_by(client), all.get(&client).copied().unwrap_or(0));
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ impl BankCore {
         let epoch = self.head.epoch;
         let expiry = self.config.params.expiry();
         let Some(account) = self.accounts.get_mut(&user) else { return };
-        account.active_clients(epoch, expiry);
+        account.forget_inactive(epoch, expiry);
         account.silent.remove(&client);
         // A repetition of one that waits asks for nothing more.
         let waits = account.waiting.iter().any(|other| (other.client, other.ask.op) == (client, op));
@@ -81,8 +81,9 @@ impl BankCore {
                 self.give(client, user, Ask { want: minted, ..ask }, passed, out);
             }
             Policy::Revocation { timeout, .. } => {
+                account.hear(client);
                 let waiting = Waiting { client, ask: Ask { want, ..ask }, until: now + timeout };
-                self.enqueue(user, waiting, out);
+                self.enqueue(user, waiting, now, out);
                 self.serve_user(user, now, out);
             }
         }

@@ -18,6 +18,9 @@ mod rebuild;
 mod rebuild_tests;
 mod report;
 mod returns;
+mod revoke;
+#[cfg(test)]
+mod revoke_tests;
 mod stores;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Vouchers that come back: pooled and passed on; and revocation, which asks for them.
+//! Vouchers that come back: pooled and passed on, also to requests that wait for them.
 //!
 //! A returned piece is never turned into a new voucher before its own epoch is reconciled: the bank cannot
 //! know whether it was spent already. The same voucher, with the same serial, is passed on to whoever needs
@@ -10,9 +10,6 @@ use super::grant::Ask;
 use super::{BankCore, BankOutput, Policy, Waits, load};
 use crate::message::{BankToClient, Denial};
 use crate::{ANYONE, Client, Epoch, MAX_PIECES, Micros, Node, Op, Piece, User};
-
-/// A client with more grants than these is waited for unseen.
-const CLAIMS_LOOKED_AT: usize = 1024;
 
 /// A return that was made, and of how many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +44,10 @@ impl BankCore {
             self.record_return(client, op, Recorded { epoch, accepted, user: Some(user) });
             self.write_pool(user, out);
         }
-        if let Some(account) = self.accounts.get_mut(&user) {
+        let revokes = self.revokes();
+        if let Some(account) = self.accounts.get_mut(&user).filter(|_| revokes) {
             account.asked.remove(&client);
-            account.silent.remove(&client);
+            account.hear(client);
         }
         self.tell(client, BankToClient::Returned { user, op, accepted }, out);
         self.serve_user_now(user, out);
@@ -131,7 +129,7 @@ impl BankCore {
     }
 
     /// Puts a request into the queue of its user, once.
-    pub(super) fn enqueue(&mut self, user: User, waiting: Waiting, out: &mut BankOutput) {
+    pub(super) fn enqueue(&mut self, user: User, waiting: Waiting, now: Micros, out: &mut BankOutput) {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return };
         if account.waiting.iter().any(|other| (other.client, other.ask.op) == (waiting.client, waiting.ask.op)) {
@@ -142,42 +140,11 @@ impl BankCore {
         let first = !is_bound && account.waiting.iter().all(|other| other.ask.audience != ANYONE);
         let left = if account.waiting.is_empty() { account.remaining() } else { 0 };
         let short = waiting.ask.want > account.passable(waiting.ask.audience, epoch).saturating_add(left);
-        let asker = waiting.client;
+        let (asker, until) = (waiting.client, waiting.until);
         account.waiting.push_back(waiting);
-        if !(first && short) {
-            return;
+        if first && short {
+            self.ask_others(user, asker, until, now, out);
         }
-        let others: Vec<Client> = account
-            .active
-            .iter()
-            .filter(|(client, last)| **client != asker && last.plus(self.config.params.expiry()) >= epoch)
-            .map(|(client, _)| *client)
-            .collect();
-        // All are asked, since refunds are known only when they are reported; waited for are those that must have something.
-        for other in others {
-            self.tell(other, BankToClient::Revoke { user }, out);
-            let waited_for = self.has_claim(other, user);
-            if let Some(account) = self.accounts.get_mut(&user).filter(|a| waited_for && !a.silent.contains(&other)) {
-                account.asked.insert(other);
-            }
-        }
-    }
-
-    /// Whether a client was given more, as far as is known, than it has given back and spent.
-    fn has_claim(&self, client: Client, user: User) -> bool {
-        let grants = self.grants.range((client, Op(0))..=(client, Op(u64::MAX)));
-        let newest = grants.rev().filter(|(_, grant)| grant.user == user).take(CLAIMS_LOOKED_AT);
-        let mut seen = 0;
-        let holds = newest.inspect(|_| seen += 1).flat_map(|(_, grant)| grant.pieces()).any(|piece| {
-            let (epoch, id) = (piece.voucher.terms.epoch, piece.id());
-            let first = self.grants_by_voucher.get(&id).is_some_and(|(holder, _)| *holder == client);
-            let given = if first { i128::from(piece.voucher.terms.value) } else { 0 };
-            let moved = self.moved.get(&epoch).and_then(|moved| moved.get(&id)?.get(&client)).copied().unwrap_or(0);
-            let spent = self.spent.get(&epoch).and_then(|spent| spent.get(&id)?.by_client().get(&client).copied());
-            let live = piece.voucher.terms.expiry > self.head.epoch && piece.voucher.terms.audience == ANYONE;
-            live && given + i128::from(moved) > i128::from(spent.unwrap_or(0))
-        });
-        holds || seen == CLAIMS_LOOKED_AT
     }
 
     pub(super) fn serve_waiting(&mut self, now: Micros, out: &mut BankOutput) {
@@ -201,7 +168,6 @@ impl BankCore {
             let (remaining, epoch) = (self.remaining(user), self.head.epoch);
             let Some(account) = self.accounts.get_mut(&user) else { return };
             if account.waiting.is_empty() {
-                account.asked.clear();
                 return;
             }
             let Some((position, left)) = account.next_served(now, epoch, remaining, patient) else { return };
@@ -222,10 +188,5 @@ impl BankCore {
             let passed = self.pass_on(user, ask.want - minted, ask.audience);
             self.give(client, user, Ask { want: minted, ..ask }, passed, out);
         }
-    }
-
-    /// Whether this bank revokes.
-    pub fn revokes(&self) -> bool {
-        matches!(self.config.policy, Policy::Revocation { .. })
     }
 }
