@@ -134,11 +134,12 @@ fn run(weak: &Weak<Space>) {
             space.settle_all(&batch);
             return;
         }
-        space.settle_in_turn(batch);
+        // Before others are written out: while a disk is at that, it takes nothing else.
         if looked.elapsed() >= IDLE {
             space.let_go_of_idle();
             looked = Instant::now();
         }
+        space.settle_in_turn(batch);
     }
 }
 
