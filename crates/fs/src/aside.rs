@@ -2,16 +2,12 @@
 //! disk that hangs, and none is waited for by who has nothing to do with it.
 
 use crate::node::Node;
-use crate::pools::pool_of;
+use crate::pools::{Whence, pool_of};
 use crate::{Space, threads};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ullage_types::PoolId;
-
-/// What has no data lies in no pool.
-type Whence = Option<PoolId>;
 
 /// What takes longer is not waited for by who comes then.
 const HANGS: Duration = Duration::from_secs(5);

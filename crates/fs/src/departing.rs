@@ -4,16 +4,12 @@
 //! there are any, and no file waits for one of another pool.
 
 use crate::node::Node;
-use crate::pools::pool_of;
+use crate::pools::{Whence, pool_of};
 use crate::{Space, threads};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use ullage_types::PoolId;
-
-/// What has no data lies in no pool.
-type Whence = Option<PoolId>;
 
 /// The files of each pool that are to go. A pool is in it as long as somebody works its files off.
 #[derive(Debug, Default)]

@@ -427,7 +427,7 @@ impl Space {
             } else if let Some(takes) = self.takes_disk(&node, wanted) {
                 waiting.push((takes, node));
             } else {
-                self.give_back_their(&node, wanted);
+                self.give_back_held(&node, wanted, |open, pays| self.measure_closely(&node, open, pays).1);
             }
         }
         self.give_back_aside(waiting, wanted, MOMENT);

@@ -302,8 +302,11 @@ impl Pools {
     }
 }
 
+/// The pool that the data of a file lies in. What has no data lies in none.
+pub(crate) type Whence = Option<PoolId>;
+
 /// Where the data of a file is, if it has any.
-pub(crate) fn pool_of(file: &Inode) -> Option<PoolId> {
+pub(crate) fn pool_of(file: &Inode) -> Whence {
     file.lock().record.backing.as_ref().map(|place| place.pool)
 }
 

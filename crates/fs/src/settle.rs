@@ -269,7 +269,7 @@ impl Space {
             } else if self.is_to_be_written_out(&node) {
                 waiting.push(node);
             } else {
-                self.settle(&node, false);
+                self.settle_locked(&node, node.open.lock(), false);
             }
         }
         let settle = |space: &Self, node: &Arc<Node>| {
