@@ -462,6 +462,31 @@ fn a_dead_transport_thread_ends_the_connection(kind: Kind) {
     assert!(mount.mounted.wait_for(Duration::from_secs(10)));
 }
 
+/// Each call of a caller alone went to the queue's thread, a worker and the queue's thread again.
+#[test]
+fn who_syncs_is_answered_by_a_thread_of_his_own_cpu() {
+    common::timed(|| {
+        let mut one = rustix::thread::CpuSet::new();
+        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+        one.set((0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu)).unwrap());
+        let mount = Mount::new(Kind::IoUring);
+        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        let file = File::create(mount.path("file")).unwrap();
+        let sync = || {
+            file.sync_all().unwrap();
+            mount.knobs.synced_by.lock().clone()
+        };
+        for round in 0..50 {
+            let by = sync();
+            assert!(by.starts_with("fuse-peer-"), "{round}: {by}");
+        }
+        // Such a thread dies as loudly as the queue's does.
+        assert!(fs::metadata(mount.path("panic")).is_err());
+        drop(file);
+        assert!(mount.mounted.wait_for(Duration::from_secs(10)));
+    });
+}
+
 fn one_allowed_cpu_is_enough(kind: Kind) {
     let mut one = rustix::thread::CpuSet::new();
     one.set(0);

@@ -4,6 +4,8 @@
 mod buffers;
 #[cfg(test)]
 mod fallback_tests;
+mod inbox;
+mod peer;
 mod queue;
 mod ring;
 
@@ -66,10 +68,11 @@ fn start_queue(
         if !bound {
             tracing::debug!(cpu, "the queue's thread may not run on its CPU and runs where it may");
         }
-        match Queue::new(core, cpu as u16, depth) {
+        let machine = machine.filter(|_| bound);
+        match Queue::new(core, cpu as u16, depth, machine.clone()) {
             Ok(queue) => {
                 let _ = report.send(Ok(()));
-                queue.run(Courtesy::new(machine.filter(|_| bound), serving.standing()));
+                queue.run(Courtesy::new(machine, serving.standing()));
             }
             Err(error) => {
                 let _ = report.send(Err(error));

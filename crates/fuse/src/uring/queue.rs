@@ -6,20 +6,20 @@
 //! a message that is answered at once ([`crate::connection::Connection::poke`]), until a commit fetches nothing.
 
 use super::buffers::Buffers;
+use super::inbox::Inbox;
+use super::peer::Peers;
 use super::ring::{Completion, Ring};
 use crate::affinity;
 use crate::connection::DeathWatch;
 use crate::core::Core;
 use crate::counters::Tally;
-use crate::courtesy::Courtesy;
+use crate::courtesy::{Courtesy, Machine};
 use crate::decode::decode;
 use crate::dispatch::Answer;
 use crate::message::Message;
 use crate::request::Request;
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use ullage_types::NodeId;
 
@@ -31,28 +31,6 @@ const LEAST_DEPTH: usize = 2;
 const MOST_ENTRIES: usize = 1024;
 /// Submissions a ring holds.
 const RING_ENTRIES: u32 = 128;
-
-/// Entries that workers are done with, replies in place.
-struct Inbox {
-    done: Mutex<Vec<(usize, Buffers, u64)>>,
-    wake: OwnedFd,
-}
-
-impl Inbox {
-    fn put(&self, index: usize, buffers: Buffers, commit_id: u64) {
-        let mut done = self.done.lock();
-        done.push((index, buffers, commit_id));
-        if done.len() == 1 {
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn take(&self) -> Vec<(usize, Buffers, u64)> {
-        let mut done = self.done.lock();
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        std::mem::take(&mut *done)
-    }
-}
 
 /// Whose an entry is.
 enum Entry {
@@ -71,15 +49,15 @@ pub(crate) struct Queue {
     in_kernel: usize,
     /// Entries the kernel shall have at least.
     least_in_kernel: usize,
-    /// Requests may wait in the kernel for a commit.
-    maybe_waiting: bool,
     /// The entry committed last, until its submission has been seen through.
     last_commit: Option<u64>,
-    /// Requests given to workers since the last submission.
-    handed_over: usize,
+    /// Since the last submission a request was given to a worker, or a peer fetched one that had waited.
+    look_again: bool,
     /// A regular file among them, so that the kernel knows it; 0 if there was none.
     regular_node: NodeId,
     inbox: Arc<Inbox>,
+    /// Threads that may wait, and are given requests first.
+    peers: Peers,
     tally: Arc<Tally>,
     completions: Vec<Completion>,
     out: Vec<u8>,
@@ -89,19 +67,19 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Registers the queue of a CPU with `depth` entries.
-    pub fn new(core: Arc<Core>, id: u16, depth: usize) -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    pub fn new(core: Arc<Core>, id: u16, depth: usize, machine: Option<Arc<Machine>>) -> io::Result<Self> {
+        let inbox = Arc::new(Inbox::new()?);
         let mut queue = Self {
+            peers: Peers::new(machine, Arc::clone(&inbox)),
             ring: Ring::new(RING_ENTRIES, core.connection.device())?,
             id,
             entries: Vec::new(),
             in_kernel: 0,
             least_in_kernel: depth.max(LEAST_DEPTH) / 2,
-            maybe_waiting: false,
             last_commit: None,
-            handed_over: 0,
+            look_again: false,
             regular_node: NodeId(0),
-            inbox: Arc::new(Inbox { done: Mutex::new(Vec::new()), wake }),
+            inbox,
             tally: core.counters.tally(),
             completions: Vec::new(),
             out: vec![0; core.max_transfer],
@@ -109,7 +87,7 @@ impl Queue {
             ended: false,
             core,
         };
-        queue.ring.watch(INBOX, queue.inbox.wake.as_fd())?;
+        queue.ring.watch(INBOX, queue.inbox.readable())?;
         for _ in 0..depth.max(LEAST_DEPTH) {
             queue.grow()?;
         }
@@ -156,7 +134,8 @@ impl Queue {
             if self.ended && self.in_kernel == 0 {
                 return Ok(());
             }
-            if std::mem::take(&mut self.handed_over) > 0 && self.maybe_waiting && self.last_commit.is_none() {
+            let suspicion = self.inbox.waiting.suspicion();
+            if std::mem::take(&mut self.look_again) && suspicion.is_some() && self.last_commit.is_none() {
                 // The registrations have to be there before the message is.
                 self.ring.wait(0, &mut self.completions)?;
                 if self.core.connection.poke(self.regular_node).is_err() {
@@ -172,7 +151,7 @@ impl Queue {
                     if let Some(tag) = self.last_commit.take()
                         && !self.completions.iter().any(|it| it.tag == tag)
                     {
-                        self.maybe_waiting = false;
+                        suspicion.inspect(|&it| self.inbox.waiting.refute(it));
                     }
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
@@ -191,7 +170,7 @@ impl Queue {
         self.in_kernel -= 1;
         match -result {
             0 => self.handle(index, buffers),
-            libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => {
+            _ if has_ended(result) => {
                 self.ended = true;
                 Ok(())
             }
@@ -235,6 +214,11 @@ impl Queue {
     }
 
     fn hand_over(&mut self, index: usize, buffers: Buffers) -> io::Result<()> {
+        let Err(Some(buffers)) = self.peers.take(&self.core, self.id, index, buffers) else {
+            // Its index is given up.
+            self.look_again = true;
+            return self.keep_some_in_kernel();
+        };
         let (core, inbox) = (Arc::clone(&self.core), Arc::clone(&self.inbox));
         // If no worker can be started the request has to wait here: late is better than never.
         let held = Arc::new(Mutex::new(Some(buffers)));
@@ -251,12 +235,14 @@ impl Queue {
                 self.give_back(index, buffers, commit_id)?;
             }
         }
-        self.handed_over += 1;
+        self.look_again = true;
         self.keep_some_in_kernel()
     }
 
     fn keep_some_in_kernel(&mut self) -> io::Result<()> {
-        self.maybe_waiting |= self.in_kernel < self.least_in_kernel;
+        if self.in_kernel < self.least_in_kernel {
+            self.inbox.waiting.suspect();
+        }
         while !self.ended && self.in_kernel < self.least_in_kernel && self.entries.len() < MOST_ENTRIES {
             self.grow()?;
         }
@@ -291,8 +277,9 @@ impl Queue {
 
     fn empty_inbox(&mut self, watch_again: bool) -> io::Result<()> {
         if watch_again && !self.ended {
-            self.ring.watch(INBOX, self.inbox.wake.as_fd())?;
+            self.ring.watch(INBOX, self.inbox.readable())?;
         }
+        self.look_again = true;
         for (index, buffers, commit_id) in self.inbox.take() {
             self.give_back(index, buffers, commit_id)?;
         }
@@ -312,8 +299,13 @@ impl Drop for Queue {
     }
 }
 
+/// Whether an entry that comes back with this comes back for good: the connection is gone.
+pub(super) fn has_ended(result: i32) -> bool {
+    matches!(-result, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV)
+}
+
 /// Carries out the request in `buffers` and leaves the reply there; gives back the identity to commit it under.
-fn carry_out(core: &Core, buffers: &mut Buffers, out: &mut [u8], scratch: &mut Vec<u8>) -> u64 {
+pub(super) fn carry_out(core: &Core, buffers: &mut Buffers, out: &mut [u8], scratch: &mut Vec<u8>) -> u64 {
     let (header, payload) = buffers.request();
     let answer = match Message::from_ring(header, payload) {
         Ok(message) => match decode(&message, core.dialect) {
