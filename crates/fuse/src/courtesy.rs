@@ -109,6 +109,15 @@ impl Courtesy {
         self.give_way(false);
     }
 
+    /// Does what may take long, and gives way to nobody meanwhile: others may wait for what it holds.
+    pub fn pause<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let gave_way = self.gives_way;
+        self.give_way(false);
+        let outcome = work();
+        self.give_way(gave_way);
+        outcome
+    }
+
     fn give_way(&mut self, gives_way: bool) {
         if self.gives_way != gives_way {
             match self.standing.give_way(gives_way) {

@@ -15,6 +15,7 @@ use crate::affinity;
 use crate::connection::DeathWatch;
 use crate::core::Core;
 use crate::courtesy::{Courtesy, Machine};
+use crate::decode::decode;
 use crate::message::Message;
 use parking_lot::Mutex;
 use std::io;
@@ -155,17 +156,20 @@ impl Peer {
                 return Ok(());
             }
             courtesy.consider();
-            if let Some(opcode) = self.opcode() {
-                tally.add(opcode);
-            }
-            let Some(id) = self.carry_out() else { return Ok(()) };
+            let (opcode, blocks) = self.look();
+            tally.add(opcode);
+            let done = if blocks { courtesy.pause(|| self.carry_out()) } else { self.carry_out() };
+            let Some(id) = done else { return Ok(()) };
             commit_id = id;
         }
     }
 
-    fn opcode(&self) -> Option<u32> {
-        let (header, payload) = self.buffers.as_ref()?.request();
-        Some(Message::from_ring(header, payload).ok()?.header.opcode)
+    /// What is asked for, and whether it may take long.
+    fn look(&self) -> (u32, bool) {
+        let Some((header, payload)) = self.buffers.as_ref().map(Buffers::request) else { return (0, false) };
+        let Ok(message) = Message::from_ring(header, payload) else { return (0, false) };
+        let blocks = decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io));
+        (message.header.opcode, blocks)
     }
 
     fn carry_out(&mut self) -> Option<u64> {

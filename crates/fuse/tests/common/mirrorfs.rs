@@ -33,8 +33,8 @@ pub struct Knobs {
     pub stuck: AtomicBool,
     /// How many fsyncs hang just now.
     pub hanging: AtomicUsize,
-    /// The name of the thread that carried out the last fsync of a file.
-    pub synced_by: parking_lot::Mutex<String>,
+    /// The name of the thread that carried out the last fsync of a file, and its scheduling class.
+    pub synced_by: parking_lot::Mutex<(String, i32)>,
     /// `attach` and `detach` calls, FORGETs.
     pub attached: AtomicUsize,
     pub detached: AtomicUsize,
@@ -403,7 +403,9 @@ impl Filesystem for MirrorFs {
 
     fn fsync(&self, _: NodeId, handle: u64, data_only: bool) -> Outcome<()> {
         self.hang();
-        *self.knobs.synced_by.lock() = std::thread::current().name().unwrap_or_default().to_owned();
+        // SAFETY: takes a thread's number, 0 for this one, and touches no memory.
+        let class = unsafe { libc::sched_getscheduler(0) };
+        *self.knobs.synced_by.lock() = (std::thread::current().name().unwrap_or_default().to_owned(), class);
         let open = self.open_file(handle)?;
         if data_only { fs::fdatasync(&open.file) } else { fs::fsync(&open.file) }.map_err(errno)
     }
