@@ -135,8 +135,7 @@ impl Peer {
             ring.commit(TAG, commit_id, self.queue)?;
             self.in_kernel = true;
             if let Some(suspicion) = self.inbox.waiting.suspicion() {
-                wait(ring, 0, &mut completions)?;
-                if completions.is_empty() {
+                if ring.try_wait(0, &mut completions)? && completions.is_empty() {
                     self.inbox.waiting.refute(suspicion);
                 } else {
                     // It may take long, and others may wait behind it, whatever the queue's thread did to have them fetched.
@@ -144,7 +143,7 @@ impl Peer {
                 }
             }
             while completions.is_empty() {
-                wait(ring, 1, &mut completions)?;
+                ring.try_wait(1, &mut completions)?;
             }
             self.in_kernel = false;
             let Some(Completion { result, .. }) = completions.pop() else { return Ok(()) };
@@ -175,13 +174,6 @@ impl Peer {
     fn carry_out(&mut self) -> Option<u64> {
         let buffers = self.buffers.as_mut()?;
         Some(carry_out(&self.core, buffers, &mut self.out, &mut self.scratch))
-    }
-}
-
-fn wait(ring: &mut Ring, least: usize, completions: &mut Vec<Completion>) -> io::Result<()> {
-    match ring.wait(least, completions) {
-        Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -145,17 +145,13 @@ impl Queue {
                     continue;
                 }
             }
-            match self.ring.wait(1, &mut self.completions) {
-                Ok(()) => {
-                    // A commit fetches a waiting request within the submission. One that did not found none.
-                    if let Some(tag) = self.last_commit.take()
-                        && !self.completions.iter().any(|it| it.tag == tag)
-                    {
-                        suspicion.inspect(|&it| self.inbox.waiting.refute(it));
-                    }
-                }
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
-                Err(error) => return Err(error),
+            // A commit fetches a waiting request within the submission. One that did not found none.
+            if self.ring.try_wait(1, &mut self.completions)?
+                && let Some(tag) = self.last_commit.take()
+                && !self.completions.iter().any(|it| it.tag == tag)
+                && let Some(suspicion) = suspicion
+            {
+                self.inbox.waiting.refute(suspicion);
             }
         }
     }

@@ -88,6 +88,15 @@ impl Ring {
         unsafe { self.0.submission().push(entry) }.map_err(|_| io::Error::other("the submission queue is full"))
     }
 
+    /// As [`Self::wait`]; false where the kernel was interrupted or busy, so that it is to be asked again and nothing is known.
+    pub fn try_wait(&mut self, least: usize, into: &mut Vec<Completion>) -> io::Result<bool> {
+        match self.wait(least, into) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Submits what is queued, waits for at least `least` completions and appends them.
     pub fn wait(&mut self, least: usize, into: &mut Vec<Completion>) -> io::Result<()> {
         self.0.submit_and_wait(least)?;
