@@ -3,6 +3,9 @@
 //! A call to one that is frozen, or whose disk hangs, does not return, and a thread that answers the kernel would stand still with it, and with that
 //! everybody whose requests it takes, whatever pool theirs are about. Nobody can know before. But what answered a moment ago does so now, as good as
 //! always. So such a thread makes a call itself only then: the first one after a pause, and all while a disk is slow or stuck, is a worker's.
+//!
+//! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
+//! so a thread that nobody can take the place of leaves all such calls to others.
 
 use crate::{Outcome, hurry};
 use rustix::time::{ClockId, clock_gettime};
@@ -31,6 +34,7 @@ impl Answering {
     pub(crate) fn at_once(&self, call: Call) -> Outcome<()> {
         let Err(later) = hurry::may_wait() else { return Ok(()) };
         let last = match call {
+            Call::Writes if hurry::is_irreplaceable() => return Err(later),
             Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
             Call::Writes => self.written.load(Relaxed),
         };

@@ -13,6 +13,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 thread_local! {
     static HURRIED: Cell<bool> = const { Cell::new(false) };
+    static IRREPLACEABLE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs a call on a thread that others wait for. What would have to wait for requests of other threads gives [`Errno::LATER`] and has
@@ -22,6 +23,19 @@ pub fn hurried<T>(call: impl FnOnce() -> T) -> T {
     let outcome = call();
     HURRIED.set(false);
     outcome
+}
+
+/// The same on a thread that nobody can take the place of while it stands still: over io_uring what the kernel has sent to one stays with it.
+pub fn irreplaceable<T>(call: impl FnOnce() -> T) -> T {
+    IRREPLACEABLE.set(true);
+    let outcome = hurried(call);
+    IRREPLACEABLE.set(false);
+    outcome
+}
+
+/// Whether the calling thread is one of those.
+pub(crate) fn is_irreplaceable() -> bool {
+    IRREPLACEABLE.get()
 }
 
 /// LATER where the calling thread may not wait.

@@ -60,7 +60,7 @@ mod waiting;
 pub use api::*;
 pub use clock::now;
 pub use fuzz::fuzz_decode;
-pub use hurry::hurried;
+pub use hurry::{hurried, irreplaceable};
 pub use limit::LimitError;
 pub use pools::{PoolMember, Pools};
 pub use recover::Recovered;

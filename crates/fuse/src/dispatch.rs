@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::reply::{Listing, Reply};
 use crate::request::{CopyFileRange, Request};
 use std::sync::Arc;
-use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr, hurried};
+use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr, hurried, irreplaceable};
 
 /// Where a reply's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,17 @@ impl Dispatcher {
         scratch: &mut Vec<u8>,
     ) -> Answer {
         hurried(|| self.answer(message, request, out, scratch))
+    }
+
+    /// The same on a thread that nobody can take the place of.
+    pub fn answer_irreplaceably(
+        &self,
+        message: &Message<'_>,
+        request: Request<'_>,
+        out: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Answer {
+        irreplaceable(|| self.answer(message, request, out, scratch))
     }
 
     /// Carries out a request. `out` takes the body of the reply and is as long as the largest one allowed;

@@ -174,6 +174,11 @@ impl Request<'_> {
         matches!(self, Self::Forget { .. } | Self::BatchForget(_) | Self::NotifyReply)
     }
 
+    /// Whether whoever made the call goes on without an answer.
+    pub fn is_unattended(&self) -> bool {
+        matches!(self, Self::Release { .. } | Self::Releasedir { .. })
+    }
+
     /// Whether the call waits for disks, so that it must not run on a thread others wait for.
     pub fn blocks(&self, blocking_io: bool) -> bool {
         match self {

@@ -462,15 +462,21 @@ fn a_dead_transport_thread_ends_the_connection(kind: Kind) {
     assert!(mount.mounted.wait_for(Duration::from_secs(10)));
 }
 
+/// A mount over io_uring, and the calling thread on one CPU from then on.
+fn mount_for_one_cpu() -> Mount {
+    let mut one = rustix::thread::CpuSet::new();
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    one.set((0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu)).unwrap());
+    let mount = Mount::new(Kind::IoUring);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    mount
+}
+
 /// Each call of a caller alone went to the queue's thread, a worker and the queue's thread again.
 #[test]
 fn who_syncs_is_answered_by_a_thread_of_his_own_cpu() {
     common::timed(|| {
-        let mut one = rustix::thread::CpuSet::new();
-        let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-        one.set((0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu)).unwrap());
-        let mount = Mount::new(Kind::IoUring);
-        rustix::thread::sched_setaffinity(None, &one).unwrap();
+        let mount = mount_for_one_cpu();
         let file = File::create(mount.path("file")).unwrap();
         let sync = || {
             file.sync_all().unwrap();
@@ -487,6 +493,53 @@ fn who_syncs_is_answered_by_a_thread_of_his_own_cpu() {
         assert!(fs::metadata(mount.path("panic")).is_err());
         drop(file);
         assert!(mount.mounted.wait_for(Duration::from_secs(10)));
+    });
+}
+
+/// A file is written, made durable and closed.
+fn write_durably(mount: &Mount, name: &str) {
+    let mut file = File::create(mount.path(name)).unwrap();
+    file.write_all(b"x").unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Where many had made files durable at once, the queue's thread stayed in front, and gave each fsync(2) of whoever came alone later to a worker.
+#[test]
+fn who_syncs_alone_is_answered_by_a_thread_of_his_cpu_also_after_many_did_at_once() {
+    common::timed(|| {
+        let mount = mount_for_one_cpu();
+        std::thread::scope(|scope| {
+            for caller in 0..40 {
+                let mount = &mount;
+                scope.spawn(move || (0..10).for_each(|round| write_durably(mount, &format!("{caller}.{round}"))));
+            }
+        });
+        let mut by = Vec::new();
+        for round in 0..60 {
+            write_durably(&mount, &format!("alone.{round}"));
+            by.push(mount.knobs.synced_by.lock().0.clone());
+        }
+        assert!(by[20..].iter().all(|by| by.starts_with("fuse-peer-")), "{by:?}");
+        mount.unmount();
+    });
+}
+
+/// What nobody waits for overlaps with the caller's next request: two threads took turns on the CPU for each file that was opened and closed.
+#[test]
+fn after_a_sync_the_queues_thread_comes_back_with_the_first_close() {
+    common::timed(|| {
+        let mount = mount_for_one_cpu();
+        let close_some = |count| (0..count).for_each(|_| fs::write(mount.path("plain"), b"x").unwrap());
+        for _ in 0..20 {
+            write_durably(&mount, "durable");
+            close_some(5);
+            mount.knobs.released_by.lock().clear();
+            close_some(50);
+            let by = mount.knobs.released_by.lock();
+            let others = by.iter().filter(|by| !by.starts_with("fuse-queue-")).count();
+            assert!(others <= by.len() / 10, "{by:?}");
+        }
+        mount.unmount();
     });
 }
 

@@ -1,24 +1,33 @@
 //! What reaches a queue's thread from others: entries that workers are done with, and that requests may still wait in the kernel.
 
-use super::buffers::Buffers;
+use super::peer::Taken;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+/// An entry.
+pub(super) enum Parcel {
+    /// With the reply in place, and the identity to commit it under.
+    Reply(Taken, u64),
+    /// With a request.
+    Request(Taken),
+}
 
 /// One queue's.
 pub(super) struct Inbox {
-    /// Replies in place.
-    done: Mutex<Vec<(usize, Buffers, u64)>>,
+    parcels: Mutex<Vec<Parcel>>,
     wake: OwnedFd,
+    /// Odd while the queue's thread is at work.
+    turns: AtomicU64,
     pub waiting: Waiting,
 }
 
 impl Inbox {
     pub fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { done: Mutex::default(), wake, waiting: Waiting::default() })
+        Ok(Self { parcels: Mutex::default(), wake, turns: AtomicU64::new(0), waiting: Waiting::default() })
     }
 
     /// Readable while there is something.
@@ -26,19 +35,28 @@ impl Inbox {
         self.wake.as_fd()
     }
 
-    /// An entry, with the identity to commit its reply under.
-    pub fn put(&self, index: usize, buffers: Buffers, commit_id: u64) {
-        let mut done = self.done.lock();
-        done.push((index, buffers, commit_id));
-        if done.len() == 1 {
+    pub fn put(&self, parcel: Parcel) {
+        let mut parcels = self.parcels.lock();
+        parcels.push(parcel);
+        if parcels.len() == 1 {
             self.wake();
         }
     }
 
-    pub fn take(&self) -> Vec<(usize, Buffers, u64)> {
-        let mut done = self.done.lock();
+    pub fn take(&self) -> Vec<Parcel> {
+        let mut parcels = self.parcels.lock();
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        std::mem::take(&mut *done)
+        std::mem::take(&mut *parcels)
+    }
+
+    /// The queue's thread begins to work, or is done.
+    pub fn turn(&self) {
+        self.turns.fetch_add(1, Relaxed);
+    }
+
+    /// How often it has; odd while it is at work.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Relaxed)
     }
 
     /// Has the queue's thread look once more whether requests wait.

@@ -1,33 +1,41 @@
-//! Further threads for one CPU's queue, which may wait: each has a single entry.
+//! Further threads for one CPU's queue, which may wait.
 //!
-//! The thread of [`super::queue`] has many entries, so nothing that takes long may be done on it: handing it to a worker wakes two more threads, the
-//! worker and, for the reply, the queue. Whoever has one entry only holds up nobody but the caller, since the kernel gives what comes
-//! meanwhile to other entries; and as it takes the one that was committed last, a caller alone is answered by the same thread all the time.
+//! The thread of [`super::queue`] has many entries, so nothing that takes long may be done on it. A worker would do it on any CPU, and wake the queue
+//! for the reply. A peer runs on the caller's CPU: it is given what takes long with its entry, and commits the reply itself. Then the entry
+//! is its own, and as the kernel takes the one that was committed last, what a caller alone asks for next comes to it as well.
 //!
-//! The queue's own thread answers while all of them wait. What it may not wait for then goes, with its entry, to one more, up to a bound: whoever commits an
-//! entry has it from there on, and is asked next.
+//! With what nobody waits for, as the release of a handle, the entry goes back to the queue: the caller's next request comes meanwhile, and one
+//! thread answers both in one turn, where two would take turns on the CPU.
 
 use super::buffers::Buffers;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Parcel};
 use super::queue::{carry_out, has_ended};
 use super::ring::{Completion, Ring};
 use crate::affinity;
 use crate::connection::DeathWatch;
 use crate::core::Core;
+use crate::counters::Tally;
 use crate::courtesy::{Courtesy, Machine};
 use crate::decode::decode;
 use crate::message::Message;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// Peers of a queue at most. More than wait at once in most cases; each costs a thread where the machine has many CPUs.
-const MOST: usize = 8;
+/// Peers of a queue at most, far above what waits at once: the kernel keeps the entry of one until it gets to it, below those committed later.
+const MOST: usize = 64;
 /// Submissions a ring holds: one is under way at a time.
 const RING_ENTRIES: u32 = 4;
 /// The entry's tag.
 const TAG: u64 = 0;
+
+/// An entry with a request in it.
+pub(super) struct Taken {
+    pub index: usize,
+    pub buffers: Buffers,
+}
 
 /// The peers of one queue.
 pub(super) struct Peers {
@@ -35,53 +43,72 @@ pub(super) struct Peers {
     /// None where threads do not give way.
     machine: Option<Arc<Machine>>,
     inbox: Arc<Inbox>,
+    idle: Arc<Idle>,
+}
+
+/// Peers without an entry. Who came last goes first: what it needs is at hand. None when the queue has ended.
+struct Idle(Mutex<Option<Vec<SyncSender<Taken>>>>);
+
+impl Idle {
+    fn pop(&self) -> Option<SyncSender<Taken>> {
+        self.0.lock().as_mut()?.pop()
+    }
+
+    /// Adds one, and gives back where its next entry comes.
+    fn push(&self) -> Option<Receiver<Taken>> {
+        let (gives, given) = sync_channel(1);
+        self.0.lock().as_mut()?.push(gives);
+        Some(given)
+    }
 }
 
 impl Peers {
     /// None yet.
     pub fn new(machine: Option<Arc<Machine>>, inbox: Arc<Inbox>) -> Self {
-        Self { threads: Vec::new(), machine, inbox }
+        Self { threads: Vec::new(), machine, inbox, idle: Arc::new(Idle(Mutex::new(Some(Vec::new())))) }
     }
 
-    /// Starts one more, where there may be, with an entry and the request in it. Gives the entry back otherwise.
-    pub fn take(
-        &mut self,
-        core: &Arc<Core>,
-        queue: u16,
-        index: usize,
-        buffers: Buffers,
-    ) -> Result<(), Option<Buffers>> {
-        if self.threads.len() >= MOST {
-            return Err(Some(buffers));
+    /// Gives a request to one of them. Gives it back where none is idle and no further one can be started.
+    pub fn give(&mut self, core: &Arc<Core>, queue: u16, mut taken: Taken) -> Result<(), Taken> {
+        while let Some(peer) = self.idle.pop() {
+            match peer.send(taken) {
+                Ok(()) => return Ok(()),
+                Err(gone) => taken = gone.0,
+            }
         }
-        let (core, machine, inbox) = (Arc::clone(core), self.machine.clone(), Arc::clone(&self.inbox));
-        let held = Arc::new(Mutex::new(Some(buffers)));
-        let given = Arc::clone(&held);
-        let started = std::thread::Builder::new().name(format!("fuse-peer-{queue}")).spawn(move || {
-            let Some(buffers) = given.lock().take() else { return };
+        if self.threads.len() >= MOST {
+            return Err(taken);
+        }
+        match self.start(core, queue) {
+            Ok(peer) => peer.send(taken).map_err(|gone| gone.0),
+            Err(error) => {
+                tracing::debug!(queue, %error, "a queue gets no further thread");
+                Err(taken)
+            }
+        }
+    }
+
+    fn start(&mut self, core: &Arc<Core>, queue: u16) -> io::Result<SyncSender<Taken>> {
+        let (gives, given) = sync_channel(1);
+        let (core, machine) = (Arc::clone(core), self.machine.clone());
+        let (inbox, idle) = (Arc::clone(&self.inbox), Arc::clone(&self.idle));
+        let thread = std::thread::Builder::new().name(format!("fuse-peer-{queue}")).spawn(move || {
             // The thread that starts it gives way, maybe.
             let _ = crate::sys::set_scheduler(false);
             let bound = affinity::pin(queue.into());
             let serving = core.connection.servers.enlist();
-            Peer::new(core, queue, inbox, buffers)
-                .run(index, Courtesy::new(machine.filter(|_| bound), serving.standing()));
-        });
-        match started {
-            Ok(thread) => {
-                self.threads.push(thread);
-                Ok(())
-            }
-            Err(error) => {
-                tracing::debug!(queue, %error, "a queue gets no further thread");
-                Err(held.lock().take())
-            }
-        }
+            let courtesy = Courtesy::new(machine.filter(|_| bound), serving.standing());
+            Peer::new(core, queue, inbox, courtesy).run(given, &idle);
+        })?;
+        self.threads.push(thread);
+        Ok(gives)
     }
 }
 
 impl Drop for Peers {
-    /// Waits until all have ended, which they do when the connection has.
+    /// Waits until all have ended: those with an entry do when the connection has.
     fn drop(&mut self) {
+        *self.idle.0.lock() = None;
         for thread in self.threads.drain(..) {
             // Who panicked has broken the connection off.
             let _ = thread.join();
@@ -89,51 +116,87 @@ impl Drop for Peers {
     }
 }
 
+/// How it ended that a peer had an entry.
+enum Ended {
+    /// With a request that does not take long.
+    Other(Taken),
+    /// It is gone.
+    Lost,
+    /// So is the connection.
+    Over,
+}
+
+/// What is known of a request before it is carried out.
+#[derive(Default)]
+struct Next {
+    opcode: u32,
+    /// It may take long.
+    blocks: bool,
+    /// Nobody waits for it.
+    unattended: bool,
+}
+
 /// One of them. Made, run and dropped on its own thread.
 struct Peer {
     core: Arc<Core>,
     queue: u16,
     inbox: Arc<Inbox>,
-    /// The entry's memory while it is ours; what the kernel has while `in_kernel`. None once it is the queue's again.
-    buffers: Option<Buffers>,
-    in_kernel: bool,
+    courtesy: Courtesy,
+    tally: Arc<Tally>,
+    /// What the kernel has.
+    in_kernel: Option<Buffers>,
     out: Vec<u8>,
     scratch: Vec<u8>,
 }
 
 impl Peer {
-    fn new(core: Arc<Core>, queue: u16, inbox: Arc<Inbox>, buffers: Buffers) -> Self {
-        let out = vec![0; core.max_transfer];
-        Self { core, queue, inbox, buffers: Some(buffers), in_kernel: false, out, scratch: Vec::new() }
+    fn new(core: Arc<Core>, queue: u16, inbox: Arc<Inbox>, courtesy: Courtesy) -> Self {
+        let (out, tally) = (vec![0; core.max_transfer], core.counters.tally());
+        Self { core, queue, inbox, courtesy, tally, in_kernel: None, out, scratch: Vec::new() }
     }
 
-    fn run(mut self, index: usize, mut courtesy: Courtesy) {
+    /// Serves until the connection ends.
+    fn run(mut self, mut given: Receiver<Taken>, idle: &Idle) {
         let connection = Arc::clone(&self.core.connection);
         let _watch = DeathWatch(Arc::clone(&connection));
-        let Some(commit_id) = self.carry_out() else { return };
-        let served = match Ring::new(RING_ENTRIES, connection.device()) {
-            Ok(mut ring) => self.serve(&mut ring, commit_id, &mut courtesy),
-            Err(error) => {
-                tracing::debug!(queue = self.queue, %error, "a queue has one thread less");
-                if let Some(buffers) = self.buffers.take() {
-                    self.inbox.put(index, buffers, commit_id);
+        let mut ring = Ring::new(RING_ENTRIES, connection.device())
+            .inspect_err(
+                |error| tracing::debug!(queue = self.queue, %error, "the queue's thread gives the replies back"),
+            )
+            .ok();
+        while let Ok(taken) = given.recv() {
+            let back = match self.serve(ring.as_mut(), taken) {
+                Ok(Ended::Other(taken)) => Some(Parcel::Request(taken)),
+                Ok(Ended::Lost) => None,
+                Ok(Ended::Over) => return,
+                Err(error) => {
+                    tracing::error!(queue = self.queue, %error, "a queue failed; breaking the connection off");
+                    return connection.abort();
                 }
-                Ok(())
+            };
+            // Idle first: the queue's thread may need one for this very request.
+            let Some(next) = idle.push() else { return };
+            given = next;
+            if let Some(back) = back {
+                self.inbox.put(back);
             }
-        };
-        if let Err(error) = served {
-            tracing::error!(queue = self.queue, %error, "a queue failed; breaking the connection off");
-            connection.abort();
         }
     }
 
-    /// Gives the reply back, and serves until the connection ends or the kernel refuses a reply.
-    fn serve(&mut self, ring: &mut Ring, mut commit_id: u64, courtesy: &mut Courtesy) -> io::Result<()> {
-        let tally = self.core.counters.tally();
+    /// Carries out one request, and those that come to the same entry next as long as they take long.
+    fn serve(&mut self, ring: Option<&mut Ring>, mut taken: Taken) -> io::Result<Ended> {
         let mut completions = Vec::new();
+        let Some(ring) = ring else {
+            let commit_id = self.carry_out(&mut taken.buffers, true);
+            self.inbox.put(Parcel::Reply(taken, commit_id));
+            return Ok(Ended::Lost);
+        };
+        let mut blocks = true;
         loop {
+            let commit_id = self.carry_out(&mut taken.buffers, blocks);
+            let turns = self.inbox.turns();
             ring.commit(TAG, commit_id, self.queue)?;
-            self.in_kernel = true;
+            self.in_kernel = Some(taken.buffers);
             if let Some(suspicion) = self.inbox.waiting.suspicion() {
                 if ring.try_wait(0, &mut completions)? && completions.is_empty() {
                     self.inbox.waiting.refute(suspicion);
@@ -145,43 +208,49 @@ impl Peer {
             while completions.is_empty() {
                 ring.try_wait(1, &mut completions)?;
             }
-            self.in_kernel = false;
-            let Some(Completion { result, .. }) = completions.pop() else { return Ok(()) };
-            if result < 0 {
-                if !has_ended(result) {
-                    let error = io::Error::from_raw_os_error(-result);
-                    tracing::error!(queue = self.queue, %error, "the kernel refused a reply");
-                }
-                return Ok(());
+            let Some((Completion { result, .. }, buffers)) = completions.pop().zip(self.in_kernel.take()) else {
+                return Ok(Ended::Over);
+            };
+            taken.buffers = buffers;
+            if has_ended(result) {
+                return Ok(Ended::Over);
             }
-            courtesy.consider();
-            let (opcode, blocks) = self.look();
-            tally.add(opcode);
-            let done = if blocks { courtesy.pause(|| self.carry_out()) } else { self.carry_out() };
-            let Some(id) = done else { return Ok(()) };
-            commit_id = id;
+            if result < 0 {
+                let error = io::Error::from_raw_os_error(-result);
+                tracing::error!(queue = self.queue, %error, "the kernel refused a reply");
+                return Ok(Ended::Lost);
+            }
+            self.courtesy.consider();
+            let next = self.look(&taken.buffers);
+            // The queue's thread may be held up by what it has had since before.
+            let is_held_up = turns % 2 == 1 && self.inbox.turns() == turns;
+            if next.unattended && !is_held_up {
+                return Ok(Ended::Other(taken));
+            }
+            self.tally.add(next.opcode);
+            blocks = next.blocks;
         }
     }
 
-    /// What is asked for, and whether it may take long.
-    fn look(&self) -> (u32, bool) {
-        let Some((header, payload)) = self.buffers.as_ref().map(Buffers::request) else { return (0, false) };
-        let Ok(message) = Message::from_ring(header, payload) else { return (0, false) };
-        let blocks = decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io));
-        (message.header.opcode, blocks)
+    fn look(&self, buffers: &Buffers) -> Next {
+        let (header, payload) = buffers.request();
+        let Ok(message) = Message::from_ring(header, payload) else { return Next::default() };
+        let (blocks, unattended) = decode(&message, self.core.dialect)
+            .map_or((false, false), |request| (request.blocks(self.core.blocking_io), request.is_unattended()));
+        Next { opcode: message.header.opcode, blocks, unattended }
     }
 
-    fn carry_out(&mut self) -> Option<u64> {
-        let buffers = self.buffers.as_mut()?;
-        Some(carry_out(&self.core, buffers, &mut self.out, &mut self.scratch))
+    /// What takes long gives way to nobody: others may wait for what it holds.
+    fn carry_out(&mut self, buffers: &mut Buffers, blocks: bool) -> u64 {
+        let Self { core, out, scratch, .. } = self;
+        let mut work = || carry_out(core, buffers, out, scratch);
+        if blocks { self.courtesy.pause(work) } else { work() }
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         // As the queue does: what the kernel still has is never used again.
-        if self.in_kernel {
-            std::mem::forget(self.buffers.take());
-        }
+        std::mem::forget(self.in_kernel.take());
     }
 }

@@ -6,8 +6,8 @@
 //! a message that is answered at once ([`crate::connection::Connection::poke`]), until a commit fetches nothing.
 
 use super::buffers::Buffers;
-use super::inbox::Inbox;
-use super::peer::Peers;
+use super::inbox::{Inbox, Parcel};
+use super::peer::{Peers, Taken};
 use super::ring::{Completion, Ring};
 use crate::affinity;
 use crate::connection::DeathWatch;
@@ -36,7 +36,7 @@ const RING_ENTRIES: u32 = 128;
 enum Entry {
     /// The kernel may write to the buffers at any time.
     Kernel(Buffers),
-    /// Being handled, by us or a worker, or given up.
+    /// Being handled, by us, a worker or a peer, or with a peer in the kernel.
     Away,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Queue {
     /// A regular file among them, so that the kernel knows it; 0 if there was none.
     regular_node: NodeId,
     inbox: Arc<Inbox>,
-    /// Threads that may wait, and are given requests first.
+    /// Threads that may wait.
     peers: Peers,
     tally: Arc<Tally>,
     completions: Vec<Completion>,
@@ -120,6 +120,7 @@ impl Queue {
     }
 
     fn serve(&mut self, courtesy: &mut Courtesy) -> io::Result<()> {
+        self.inbox.turn();
         loop {
             courtesy.consider();
             let mut completions = std::mem::take(&mut self.completions);
@@ -146,7 +147,10 @@ impl Queue {
                 }
             }
             // A commit fetches a waiting request within the submission. One that did not found none.
-            if self.ring.try_wait(1, &mut self.completions)?
+            self.inbox.turn();
+            let waited = self.ring.try_wait(1, &mut self.completions)?;
+            self.inbox.turn();
+            if waited
                 && let Some(tag) = self.last_commit.take()
                 && !self.completions.iter().any(|it| it.tag == tag)
                 && let Some(suspicion) = suspicion
@@ -192,7 +196,12 @@ impl Queue {
                         return self.hand_over(index, buffers);
                     }
                     Ok(request) => {
-                        match self.core.dispatcher.answer_now(&message, request, &mut self.out, &mut self.scratch) {
+                        match self.core.dispatcher.answer_irreplaceably(
+                            &message,
+                            request,
+                            &mut self.out,
+                            &mut self.scratch,
+                        ) {
                             Answer::Later => return self.hand_over(index, buffers),
                             answer => answer,
                         }
@@ -210,29 +219,32 @@ impl Queue {
     }
 
     fn hand_over(&mut self, index: usize, buffers: Buffers) -> io::Result<()> {
-        let Err(Some(buffers)) = self.peers.take(&self.core, self.id, index, buffers) else {
-            // Its index is given up.
-            self.look_again = true;
-            return self.keep_some_in_kernel();
-        };
+        self.look_again = true;
+        if let Err(taken) = self.peers.give(&self.core, self.id, Taken { index, buffers }) {
+            self.submit(taken)?;
+        }
+        self.keep_some_in_kernel()
+    }
+
+    /// Gives a request to a worker.
+    fn submit(&mut self, taken: Taken) -> io::Result<()> {
         let (core, inbox) = (Arc::clone(&self.core), Arc::clone(&self.inbox));
         // If no worker can be started the request has to wait here: late is better than never.
-        let held = Arc::new(Mutex::new(Some(buffers)));
+        let held = Arc::new(Mutex::new(Some(taken)));
         let job_held = Arc::clone(&held);
         let submitted = self.core.workers.submit(move |space| {
-            let Some(mut buffers) = job_held.lock().take() else { return };
-            let commit_id = carry_out(&core, &mut buffers, &mut space.out, &mut space.scratch);
-            inbox.put(index, buffers, commit_id);
+            let Some(mut taken) = job_held.lock().take() else { return };
+            let commit_id = carry_out(&core, &mut taken.buffers, &mut space.out, &mut space.scratch);
+            inbox.put(Parcel::Reply(taken, commit_id));
         });
         if let Err(refused) = submitted {
             tracing::error!(queue = self.id, error = %refused.why, "no worker could be started");
-            if let Some(mut buffers) = held.lock().take() {
+            if let Some(Taken { index, mut buffers }) = held.lock().take() {
                 let commit_id = carry_out(&self.core, &mut buffers, &mut self.out, &mut self.scratch);
                 self.give_back(index, buffers, commit_id)?;
             }
         }
-        self.look_again = true;
-        self.keep_some_in_kernel()
+        Ok(())
     }
 
     fn keep_some_in_kernel(&mut self) -> io::Result<()> {
@@ -276,8 +288,11 @@ impl Queue {
             self.ring.watch(INBOX, self.inbox.readable())?;
         }
         self.look_again = true;
-        for (index, buffers, commit_id) in self.inbox.take() {
-            self.give_back(index, buffers, commit_id)?;
+        for parcel in self.inbox.take() {
+            match parcel {
+                Parcel::Reply(Taken { index, buffers }, commit_id) => self.give_back(index, buffers, commit_id)?,
+                Parcel::Request(Taken { index, buffers }) => self.handle(index, buffers)?,
+            }
         }
         Ok(())
     }

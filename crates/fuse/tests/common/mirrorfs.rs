@@ -35,10 +35,16 @@ pub struct Knobs {
     pub hanging: AtomicUsize,
     /// The name of the thread that carried out the last fsync of a file, and its scheduling class.
     pub synced_by: parking_lot::Mutex<(String, i32)>,
+    /// The names of the threads that released the handles, one after the other.
+    pub released_by: parking_lot::Mutex<Vec<String>>,
     /// `attach` and `detach` calls, FORGETs.
     pub attached: AtomicUsize,
     pub detached: AtomicUsize,
     pub forgotten: AtomicU64,
+}
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
 }
 
 struct Node {
@@ -387,6 +393,7 @@ impl Filesystem for MirrorFs {
     }
 
     fn release(&self, _node: NodeId, handle: u64) {
+        self.knobs.released_by.lock().push(thread_name());
         let mut tables = self.tables.lock();
         let open = tables.opens.remove(&handle).expect("RELEASE of a handle never given out");
         if open.backing.is_some()
@@ -405,7 +412,7 @@ impl Filesystem for MirrorFs {
         self.hang();
         // SAFETY: takes a thread's number, 0 for this one, and touches no memory.
         let class = unsafe { libc::sched_getscheduler(0) };
-        *self.knobs.synced_by.lock() = (std::thread::current().name().unwrap_or_default().to_owned(), class);
+        *self.knobs.synced_by.lock() = (thread_name(), class);
         let open = self.open_file(handle)?;
         if data_only { fs::fdatasync(&open.file) } else { fs::fsync(&open.file) }.map_err(errno)
     }

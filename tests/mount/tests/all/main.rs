@@ -11,6 +11,7 @@ mod descriptors;
 mod elsewhere;
 mod errors;
 mod fixtures;
+mod frozen;
 mod fstab;
 mod full;
 mod full_pool;

@@ -14,15 +14,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FILES: usize = 64;
 
 /// A space with a pool on ext4 and one on an xfs that can be frozen, with files in both.
-struct Bed {
-    space: Space,
-    frozen: PathBuf,
+pub(crate) struct Bed {
+    pub space: Space,
+    pub frozen: PathBuf,
     /// Those of the pool that answers, and of the one that does not.
-    lively: Vec<PathBuf>,
-    stuck: Vec<PathBuf>,
+    pub lively: Vec<PathBuf>,
+    pub stuck: Vec<PathBuf>,
 }
 
-fn bed(flags: &[&str]) -> Bed {
+pub(crate) fn bed(flags: &[&str]) -> Bed {
     bed_with(flags, "")
 }
 
@@ -66,7 +66,7 @@ impl Drop for Frozen<'_> {
 }
 
 /// Those that this process may use: in a container they need not begin at 0.
-fn cpus() -> Vec<usize> {
+pub(crate) fn cpus() -> Vec<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
@@ -194,7 +194,7 @@ fn hangs(child: &mut Child) -> bool {
 
 /// One of each kind of call to files of the pool that answers, on every CPU.
 #[track_caller]
-fn are_answered(lively: &[PathBuf]) {
+pub(crate) fn are_answered(lively: &[PathBuf]) {
     let mut files = lively.iter();
     for &cpu in cpus().iter().take(lively.len() / LIVELY.len()) {
         for script in LIVELY {
@@ -208,7 +208,7 @@ fn are_answered(lively: &[PathBuf]) {
 
 /// The pool answers again.
 #[track_caller]
-fn end(bed: Bed, waits: Vec<Child>) {
+pub(crate) fn end(bed: Bed, waits: Vec<Child>) {
     for mut child in waits {
         comes_to_an_end(&mut child, "what waited for the pool, which answers again,");
     }
@@ -411,13 +411,18 @@ fn a_stuck_pool_stalls_only_its_own_requests_with_the_crate_fuser() {
     check(&["--transport", "fuser"], "fuser", 28);
 }
 
-/// Where the kernel's module has it switched on: a test does not change the machine.
-#[test]
-fn a_stuck_pool_stalls_only_its_own_requests_over_io_uring() {
+/// Whether the kernel's module has it switched on: a test does not change the machine.
+pub(crate) fn uring_is_on() -> bool {
     let on = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value.trim() == "Y");
     if !on {
         eprintln!("skipped: FUSE over io_uring is switched off");
-        return;
     }
-    check(&["--transport", "io-uring"], "io_uring", 28);
+    on
+}
+
+#[test]
+fn a_stuck_pool_stalls_only_its_own_requests_over_io_uring() {
+    if uring_is_on() {
+        check(&["--transport", "io-uring"], "io_uring", 28);
+    }
 }
