@@ -5,7 +5,8 @@
 //! always. So such a thread makes a call itself only then: the first one after a pause, and all while a disk is slow or stuck, is a worker's.
 //!
 //! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
-//! so a thread that nobody can take the place of leaves all such calls to others.
+//! so a thread that nobody can take the place of leaves all such calls to others. Not where there is one pool only: most of what it would hold up
+//! is about that pool as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %).
 
 use crate::{Outcome, hurry};
 use rustix::time::{ClockId, clock_gettime};
@@ -24,17 +25,24 @@ pub(crate) enum Call {
 /// When a pool's file system answered last.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
+    /// There are other pools.
+    one_of_several: bool,
     /// When the call of each kind that was answered began: one that took long says nothing good.
     read: AtomicU64,
     written: AtomicU64,
 }
 
 impl Answering {
+    /// Nothing is known yet of a pool that is the only one, or `one_of_several`.
+    pub(crate) fn new(one_of_several: bool) -> Self {
+        Self { one_of_several, ..Self::default() }
+    }
+
     /// LATER where the calling thread may not wait, and may have to.
     pub(crate) fn at_once(&self, call: Call) -> Outcome<()> {
         let Err(later) = hurry::may_wait() else { return Ok(()) };
         let last = match call {
-            Call::Writes if hurry::is_irreplaceable() => return Err(later),
+            Call::Writes if self.one_of_several && hurry::is_irreplaceable() => return Err(later),
             Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
             Call::Writes => self.written.load(Relaxed),
         };
@@ -66,7 +74,7 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Errno, hurried};
+    use crate::{Errno, hurried, irreplaceable};
     use std::time::Duration;
 
     #[test]
@@ -89,5 +97,19 @@ mod tests {
         assert_eq!(asked(Call::Writes), Err(Errno::LATER), "it may be frozen");
         pool.make(Call::Writes, || std::thread::sleep(Duration::from_millis(2 * MOMENT)));
         assert_eq!(asked(Call::Writes), Err(Errno::LATER), "it is slow");
+    }
+
+    #[test]
+    fn who_cannot_be_replaced_changes_nothing_in_one_of_several_pools() {
+        let asked = |pool: &Answering, call| {
+            (0..100).any(|_| {
+                pool.make(Call::Writes, || ());
+                irreplaceable(|| pool.at_once(call)).is_ok()
+            })
+        };
+        let (alone, one_of_several) = (Answering::new(false), Answering::new(true));
+        assert!(asked(&alone, Call::Writes) && asked(&one_of_several, Call::Reads));
+        assert!(!asked(&one_of_several, Call::Writes));
+        one_of_several.at_once(Call::Writes).expect("who may wait may call");
     }
 }

@@ -98,7 +98,7 @@ impl Pools {
         assert!(!members.is_empty(), "a space has at least one pool");
         let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
-        let answering = members.iter().map(|_| Answering::default()).collect();
+        let answering = members.iter().map(|_| Answering::new(members.len() > 1)).collect();
         let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
         let vacancies = members.iter().map(|_| Vacancy::default()).collect();
         Self { below, distances, answering, vacancies, failing, members, spread, turn: AtomicU64::new(0) }
