@@ -1,4 +1,4 @@
-//! What reaches a queue's thread from others: entries that workers are done with, and that requests may still wait in the kernel.
+//! What reaches a queue's thread from others: entries that workers or peers are done with, and that requests may still wait in the kernel.
 
 use super::peer::Taken;
 use parking_lot::Mutex;

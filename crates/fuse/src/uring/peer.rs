@@ -118,7 +118,7 @@ impl Drop for Peers {
 
 /// How it ended that a peer had an entry.
 enum Ended {
-    /// With a request that does not take long.
+    /// With a request that nobody waits for.
     Other(Taken),
     /// It is gone.
     Lost,
@@ -183,7 +183,7 @@ impl Peer {
         }
     }
 
-    /// Carries out one request, and those that come to the same entry next as long as they take long.
+    /// Carries out one request, and those that come to the same entry after it, until one comes that nobody waits for.
     fn serve(&mut self, ring: Option<&mut Ring>, mut taken: Taken) -> io::Result<Ended> {
         let mut completions = Vec::new();
         let Some(ring) = ring else {
