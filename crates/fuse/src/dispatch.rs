@@ -4,7 +4,7 @@ use crate::message::Message;
 use crate::reply::{Listing, Reply};
 use crate::request::{CopyFileRange, Request};
 use std::sync::Arc;
-use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr, hurried, irreplaceable};
+use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr};
 
 /// Where a reply's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,30 +33,8 @@ impl Dispatcher {
         Self { fs, kernel }
     }
 
-    /// Carries out a request on a thread that others wait for, or finds that it has to wait.
-    pub fn answer_now(
-        &self,
-        message: &Message<'_>,
-        request: Request<'_>,
-        out: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Answer {
-        hurried(|| self.answer(message, request, out, scratch))
-    }
-
-    /// The same on a thread that nobody can take the place of.
-    pub fn answer_irreplaceably(
-        &self,
-        message: &Message<'_>,
-        request: Request<'_>,
-        out: &mut [u8],
-        scratch: &mut Vec<u8>,
-    ) -> Answer {
-        irreplaceable(|| self.answer(message, request, out, scratch))
-    }
-
     /// Carries out a request. `out` takes the body of the reply and is as long as the largest one allowed;
-    /// `scratch` takes the data of READ.
+    /// `scratch` takes the data of READ. [`Answer::Later`] only on a thread that may not wait ([`ullage_fs::hurried`], [`ullage_fs::irreplaceable`]).
     pub fn answer(&self, message: &Message<'_>, request: Request<'_>, out: &mut [u8], scratch: &mut Vec<u8>) -> Answer {
         let silent = request.is_silent();
         match self.call(message, request, out, scratch) {

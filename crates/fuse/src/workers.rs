@@ -37,9 +37,9 @@ impl Space {
 type Job = Box<dyn FnOnce(&mut Space) + Send>;
 
 /// A job that there is no thread for.
-pub(crate) struct Refused {
+struct Refused {
     /// What kept one from being started.
-    pub why: io::Error,
+    why: io::Error,
     job: Job,
     largest_reply: usize,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Refused {
 impl Refused {
     /// Does the job on the calling thread: late is better than never. What is answered with an error instead nobody asks for again:
     /// a file would stay open for ever, and what was written to a mapping be lost.
-    pub fn run_here(self) {
+    fn run_here(self) {
         (self.job)(&mut Space::new(self.largest_reply));
     }
 }
@@ -98,8 +98,15 @@ impl Workers {
         })
     }
 
-    /// Hands over a job. Fails only when there is no thread at all and none can be started.
-    pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> Result<(), Refused> {
+    /// Hands over a job. When there is no thread at all and none can be started, does it on the calling one.
+    pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) {
+        if let Err(refused) = self.try_submit(job) {
+            tracing::error!(error = %refused.why, "no worker could be started");
+            refused.run_here();
+        }
+    }
+
+    fn try_submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> Result<(), Refused> {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.jobs.len() > state.idle
@@ -238,10 +245,10 @@ mod tests {
         let stuck = Arc::new(Mutex::new(stuck));
         for _ in 0..10 {
             let stuck = Arc::clone(&stuck);
-            assert!(workers.submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
+            assert!(workers.try_submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
         }
         let (tells, told) = std::sync::mpsc::channel();
-        assert!(workers.submit(move |_| tells.send(()).unwrap()).is_ok());
+        assert!(workers.try_submit(move |_| tells.send(()).unwrap()).is_ok());
         told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
         drop(release);
         workers.close();
@@ -268,7 +275,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                     seen.lock().insert(std::thread::current().id());
                 };
-                assert!(workers.submit(job).is_ok());
+                assert!(workers.try_submit(job).is_ok());
             }
             workers.close();
             seen.lock().len() == 2

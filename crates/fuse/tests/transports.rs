@@ -462,13 +462,19 @@ fn a_dead_transport_thread_ends_the_connection(kind: Kind) {
     assert!(mount.mounted.wait_for(Duration::from_secs(10)));
 }
 
+/// Binds the calling thread to a CPU.
+fn pin(cpu: usize) {
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+}
+
 /// A mount over io_uring, and the calling thread on one CPU from then on.
 fn mount_for_one_cpu() -> Mount {
-    let mut one = rustix::thread::CpuSet::new();
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-    one.set((0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu)).unwrap());
+    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&cpu| allowed.is_set(cpu)).unwrap();
     let mount = Mount::new(Kind::IoUring);
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    pin(last);
     mount
 }
 
@@ -544,10 +550,8 @@ fn after_a_sync_the_queues_thread_comes_back_with_the_first_close() {
 }
 
 fn one_allowed_cpu_is_enough(kind: Kind) {
-    let mut one = rustix::thread::CpuSet::new();
-    one.set(0);
     // The test's own thread: the transport's threads inherit the mask.
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    pin(0);
     let mount = Mount::new(kind);
     let output = Command::new("taskset").args(["-c", "1", "ls", "/proc/self/task"]).output();
     let other_cpu = output.is_ok_and(|it| it.status.success());
@@ -613,9 +617,7 @@ fn clients_on_every_cpu_are_served(kind: Kind) {
         for cpu in 0..std::thread::available_parallelism().unwrap().get() {
             let (mount, stop) = (&mount, &stop);
             scope.spawn(move || {
-                let mut one = rustix::thread::CpuSet::new();
-                one.set(cpu);
-                rustix::thread::sched_setaffinity(None, &one).unwrap();
+                pin(cpu);
                 let mut rounds = 0;
                 // On a busy machine a CPU may take long to come round; that it comes is what matters.
                 while rounds == 0 || !stop.load(Ordering::Relaxed) {

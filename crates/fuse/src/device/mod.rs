@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use ullage_fs::hurried;
 
 /// Room before the data of a WRITE: its headers, rounded up.
 const HEADERS: usize = 4096;
@@ -144,14 +145,9 @@ impl Reader {
 
     fn hand_over(&self, request: Vec<u8>, length: usize) {
         let (core, device) = (Arc::clone(&self.core), Arc::clone(&self.device));
-        let submitted = self.core.workers.submit(move |space| {
+        self.core.workers.submit(move |space| {
             handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch, Haste::None);
         });
-        if let Err(refused) = submitted {
-            tracing::error!(error = %refused.why, "no worker could be started");
-            // Another reader comes where this one has to wait.
-            refused.run_here();
-        }
     }
 }
 
@@ -180,7 +176,7 @@ fn handle(core: &Core, device: &OwnedFd, bytes: &[u8], out: &mut [u8], scratch: 
         }
     };
     let answer = match decode(&message, core.dialect) {
-        Ok(request) if haste == Haste::Now => core.dispatcher.answer_now(&message, request, out, scratch),
+        Ok(request) if haste == Haste::Now => hurried(|| core.dispatcher.answer(&message, request, out, scratch)),
         Ok(request) => core.dispatcher.answer(&message, request, out, scratch),
         Err(ullage_fs::Errno(errno)) => Answer::Error(errno),
     };

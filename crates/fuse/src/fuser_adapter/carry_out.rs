@@ -56,11 +56,7 @@ impl Adapter {
             }
         }
         let (parts, bytes) = (self.parts.clone(), bytes.to_vec());
-        let submitted = self.workers.submit(move |_| answer(&parts.to(unique), call(&*parts.fs, &bytes)));
-        if let Err(refused) = submitted {
-            tracing::error!(error = %refused.why, "no worker could be started");
-            refused.run_here();
-        }
+        self.workers.submit(move |_| answer(&parts.to(unique), call(&*parts.fs, &bytes)));
     }
 }
 

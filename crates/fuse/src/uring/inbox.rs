@@ -19,7 +19,7 @@ pub(super) enum Parcel {
 pub(super) struct Inbox {
     parcels: Mutex<Vec<Parcel>>,
     wake: OwnedFd,
-    /// Odd while the queue's thread is at work.
+    /// How often the queue's thread went to work or to rest: odd while it is at work.
     turns: AtomicU64,
     pub waiting: Waiting,
 }
@@ -49,14 +49,19 @@ impl Inbox {
         std::mem::take(&mut *parcels)
     }
 
-    /// The queue's thread begins to work, or is done.
-    pub fn turn(&self) {
+    /// The queue's thread goes to work, after it rested or at first.
+    pub fn works(&self) {
         self.turns.fetch_add(1, Relaxed);
     }
 
-    /// How often it has; odd while it is at work.
-    pub fn turns(&self) -> u64 {
-        self.turns.load(Relaxed)
+    /// It has nothing to do.
+    pub fn rests(&self) {
+        self.turns.fetch_add(1, Relaxed);
+    }
+
+    /// Which of its turns the queue's thread is at work in, as far as is known.
+    pub fn turn(&self) -> Option<u64> {
+        Some(self.turns.load(Relaxed)).filter(|turns| turns % 2 == 1)
     }
 
     /// Has the queue's thread look once more whether requests wait.

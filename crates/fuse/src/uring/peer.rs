@@ -194,7 +194,7 @@ impl Peer {
         let mut blocks = true;
         loop {
             let commit_id = self.carry_out(&mut taken.buffers, blocks);
-            let turns = self.inbox.turns();
+            let turn = self.inbox.turn();
             ring.commit(TAG, commit_id, self.queue)?;
             self.in_kernel = Some(taken.buffers);
             if let Some(suspicion) = self.inbox.waiting.suspicion() {
@@ -223,7 +223,7 @@ impl Peer {
             self.courtesy.consider();
             let next = self.look(&taken.buffers);
             // The queue's thread may be held up by what it has had since before.
-            let is_held_up = turns % 2 == 1 && self.inbox.turns() == turns;
+            let is_held_up = turn.is_some() && self.inbox.turn() == turn;
             if next.unattended && !is_held_up {
                 return Ok(Ended::Other(taken));
             }

@@ -18,9 +18,9 @@ use crate::decode::decode;
 use crate::dispatch::Answer;
 use crate::message::Message;
 use crate::request::Request;
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use ullage_fs::irreplaceable;
 use ullage_types::NodeId;
 
 /// Tag of the watch on the inbox; entries are tagged by their index.
@@ -120,7 +120,7 @@ impl Queue {
     }
 
     fn serve(&mut self, courtesy: &mut Courtesy) -> io::Result<()> {
-        self.inbox.turn();
+        self.inbox.works();
         loop {
             courtesy.consider();
             let mut completions = std::mem::take(&mut self.completions);
@@ -147,9 +147,9 @@ impl Queue {
                 }
             }
             // A commit fetches a waiting request within the submission. One that did not found none.
-            self.inbox.turn();
+            self.inbox.rests();
             let waited = self.ring.try_wait(1, &mut self.completions)?;
-            self.inbox.turn();
+            self.inbox.works();
             if waited
                 && let Some(tag) = self.last_commit.take()
                 && !self.completions.iter().any(|it| it.tag == tag)
@@ -196,12 +196,9 @@ impl Queue {
                         return self.hand_over(index, buffers);
                     }
                     Ok(request) => {
-                        match self.core.dispatcher.answer_irreplaceably(
-                            &message,
-                            request,
-                            &mut self.out,
-                            &mut self.scratch,
-                        ) {
+                        match irreplaceable(|| {
+                            self.core.dispatcher.answer(&message, request, &mut self.out, &mut self.scratch)
+                        }) {
                             Answer::Later => return self.hand_over(index, buffers),
                             answer => answer,
                         }
@@ -221,30 +218,18 @@ impl Queue {
     fn hand_over(&mut self, index: usize, buffers: Buffers) -> io::Result<()> {
         self.look_again = true;
         if let Err(taken) = self.peers.give(&self.core, self.id, Taken { index, buffers }) {
-            self.submit(taken)?;
+            self.submit(taken);
         }
         self.keep_some_in_kernel()
     }
 
     /// Gives a request to a worker.
-    fn submit(&mut self, taken: Taken) -> io::Result<()> {
+    fn submit(&self, mut taken: Taken) {
         let (core, inbox) = (Arc::clone(&self.core), Arc::clone(&self.inbox));
-        // If no worker can be started the request has to wait here: late is better than never.
-        let held = Arc::new(Mutex::new(Some(taken)));
-        let job_held = Arc::clone(&held);
-        let submitted = self.core.workers.submit(move |space| {
-            let Some(mut taken) = job_held.lock().take() else { return };
+        self.core.workers.submit(move |space| {
             let commit_id = carry_out(&core, &mut taken.buffers, &mut space.out, &mut space.scratch);
             inbox.put(Parcel::Reply(taken, commit_id));
         });
-        if let Err(refused) = submitted {
-            tracing::error!(queue = self.id, error = %refused.why, "no worker could be started");
-            if let Some(Taken { index, mut buffers }) = held.lock().take() {
-                let commit_id = carry_out(&self.core, &mut buffers, &mut self.out, &mut self.scratch);
-                self.give_back(index, buffers, commit_id)?;
-            }
-        }
-        Ok(())
     }
 
     fn keep_some_in_kernel(&mut self) -> io::Result<()> {

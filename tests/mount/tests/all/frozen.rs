@@ -1,11 +1,10 @@
 //! A pool whose file system is frozen while it is in use, as for a snapshot, stalls what is about its own files, and nothing else.
 
-use crate::stuck::{Frozen, are_answered, bed, cpus, end, uring_is_on};
+use crate::stuck::{Frozen, are_answered, bed_over, cpus, end, uring_is_on};
 use std::fs::{FileTimes, OpenOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
-use ullage_mount_tests::run::ullage;
 
 /// Each time other files are asked for.
 const ROUNDS: usize = 3;
@@ -23,9 +22,7 @@ fn keep_busy(file: &Path, cpu: usize, over: &AtomicBool) {
 }
 
 fn check(flags: &[&str], transport: &str) {
-    let bed = bed(flags);
-    let status = ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
-    assert_eq!(status.json()["transport"], transport);
+    let bed = bed_over(flags, transport);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (cpu, file) in cpus().into_iter().take(8).zip(&bed.stuck) {

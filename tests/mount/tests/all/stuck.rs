@@ -22,8 +22,16 @@ pub(crate) struct Bed {
     pub stuck: Vec<PathBuf>,
 }
 
-pub(crate) fn bed(flags: &[&str]) -> Bed {
+fn bed(flags: &[&str]) -> Bed {
     bed_with(flags, "")
+}
+
+/// The same over a transport that the flags are to bring about.
+pub(crate) fn bed_over(flags: &[&str], transport: &str) -> Bed {
+    let bed = bed(flags);
+    let status = ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
+    assert_eq!(status.json()["transport"], transport);
+    bed
 }
 
 /// With a layout of the pool that can be frozen.
@@ -168,9 +176,7 @@ const LIVELY: [&str; 5] = [
 
 /// Every kind of call to the frozen pool, from every CPU, and many of each; then one of each kind to the other, on every CPU.
 fn check(flags: &[&str], transport: &str, hanging: usize) {
-    let bed = bed(flags);
-    let status = ullage(["status".as_ref(), bed.space.mount.as_os_str(), "--json".as_ref()]);
-    assert_eq!(status.json()["transport"], transport);
+    let bed = bed_over(flags, transport);
     let cpus = cpus();
     let mut waits = Vec::new();
     {
