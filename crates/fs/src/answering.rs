@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const MOMENT: u64 = 20;
 
 /// What a call does there. One that is frozen can still be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     Reads,
     Writes,
+    /// It waits for a flush, however fast a file system answers.
+    Flushes,
 }
 
 /// When a pool's file system answered last.
@@ -42,6 +44,7 @@ impl Answering {
     pub(crate) fn at_once(&self, call: Call) -> Outcome<()> {
         let Err(later) = hurry::may_wait() else { return Ok(()) };
         let last = match call {
+            Call::Flushes => return Err(later),
             Call::Writes if self.one_of_several && hurry::is_irreplaceable() => return Err(later),
             Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
             Call::Writes => self.written.load(Relaxed),
@@ -55,7 +58,7 @@ impl Answering {
         let outcome = what();
         let last = match call {
             Call::Reads => &self.read,
-            Call::Writes => &self.written,
+            Call::Writes | Call::Flushes => &self.written,
         };
         // Once a tick: other CPUs look at it.
         if last.load(Relaxed) < began {
@@ -91,6 +94,7 @@ mod tests {
         pool.at_once(Call::Writes).unwrap();
         assert_eq!(asked(Call::Writes), Err(Errno::LATER));
         assert!(answers(Call::Writes, Call::Writes) && answers(Call::Writes, Call::Reads));
+        assert!(!answers(Call::Writes, Call::Flushes), "a flush is waited for on any disk");
         std::thread::sleep(Duration::from_millis(2 * MOMENT));
         assert_eq!(asked(Call::Reads), Err(Errno::LATER));
         assert!(answers(Call::Reads, Call::Reads));

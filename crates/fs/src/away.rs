@@ -348,7 +348,7 @@ mod tests {
     use ullage_catalog::{Catalog, CatalogNumbers};
     use ullage_kv::{EngineKind, Options, Store};
     use ullage_policy::choose::Spread;
-    use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage};
+    use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage, Wait};
     use ullage_types::{Bytes, FileId, Generation, NodeId};
 
     /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
@@ -381,7 +381,7 @@ mod tests {
 
         fn abandon(&self, _: Fresh) {}
 
-        fn open(&self, _: &Binding, _: Access) -> Result<File, Error> {
+        fn open_waiting(&self, _: &Binding, _: Access, _: Wait) -> Result<File, Error> {
             Self::none()
         }
 

@@ -16,6 +16,7 @@ macro_rules! errnos {
 
 errnos!(
     EACCES,
+    EAGAIN,
     EBADF,
     EBUSY,
     EDQUOT,

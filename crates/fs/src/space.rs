@@ -282,7 +282,7 @@ impl Space {
         let Ok(pool) = self.pools.get(binding.0) else { return };
         let doom = || pool.doom(&binding.1);
         let marked = pool.is_marked(&binding.1.locator);
-        if let Err(error) = if marked { doom() } else { self.pools.call(binding.0, Call::Writes, doom) } {
+        if let Err(error) = if marked { doom() } else { self.pools.call(binding.0, Call::Flushes, doom) } {
             tracing::error!("the removal of inode {} could not be announced: {error}", node.inode.id);
         }
     }

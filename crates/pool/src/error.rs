@@ -46,6 +46,11 @@ impl Error {
         }
     }
 
+    /// Whether it would have had to wait, and was not to ([`crate::Wait::Nothing`]).
+    pub fn would_wait(&self) -> bool {
+        self.raw_os_error() == Some(libc::EAGAIN)
+    }
+
     /// Whether the pool is full, or its owner's quota below it is.
     pub fn is_full(&self) -> bool {
         matches!(self.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))

@@ -24,7 +24,7 @@ pub use fsxattr::{extent_size, set_copy_extent_size, set_extent_size};
 pub use fuzz::fuzz_decode;
 pub use null::NullPool;
 pub use pool::{
-    Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Prepared, Suspect, Usage,
+    Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Prepared, Suspect, Usage, Wait,
 };
 pub use sys::{Lease, probe_lease};
 pub use tree::{Directory, FILES, Placed, Shown, Tree};

@@ -1,6 +1,8 @@
 //! The `null` pool: no data at all, for measuring what everything else costs (COFS §4.2).
 
-use crate::{Abilities, Access, Binding, Description, Error, Fresh, Hint, Locator, Numbers, Pool, Suspect, Usage};
+use crate::{
+    Abilities, Access, Binding, Description, Error, Fresh, Hint, Locator, Numbers, Pool, Suspect, Usage, Wait,
+};
 use std::fs::{File, OpenOptions};
 use std::sync::Arc;
 use ullage_types::Bytes;
@@ -34,7 +36,7 @@ impl Pool for NullPool {
 
     fn abandon(&self, _: Fresh) {}
 
-    fn open(&self, _: &Binding, _: Access) -> Result<File, Error> {
+    fn open_waiting(&self, _: &Binding, _: Access, _: Wait) -> Result<File, Error> {
         self.null.try_clone().map_err(Error::io("open", "/dev/null"))
     }
 

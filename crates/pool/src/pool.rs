@@ -70,6 +70,15 @@ pub enum Access {
     Write,
 }
 
+/// What opening a backing file may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// As long as the file system below takes.
+    Disk,
+    /// For nothing: what would have to be read from a disk is refused ([`Error::would_wait`]).
+    Nothing,
+}
+
 /// What the file system below a pool says of itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
@@ -166,8 +175,13 @@ pub trait Pool: Send + Sync {
     fn abandon(&self, fresh: Fresh);
 
     /// Opens a backing file; refuses with [`Error::Mismatch`] when it does not carry the binding's generation.
-    /// Opening for writing marks the leaf first.
-    fn open(&self, binding: &Binding, access: Access) -> Result<File, Error>;
+    /// Opening for writing marks the leaf first, whatever that waits for.
+    fn open_waiting(&self, binding: &Binding, access: Access, wait: Wait) -> Result<File, Error>;
+
+    /// The same for who may wait.
+    fn open(&self, binding: &Binding, access: Access) -> Result<File, Error> {
+        self.open_waiting(binding, access, Wait::Disk)
+    }
 
     /// The last write handle is gone, and what the file became is recorded durably; for a file from
     /// [`Pool::create`] too, once it has a name. Until then its leaf stays marked. Must not run beside an

@@ -3,7 +3,9 @@
 use crate::answering::Call;
 use crate::headroom::{Range, Work};
 use crate::node::Node;
-use crate::{Caller, Errno, Outcome, Space};
+use crate::{Caller, Errno, Outcome, Space, hurry};
+use rustix::io::ReadWriteFlags;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use ullage_types::{NodeId, PoolId};
@@ -34,24 +36,40 @@ fn write_all(file: &std::fs::File, data: &[u8], offset: u64) -> Outcome<u64> {
 }
 
 /// Reads as much as there is; an error only when that is nothing.
-fn read_all(file: &std::fs::File, into: &mut Vec<u8>, offset: u64, size: usize) -> Outcome<()> {
+fn read_all(
+    read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    into: &mut Vec<u8>,
+    offset: u64,
+    size: usize,
+) -> Outcome<()> {
     let start = into.len();
     into.resize(start + size, 0);
     let mut filled = 0;
-    while filled < size {
-        match file.read_at(&mut into[start + filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) if filled == 0 => {
-                into.truncate(start);
-                return Err(error.into());
-            }
-            Err(_) => break,
+    let failed = loop {
+        if filled == size {
+            break None;
         }
-    }
+        match read(&mut into[start + filled..], offset + filled as u64) {
+            Ok(0) => break None,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // What is missing is to be waited for, and what came before with it.
+            Err(error) if filled == 0 || error.kind() == io::ErrorKind::WouldBlock => {
+                filled = 0;
+                break Some(error);
+            }
+            Err(_) => break None,
+        }
+    };
     into.truncate(start + filled);
-    Ok(())
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Reads what is in memory. EAGAIN where anything is not, and EOPNOTSUPP where the file system below waits all the same.
+fn read_at_hand(file: &std::fs::File, into: &mut Vec<u8>, offset: u64, size: usize) -> Outcome<()> {
+    let read =
+        |into: &mut [u8], at| Ok(rustix::io::preadv2(file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT)?);
+    read_all(read, into, offset, size)
 }
 
 impl Space {
@@ -73,7 +91,6 @@ impl Space {
 
     pub(crate) fn do_read(&self, node: NodeId, offset: u64, size: u32, into: &mut Vec<u8>) -> Outcome<()> {
         let of = self.node(node)?;
-        self.answers_at_once(&of.inode, Call::Reads)?;
         let stream = Self::stream_of(&of)?;
         if stream.discards {
             let length = self.inode(node)?.lock().record.size;
@@ -81,7 +98,16 @@ impl Space {
             into.resize(into.len() + count as usize, 0);
             return Ok(());
         }
-        self.pools.call(stream.pool, Call::Reads, || read_all(&stream.file, into, offset, size as usize))
+        if let Err(later) = hurry::may_wait() {
+            match read_at_hand(&stream.file, into, offset, size as usize) {
+                Err(Errno::EAGAIN) => return Err(later),
+                Err(Errno::EOPNOTSUPP) => {}
+                outcome => return outcome,
+            }
+        }
+        self.answers_at_once(&of.inode, Call::Reads)?;
+        let read = |into: &mut [u8], at| stream.file.read_at(into, at);
+        self.pools.call(stream.pool, Call::Reads, || read_all(read, into, offset, size as usize))
     }
 
     pub(crate) fn do_write(&self, node: NodeId, offset: u64, data: &[u8], stranger: Option<Caller>) -> Outcome<u32> {
@@ -138,5 +164,40 @@ impl Space {
             _ => return Err(Errno::EINVAL),
         };
         Ok(rustix::fs::seek(&stream.file, from)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{Advice, fadvise};
+
+    #[test]
+    fn what_is_in_memory_is_read_at_once_and_nothing_less_than_all_of_it() {
+        // Beside this program: a temporary directory may be memory.
+        let here = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        let file = tempfile::tempfile_in(here).unwrap();
+        let data: Vec<u8> = (0..100_000u32).map(|byte| byte as u8).collect();
+        file.write_all_at(&data, 0).unwrap();
+        file.sync_all().unwrap();
+        let mut got = b"before".to_vec();
+        let read = |got: &mut Vec<u8>, offset, size| read_at_hand(&file, got, offset, size);
+        match read(&mut got, 90_000, 50_000) {
+            Err(Errno::EOPNOTSUPP) => return eprintln!("skipped: the file system here always waits"),
+            outcome => outcome.unwrap(),
+        }
+        assert_eq!((&got[..6], &got[6..]), (&b"before"[..], &data[90_000..]), "up to the end");
+        got.truncate(6);
+        read(&mut got, 100_000, 10).unwrap();
+        assert_eq!(got, b"before", "behind the end");
+
+        fadvise(&file, 50_000, None, Advice::DontNeed).unwrap();
+        assert_eq!(read(&mut got, 60_000, 10_000), Err(Errno::EAGAIN));
+        read(&mut got, 0, 40_000).unwrap();
+        assert_eq!(got[6..], data[..40_000]);
+        fadvise(&file, 50_000, None, Advice::DontNeed).unwrap();
+        got.truncate(6);
+        assert_eq!(read(&mut got, 20_000, 60_000), Err(Errno::EAGAIN), "a part of it");
+        assert_eq!(got, b"before");
     }
 }

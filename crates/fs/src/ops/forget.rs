@@ -27,10 +27,11 @@ impl Space {
         hurry::can_lock(&node.open)?;
         let open = node.open.lock();
         // What is measured may be given its blocks before.
-        if open.grant.is_loose() || is_announced(&open) {
-            self.answers_at_once(&node.inode, Call::Writes)?;
+        let loose = open.grant.is_loose().then_some(Call::Writes);
+        match is_announced(&open).then_some(Call::Flushes).or(loose) {
+            Some(call) => self.answers_at_once(&node.inode, call),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether a file that is let go of goes for good, and that is to be noted in its pool before.

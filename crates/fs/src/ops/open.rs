@@ -181,7 +181,7 @@ impl Space {
         let call = match &open.backing {
             Some(backing) if backing.times_behind => Call::Writes,
             Some(backing) if backing.writable || !writable => return Ok(()),
-            None if node.inode.lock().record.times_ahead => Call::Writes,
+            None if node.inode.lock().record.times_ahead => self.call_to_open(node, writable).max(Call::Writes),
             _ => self.call_to_open(node, writable),
         };
         self.answers_at_once(&node.inode, call)
@@ -191,7 +191,7 @@ impl Space {
     fn call_to_open(&self, node: &Node, writable: bool) -> Call {
         let place = if writable { node.inode.record().backing } else { None };
         let pool = place.and_then(|place| Some((self.pools.get(place.pool).ok()?, Locator(place.locator))));
-        if pool.is_none_or(|(pool, locator)| pool.is_marked(&locator)) { Call::Reads } else { Call::Writes }
+        if pool.is_none_or(|(pool, locator)| pool.is_marked(&locator)) { Call::Reads } else { Call::Flushes }
     }
 
     /// Opens the backing file of a node, unless it is open well enough.
@@ -215,8 +215,11 @@ impl Space {
             Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator.clone()) };
         let access = if writable { Access::Write } else { Access::Read };
         let call = self.call_to_open(node, writable);
-        let open_file = || self.pools.call(place.pool, call, || pool.open(&binding, access));
-        let file = Arc::new(self.with_files(open_file, crate::settle::is_full)?);
+        let open_file = || self.pools.call(place.pool, call, || pool.open_waiting(&binding, access, hurry::wait()));
+        let file = match self.with_files(open_file, crate::settle::is_full) {
+            Err(error) if error.would_wait() => return Err(Errno::LATER),
+            outcome => Arc::new(outcome?),
+        };
         if let Some(backing) = &mut open.backing {
             // It is the same file: baseline and registration stay.
             backing.file = file;

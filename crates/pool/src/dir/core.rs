@@ -11,7 +11,7 @@ use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
 use crate::which::Which;
-use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared};
+use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared, Wait};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -184,7 +184,7 @@ impl Core {
 
     /// The directory of a leaf that a binding names.
     pub fn leaf_dir(&self, leaf: &Leaf) -> rustix::io::Result<Arc<OwnedFd>> {
-        self.leaves.dir(leaf, self.root())
+        self.leaves.dir(leaf, self.root(), Wait::Disk)
     }
 
     pub fn record(&self, file: FileId, generation: Generation) -> Record {

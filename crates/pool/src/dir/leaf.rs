@@ -1,6 +1,6 @@
 //! Leaf directories: their descriptors, and which of their files a crash could leave in doubt.
 
-use crate::{Error, Marks};
+use crate::{Error, Marks, Wait};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fd::{AsFd, OwnedFd};
@@ -104,12 +104,19 @@ impl Leaves {
     }
 
     /// The directory of a leaf. ENOENT when there is none. Where as many as may be are kept open, it is closed after use.
-    pub fn dir(&self, leaf: &Leaf, root: impl AsFd) -> rustix::io::Result<Arc<OwnedFd>> {
-        let mut dir = leaf.dir.lock();
+    pub fn dir(&self, leaf: &Leaf, root: impl AsFd, wait: Wait) -> rustix::io::Result<Arc<OwnedFd>> {
+        let mut dir = match wait {
+            Wait::Disk => leaf.dir.lock(),
+            // Who has it may wait for a disk.
+            Wait::Nothing => leaf.dir.try_lock().ok_or(Errno::AGAIN)?,
+        };
         if let Some(dir) = &*dir {
             return Ok(Arc::clone(dir));
         }
-        let opened = Arc::new(open_directory(root, &leaf.path)?);
+        let opened = Arc::new(match wait {
+            Wait::Disk => open_directory(root, &leaf.path)?,
+            Wait::Nothing => open_directory_in(root, &leaf.path, ResolveFlags::CACHED)?,
+        });
         let more = |open| (open < self.most).then_some(open + 1);
         if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
             *dir = Some(Arc::clone(&opened));
@@ -198,8 +205,13 @@ pub fn mark_all(leaves: &[Arc<Leaf>], marks: &dyn Marks) -> Result<(), Error> {
 
 /// Opens a directory below the root; symbolic links are not followed, anywhere on the path.
 pub fn open_directory(root: impl AsFd, path: &str) -> rustix::io::Result<OwnedFd> {
+    open_directory_in(root, path, ResolveFlags::empty())
+}
+
+fn open_directory_in(root: impl AsFd, path: &str, resolve: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)
 }
 
 /// What an entry is. Not every file system says so in its directories; unknown is what is gone by now.
@@ -253,7 +265,7 @@ mod tests {
             let leaf = leaves.get(&Sparse::default().leaf(0, number));
             std::fs::create_dir_all(root.path().join(&*leaf.path)).unwrap();
             leaf.enter(Generation(1), &NoMarks).unwrap();
-            assert!(rustix::fs::fstat(leaves.dir(&leaf, &top).unwrap()).is_ok());
+            assert!(rustix::fs::fstat(leaves.dir(&leaf, &top, Wait::Disk).unwrap()).is_ok());
         };
         let is_open = |number: u32| leaves.get(&Sparse::default().leaf(0, number)).dir.lock().is_some();
         (0..20).for_each(open);

@@ -15,6 +15,7 @@ mod frozen;
 mod fstab;
 mod full;
 mod full_pool;
+mod hanging;
 mod hazards;
 mod inodes;
 mod input;

@@ -80,7 +80,7 @@ pub(crate) fn cpus() -> Vec<usize> {
 }
 
 /// Runs a shell command on one CPU; `$1` is the file.
-fn on_cpu(cpu: usize, script: &str, file: &Path) -> Child {
+pub(crate) fn on_cpu(cpu: usize, script: &str, file: &Path) -> Child {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "sh", "-c", script, "sh"]).arg(file);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
