@@ -75,12 +75,12 @@ new-kernel:
 	crates/cli/tests/vm/new-kernel.sh target/vm-new
 
 # Generated tests do the same every time; SEED=… makes them look elsewhere. One command builds all, the program too: on its own it would
-# be built with other features of the same libraries, and these twice. Most tests wait more than they compute: one more at a time than CPUs.
+# be built with other features of the same libraries, and these twice. Examples are built by `make lint`; the documentation has none that run. Most tests wait more than they compute: one more at a time than CPUs.
 SEED ?= 1
 THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 test: tools
 	cargo fmt --all --check
-	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(THREADS) cargo test --workspace --no-fail-fast
+	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(THREADS) cargo test --workspace --tests --no-fail-fast
 
 # What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
 # nobody looked before, the big runs of vouchers, and what a write costs in a fence where there is the kernel of `new-kernel`.
@@ -101,7 +101,7 @@ long: tools lint fuzz
 	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS)
 	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS) --size 1500M --layout mirror
 	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude ullage-mount-tests --exclude ullage-cli
-	ULLAGE_FULL=1 cargo test -p ullage-cli --test crash --test faults -- --nocapture
+	ULLAGE_FULL=1 cargo test -p ullage-cli --test it -- --nocapture crash:: faults::
 	ULLAGE_VM_WORDS="TESTS=what_writing_costs MORE=--ignored" cargo test -p ullage-mount-tests --test all vm:: -- --nocapture
 	$(ULLAGE) simulate --faults --seeds 2000
 

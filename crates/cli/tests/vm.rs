@@ -29,10 +29,10 @@ fn lent_and_taken_back(told: &Told, sampler: &str) {
         away["report"]
     );
     let faults: u64 = told.said("faults").parse().unwrap();
-    // Emulated clocks jump and periods are of three seconds: some are evicted in vain. Chosen blindly it would be three
-    // quarters of the 14,648 pages (regression: each sample aged the generations, and soon all were the oldest).
+    // Emulated clocks jump and periods are of three seconds: some are evicted in vain, 3,072 in one run of many. Chosen blindly it
+    // would be three quarters of the 14,648 pages (regression: each sample aged the generations, and soon all were the oldest).
     let console = &told.console;
-    assert!(faults < 1_500, "{faults} faults on coming back\n{console}");
+    assert!(faults < 5_000, "{faults} faults on coming back\n{console}");
     assert!(told.said("operations").parse::<u64>().unwrap() > 20, "the user worked again\n{console}");
     assert_eq!((told.said("ended"), told.said("left"), told.said("high")), ("0", "", "max"), "nothing is left behind");
 }

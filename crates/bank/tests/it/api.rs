@@ -1,0 +1,71 @@
+//! The description of the API agrees with the API.
+
+use bytes::Bytes;
+use hyper::Method;
+use std::sync::Arc;
+use ullage_bank::config::EngineChoice;
+use ullage_bank::server::OPENAPI;
+use ullage_bank::{Bank, BankSettings};
+use ullage_journal::Durability;
+use ullage_net::client::{Client, Settings};
+use ullage_net::token::Bearer;
+use ullage_net::{Role, clock};
+use ullage_voucher::{KeyId, Keyring};
+
+const TOKEN_KEY: [u8; 32] = [5; 32];
+
+async fn bank(directory: &std::path::Path) -> String {
+    let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
+    let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
+    settings.gate.token_key = Some(TOKEN_KEY);
+    let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+    let address = bank.address().to_string();
+    tokio::spawn(bank.serve(std::future::pending()));
+    address
+}
+
+fn client(name: &str, role: Role, key: [u8; 32], secs: i64) -> Client {
+    let expires = clock::now_secs().saturating_add_signed(secs);
+    let token = Bearer { name: name.into(), role, expires }.sign(&key);
+    Client::new(Settings { token: Some(token), ..Settings::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_described_exists_and_every_schema_named_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
+    let served = admin.send(&address, Method::GET, "/v1/openapi.json", &[], Bytes::new()).await.unwrap();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&served.body).unwrap(), document);
+    let mut operations = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let path = path.replace("{name}", "alice").replace("{node}", "1");
+            let reply = admin.send(&address, method.clone(), &path, &[], Bytes::from("{}")).await.unwrap();
+            let text = String::from_utf8_lossy(&reply.body).into_owned();
+            assert!(!text.contains("no_route"), "{method} {path}: {text}");
+            operations += 1;
+        }
+    }
+    assert_eq!(operations, 11);
+    for (position, _) in OPENAPI.match_indices("#/components/schemas/") {
+        let name = OPENAPI[position + "#/components/schemas/".len()..].split('"').next().unwrap();
+        assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_let_in_whom_they_name_and_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let status = async |client: &Client| {
+        client.send(&address, Method::GET, "/v1/users", &[], Bytes::new()).await.unwrap().status.as_u16()
+    };
+    assert_eq!(status(&client("root", Role::Admin, TOKEN_KEY, 100)).await, 200);
+    assert_eq!(status(&client("root", Role::User, TOKEN_KEY, 100)).await, 403);
+    assert_eq!(status(&client("root", Role::Admin, TOKEN_KEY, -100)).await, 401);
+    assert_eq!(status(&client("root", Role::Admin, [6; 32], 100)).await, 401);
+    assert_eq!(status(&Client::new(Settings::default())).await, 401);
+}

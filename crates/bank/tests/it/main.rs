@@ -1,0 +1,13 @@
+//! Banks over real connections, with a journal or etcd behind them.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod api;
+mod bounds;
+mod common;
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_tls;
+mod restart;
+mod silent;

@@ -1,0 +1,132 @@
+//! What clients of banks and stores are told, and what of them the servers say.
+
+use crate::site::{Plan, Site, ULLAGE, ullage};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use ullage_bank::client::BankClient;
+use ullage_bank::identity;
+use ullage_bank::wire::ClientBatch;
+use ullage_store::client::ClientConfig;
+use ullage_voucher::Op;
+use ullage_voucher::message::ClientToBank;
+
+fn fails(arguments: &[&str]) -> (String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(ULLAGE).args(arguments).env("ULLAGE_LOG", "error").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(stdout), text(stderr));
+    assert_eq!(status.code(), Some(1), "{stdout}{stderr}");
+    (stdout, stderr)
+}
+
+/// Only the failure was told, without its name; those before and after it were removed in silence.
+#[test]
+fn rm_tells_what_became_of_each_name() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    site.user("alice", 1 << 30);
+    let (file, config) = (site.directory.path().join("file"), site.config("alice"));
+    let (file, config) = (file.to_str().unwrap(), config.to_str().unwrap());
+    fs::write(file, b"data").unwrap();
+    for name in ["a", "c\n", "d"] {
+        ullage(&["put", file, name, "--config", config]);
+    }
+    let (out, err) = fails(&["rm", "a", "b", "c\n", "--config", config]);
+    assert_eq!(out, "a: removed\nc\\n: removed\n");
+    assert!(err.starts_with("ullage: b: ") && err.lines().count() == 1, "{err}");
+    let (out, _) = fails(&["rm", "--json", "b", "d", "--config", config]);
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&said["removed"][0]["name"], &said["failed"][0]["name"]), (&"d".into(), &"b".into()), "{said}");
+    assert_eq!(ullage(&["ls", "--config", config]), "");
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The client said that its operation was cancelled, and the server nothing.
+#[test]
+fn who_is_turned_away_hears_why_and_the_server_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (pki, other, log) = (at("pki"), at("other"), at("log"));
+    ullage(&["pki", "init", &pki]);
+    ullage(&["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1"]);
+    let arguments = ["bank", "serve", "--json", "--listen", "127.0.0.1:0", "--name", "bank0", "--pki", &pki];
+    let mut bank = Command::new(ULLAGE)
+        .args(arguments.into_iter().chain(["--directory", &at("bank")]))
+        .env("ULLAGE_LOG", "warn")
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .map(Killed)
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(bank.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    // Another authority's certificate.
+    ullage(&["pki", "init", &other]);
+    ullage(&["pki", "issue", &other, "root", "--role", "admin"]);
+    fs::copy(format!("{pki}/ca.pem"), format!("{other}/ca.pem")).unwrap();
+    let config = at("root.toml");
+    let text = format!("user = \"root\"\nbanks = [{}]\ncertificates = \"other\"\npatience_secs = 0\n", said["listen"]);
+    fs::write(&config, text).unwrap();
+    let (_, err) = fails(&["bank", "quota", "--config", &config]);
+    assert!(err.contains("alert"), "{err}");
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&log).unwrap().contains("turned away") {
+        assert!(std::time::Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// It was told that this is for administrators.
+#[test]
+fn who_is_no_administrator_sees_the_own_account() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    for (user, quota) in [("alice", 1 << 30), ("bob", 1 << 20)] {
+        site.user(user, quota);
+    }
+    let seen = |user: &str| {
+        let said = ullage(&["bank", "quota", "--json", "--config", site.config(user).to_str().unwrap()]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let accounts = said["accounts"].as_array().unwrap().iter();
+        accounts.map(|account| account["user"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(seen("bob"), ["bob"]);
+    assert_eq!(seen("root"), ["alice", "bob"]);
+}
+
+/// One user made 74,000 requests for vouchers a second, and the bank grew by 60 MB with each.
+#[test]
+fn a_bank_bounds_what_one_user_asks_for_unless_told_otherwise() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    site.user("alice", 1 << 30);
+    let http = ClientConfig::read(&site.config("alice")).unwrap().http().unwrap();
+    let user = identity::user("alice");
+    let bank = BankClient::new(http, vec![site.banks[0].address.clone()], Duration::ZERO);
+    let batches = 8;
+    let ask = |number: u32| {
+        let request = |op| ClientToBank::Request { user, op: Op(op), want: 1, audience: None };
+        let client = identity::client("alice", number);
+        let batch = ClientBatch { client, messages: (0..1000).map(request).collect(), ..ClientBatch::default() };
+        let bank = bank.clone();
+        async move { bank.messages(&batch).await }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let refused = runtime.block_on(async {
+        let asked: Vec<_> = (0..batches).map(|number| tokio::spawn(ask(number))).collect();
+        let mut refused = 0;
+        for answer in asked {
+            refused += u32::from(answer.await.unwrap().is_err_and(|error| error.code() == Some("too_many")));
+        }
+        refused
+    });
+    assert!((1..batches - 1).contains(&refused), "{refused} of {batches} thousands were refused");
+}

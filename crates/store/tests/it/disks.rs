@@ -1,0 +1,95 @@
+//! Stores on file systems of their own, which fail, are full, or count in a way of their own.
+
+use crate::disk::{self, Mounted, can_mount, name, open, put};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use ullage_journal::Durability;
+use ullage_store::chunk::OpError;
+
+/// Fills a file system with one file.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+}
+
+/// xfs had given it blocks beyond its end when it was measured: two to three times as much.
+#[test]
+fn a_chunk_on_xfs_is_charged_what_it_occupies() {
+    if !can_mount(&["mkfs.xfs"]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let disk = Mounted::image(&ground.path().join("disk"), &ground.path().join("image"), "xfs", 320);
+    let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+    for size in [4096, 48 << 10, 100_000, 1 << 20, 5 << 20, 8 << 20, 16 << 20] {
+        for round in 0..2 {
+            let charged = put(&store, &format!("alice/{size}"), &vec![1; size]).unwrap();
+            assert_eq!(charged, (size as u64).next_multiple_of(4096) + 4096, "{size} bytes, put {round} times before");
+        }
+    }
+}
+
+/// What was there of a copy stayed where it had found no room, and nobody could write any more.
+#[test]
+fn a_refused_write_on_a_full_disk_takes_no_room() {
+    if !can_mount(&[]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let disk = Mounted::tmpfs(&ground.path().join("disk"), 48);
+    let whole = (8 << 20) + 4096;
+    let store = open(disk.path(), whole + (16 << 10), Durability::Process);
+    put(&store, "alice/large", &vec![1; 8 << 20]).unwrap();
+    let filler = disk.path().join("filler");
+    fill(&filler);
+    let left = fs::metadata(&filler).unwrap().len() - (2 << 20);
+    fs::File::options().write(true).open(&filler).unwrap().set_len(left).unwrap();
+    let data = vec![1; 32 << 10];
+    for offset in [9 << 20, 10 << 20] {
+        let owner = "alice".into();
+        let refused = store.write_at(&name("alice/large"), "alice", &owner, offset, &data, &());
+        assert!(matches!(refused, Err(OpError::Refused("over the limit"))), "{refused:?}");
+        assert_eq!(fs::read_dir(disk.path().join("new")).unwrap().count(), 0);
+    }
+    put(&store, "alice/small", &[1; 4096]).unwrap();
+}
+
+/// One flush failed, the next one, by a descriptor that had been told of nothing, did not; and the journal, which alone had what was
+/// answered, was dropped.
+#[test]
+fn what_cannot_be_flushed_stays_in_the_journal() {
+    if !can_mount(&["mkfs.ext4"]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let at = |name: &str| ground.path().join(name);
+    // What lies in a file that gets no more room cannot be written to a disk that is made of it.
+    let below = Mounted::tmpfs(&at("below"), 64);
+    let image = below.path().join("image");
+    let disk = Mounted::image(&at("disk"), &image, "ext4", 256);
+    // Or the kernel commits by itself, and fails, before all are put.
+    disk::run("mount", &["-o", "remount,commit=300", disk.path().to_str().unwrap()]);
+    fs::create_dir(at("journal")).unwrap();
+    symlink(at("journal"), disk.path().join("journal")).unwrap();
+    let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+    let filler = below.path().join("filler");
+    fill(&filler);
+    let chunks: Vec<String> = (0..100).map(|number| format!("alice/{number}")).collect();
+    let data = vec![1; 32 << 10];
+    for chunk in &chunks {
+        put(&store, chunk, &data).unwrap();
+    }
+    assert!(store.snapshot().is_err(), "the disk takes nothing");
+    assert!(store.snapshot().is_err() && put(&store, "alice/more", b"data").is_err(), "the store has stopped");
+    fs::remove_file(&filler).unwrap();
+    drop(store);
+    drop(disk);
+    let disk = Mounted::again(&at("disk"), &image);
+    let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+    for chunk in &chunks {
+        let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == data);
+        assert!(matches!(read, Ok(true)), "{chunk}: {read:?}");
+    }
+}
