@@ -5,12 +5,15 @@
 //! always. So such a thread makes a call itself only then: the first one after a pause, and all while a disk is slow or stuck, is a worker's.
 //!
 //! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
-//! so a thread that nobody can take the place of leaves all such calls to others. Not where there is one pool only: most of what it would hold up
-//! is about that pool as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %).
+//! so a thread that nobody can take the place of leaves all such calls to others. A disk may hang as well just when a file is opened; so that thread
+//! opens what the kernel has in memory, and leaves the rest to others. Not where there is one pool only: most of what it would hold up
+//! is about that pool as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %, one
+//! that has to be fetched from a disk 20 to 40 %).
 
 use crate::{Outcome, hurry};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use ullage_pool::Wait;
 
 /// How many milliseconds an answer counts. Who calls again and again is within that; who does not waits for a thread to be woken.
 const MOMENT: u64 = 20;
@@ -50,6 +53,11 @@ impl Answering {
             Call::Writes => self.written.load(Relaxed),
         };
         if now().saturating_sub(last) <= MOMENT { Ok(()) } else { Err(later) }
+    }
+
+    /// What the calling thread may wait for to open a file there: who is called at once may hang just then.
+    pub(crate) fn wait(&self) -> Wait {
+        if self.one_of_several && hurry::is_irreplaceable() { Wait::Nothing } else { Wait::Disk }
     }
 
     /// Makes a call.
@@ -114,6 +122,8 @@ mod tests {
         let (alone, one_of_several) = (Answering::new(false), Answering::new(true));
         assert!(asked(&alone, Call::Writes) && asked(&one_of_several, Call::Reads));
         assert!(!asked(&one_of_several, Call::Writes));
+        assert_eq!(irreplaceable(|| (alone.wait(), one_of_several.wait())), (Wait::Disk, Wait::Nothing));
+        assert_eq!(hurried(|| one_of_several.wait()), Wait::Disk);
         one_of_several.at_once(Call::Writes).expect("who may wait may call");
     }
 }

@@ -7,7 +7,6 @@ use crate::{Errno, Outcome};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::time::Duration;
-use ullage_pool::Wait;
 
 /// How long a file's lock may be waited for all the same: most who hold it are done in no time.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -37,11 +36,6 @@ pub fn irreplaceable<T>(call: impl FnOnce() -> T) -> T {
 /// Whether the calling thread is one of those.
 pub(crate) fn is_irreplaceable() -> bool {
     IRREPLACEABLE.get()
-}
-
-/// What the calling thread may wait for in a pool.
-pub(crate) fn wait() -> Wait {
-    may_wait().map_or(Wait::Nothing, |()| Wait::Disk)
 }
 
 /// LATER where the calling thread may not wait.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ullage_catalog::{Backing, Inode};
 use ullage_policy::choose::{Room, Spread};
 use ullage_policy::headroom::Counting;
-use ullage_pool::{Binding, Error, Fresh, Hint, Pool, Tree, Usage};
+use ullage_pool::{Binding, Error, Fresh, Hint, Pool, Tree, Usage, Wait};
 use ullage_types::{Bytes, PoolId};
 
 /// With less than this left a pool may run full under a file that is open: what is written in the kernel, where nobody could move it, may be so
@@ -188,6 +188,11 @@ impl Pools {
             Some(index) => self.answering[index].at_once(call),
             None => Ok(()),
         }
+    }
+
+    /// What the calling thread may wait for to open a file in a pool.
+    pub(crate) fn wait(&self, id: PoolId) -> Wait {
+        self.index(id).map_or(Wait::Disk, |index| self.answering[index].wait())
     }
 
     /// Makes a call to a pool's file system.

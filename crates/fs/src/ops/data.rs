@@ -157,13 +157,16 @@ impl Space {
     }
 
     pub(crate) fn do_lseek(&self, node: NodeId, offset: u64, whence: u32) -> Outcome<u64> {
-        let stream = self.stream(node)?;
+        let of = self.node(node)?;
+        // The file's map may have to be read from the disk.
+        self.answers_at_once(&of.inode, Call::Writes)?;
+        let stream = Self::stream_of(&of)?;
         let from = match whence as i32 {
             libc::SEEK_DATA => rustix::fs::SeekFrom::Data(offset),
             libc::SEEK_HOLE => rustix::fs::SeekFrom::Hole(offset),
             _ => return Err(Errno::EINVAL),
         };
-        Ok(rustix::fs::seek(&stream.file, from)?)
+        Ok(self.pools.call(stream.pool, Call::Reads, || rustix::fs::seek(&stream.file, from))?)
     }
 }
 

@@ -215,7 +215,8 @@ impl Space {
             Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator.clone()) };
         let access = if writable { Access::Write } else { Access::Read };
         let call = self.call_to_open(node, writable);
-        let open_file = || self.pools.call(place.pool, call, || pool.open_waiting(&binding, access, hurry::wait()));
+        let wait = self.pools.wait(place.pool);
+        let open_file = || self.pools.call(place.pool, call, || pool.open_waiting(&binding, access, wait));
         let file = match self.with_files(open_file, crate::settle::is_full) {
             Err(error) if error.would_wait() => return Err(Errno::LATER),
             outcome => Arc::new(outcome?),

@@ -21,11 +21,14 @@ use crate::message::Message;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
 
 /// Peers of a queue at most, far above what waits at once: the kernel keeps the entry of one until it gets to it, below those committed later.
 const MOST: usize = 64;
+/// How long one waits for an entry: those that many callers at once needed end then.
+const LINGER: Duration = Duration::from_secs(5);
 /// Submissions a ring holds: one is under way at a time.
 const RING_ENTRIES: u32 = 4;
 /// The entry's tag.
@@ -47,25 +50,46 @@ pub(super) struct Peers {
 }
 
 /// Peers without an entry. Who came last goes first: what it needs is at hand. None when the queue has ended.
-struct Idle(Mutex<Option<Vec<SyncSender<Taken>>>>);
+struct Idle<T = Taken>(Mutex<Option<Vec<(ThreadId, SyncSender<T>)>>>);
 
-impl Idle {
-    fn pop(&self) -> Option<SyncSender<Taken>> {
-        self.0.lock().as_mut()?.pop()
+impl<T> Idle<T> {
+    fn new() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
     }
 
-    /// Adds one, and gives back where its next entry comes.
-    fn push(&self) -> Option<Receiver<Taken>> {
+    fn pop(&self) -> Option<SyncSender<T>> {
+        self.0.lock().as_mut()?.pop().map(|(_, gives)| gives)
+    }
+
+    /// Adds the calling thread, and gives back where its next entry comes.
+    fn push(&self) -> Option<Receiver<T>> {
         let (gives, given) = sync_channel(1);
-        self.0.lock().as_mut()?.push(gives);
+        self.0.lock().as_mut()?.push((thread::current().id(), gives));
         Some(given)
+    }
+
+    /// The calling thread's next entry. None, and it is no longer among these, where none comes for so long, or the queue has ended.
+    fn next(&self, given: &Receiver<T>, linger: Duration) -> Option<T> {
+        match given.recv_timeout(linger) {
+            // Who has been taken from here is just being given one.
+            Err(RecvTimeoutError::Timeout) if !self.leave() => given.recv().ok(),
+            outcome => outcome.ok(),
+        }
+    }
+
+    /// Whether the calling thread was among these.
+    fn leave(&self) -> bool {
+        let mut idle = self.0.lock();
+        let Some(idle) = idle.as_mut() else { return false };
+        let own = thread::current().id();
+        idle.iter().position(|(peer, _)| *peer == own).map(|index| idle.remove(index)).is_some()
     }
 }
 
 impl Peers {
     /// None yet.
     pub fn new(machine: Option<Arc<Machine>>, inbox: Arc<Inbox>) -> Self {
-        Self { threads: Vec::new(), machine, inbox, idle: Arc::new(Idle(Mutex::new(Some(Vec::new())))) }
+        Self { threads: Vec::new(), machine, inbox, idle: Arc::new(Idle::new()) }
     }
 
     /// Gives a request to one of them. Gives it back where none is idle and no further one can be started.
@@ -76,6 +100,7 @@ impl Peers {
                 Err(gone) => taken = gone.0,
             }
         }
+        self.threads.retain(|peer| !peer.is_finished());
         if self.threads.len() >= MOST {
             return Err(taken);
         }
@@ -92,7 +117,7 @@ impl Peers {
         let (gives, given) = sync_channel(1);
         let (core, machine) = (Arc::clone(core), self.machine.clone());
         let (inbox, idle) = (Arc::clone(&self.inbox), Arc::clone(&self.idle));
-        let thread = std::thread::Builder::new().name(format!("fuse-peer-{queue}")).spawn(move || {
+        let thread = thread::Builder::new().name(format!("fuse-peer-{queue}")).spawn(move || {
             // The thread that starts it gives way, maybe.
             let _ = crate::sys::set_scheduler(false);
             let bound = affinity::pin(queue.into());
@@ -155,7 +180,7 @@ impl Peer {
         Self { core, queue, inbox, courtesy, tally, in_kernel: None, out, scratch: Vec::new() }
     }
 
-    /// Serves until the connection ends.
+    /// Serves until the connection ends, or nothing comes for long.
     fn run(mut self, mut given: Receiver<Taken>, idle: &Idle) {
         let connection = Arc::clone(&self.core.connection);
         let _watch = DeathWatch(Arc::clone(&connection));
@@ -164,7 +189,7 @@ impl Peer {
                 |error| tracing::debug!(queue = self.queue, %error, "the queue's thread gives the replies back"),
             )
             .ok();
-        while let Ok(taken) = given.recv() {
+        while let Some(taken) = idle.next(&given, LINGER) {
             let back = match self.serve(ring.as_mut(), taken) {
                 Ok(Ended::Other(taken)) => Some(Parcel::Request(taken)),
                 Ok(Ended::Lost) => None,
@@ -252,5 +277,43 @@ impl Drop for Peer {
     fn drop(&mut self) {
         // As the queue does: what the kernel still has is never used again.
         std::mem::forget(self.in_kernel.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn a_peer_that_nothing_comes_to_ends_and_is_given_nothing_more() {
+        let idle = Idle::<u32>::new();
+        let given = idle.push().unwrap();
+        idle.pop().unwrap().send(7).unwrap();
+        assert_eq!(idle.next(&given, MOMENT), Some(7));
+        let given = idle.push().unwrap();
+        assert_eq!(idle.next(&given, MOMENT), None);
+        assert!(idle.pop().is_none());
+    }
+
+    #[test]
+    fn a_peer_that_is_just_being_given_an_entry_waits_for_it() {
+        let idle = Idle::<u32>::new();
+        let given = idle.push().unwrap();
+        let gives = idle.pop().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(10 * MOMENT);
+                gives.send(7).unwrap();
+            });
+            assert_eq!(idle.next(&given, MOMENT), Some(7));
+        });
+        let given = idle.push().unwrap();
+        let gives = idle.pop().unwrap();
+        drop(gives);
+        assert_eq!(idle.next(&given, MOMENT), None, "nobody gives it one any more");
+        *idle.0.lock() = None;
+        assert!(idle.push().is_none());
     }
 }
