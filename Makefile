@@ -75,7 +75,8 @@ new-kernel:
 	crates/cli/tests/vm/new-kernel.sh target/vm-new
 
 # Generated tests do the same every time; SEED=… makes them look elsewhere. One command builds all, the program too: on its own it would
-# be built with other features of the same libraries, and these twice. Examples are built by `make lint`; the documentation has none that run. Most tests wait more than they compute: one more at a time than CPUs.
+# be built with other features of the same libraries, and these twice. Examples are built by `make lint`; the documentation has none that run.
+# Most tests wait more than they compute: one more at a time than CPUs.
 SEED ?= 1
 THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 test: tools

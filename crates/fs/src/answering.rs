@@ -48,7 +48,7 @@ impl Answering {
         let Err(later) = hurry::may_wait() else { return Ok(()) };
         let last = match call {
             Call::Flushes => return Err(later),
-            Call::Writes if self.one_of_several && hurry::is_irreplaceable() => return Err(later),
+            Call::Writes if self.holds_up_others() => return Err(later),
             Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
             Call::Writes => self.written.load(Relaxed),
         };
@@ -57,7 +57,12 @@ impl Answering {
 
     /// What the calling thread may wait for to open a file there: who is called at once may hang just then.
     pub(crate) fn wait(&self) -> Wait {
-        if self.one_of_several && hurry::is_irreplaceable() { Wait::Nothing } else { Wait::Disk }
+        if self.holds_up_others() { Wait::Nothing } else { Wait::Disk }
+    }
+
+    /// Whether the calling thread would hold up what is about other pools, and nobody could take its place.
+    fn holds_up_others(&self) -> bool {
+        self.one_of_several && hurry::is_irreplaceable()
     }
 
     /// Makes a call.

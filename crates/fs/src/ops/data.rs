@@ -45,24 +45,21 @@ fn read_all(
     let start = into.len();
     into.resize(start + size, 0);
     let mut filled = 0;
-    let failed = loop {
-        if filled == size {
-            break None;
-        }
+    while filled < size {
         match read(&mut into[start + filled..], offset + filled as u64) {
-            Ok(0) => break None,
+            Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // What is missing is to be waited for, and what came before with it.
             Err(error) if filled == 0 || error.kind() == io::ErrorKind::WouldBlock => {
-                filled = 0;
-                break Some(error);
+                into.truncate(start);
+                return Err(error.into());
             }
-            Err(_) => break None,
+            Err(_) => break,
         }
-    };
+    }
     into.truncate(start + filled);
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    Ok(())
 }
 
 /// Reads what is in memory. EAGAIN where anything is not, and EOPNOTSUPP where the file system below waits all the same.
@@ -93,7 +90,7 @@ impl Space {
         let of = self.node(node)?;
         let stream = Self::stream_of(&of)?;
         if stream.discards {
-            let length = self.inode(node)?.lock().record.size;
+            let length = of.inode.lock().record.size;
             let count = length.saturating_sub(offset).min(size.into());
             into.resize(into.len() + count as usize, 0);
             return Ok(());
