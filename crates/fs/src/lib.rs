@@ -33,6 +33,7 @@ mod node;
 mod one_block;
 mod open_file;
 mod ops;
+mod owing;
 mod patience;
 mod placing;
 mod pools;

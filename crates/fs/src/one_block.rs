@@ -7,14 +7,13 @@ use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use std::io;
-use ullage_policy::headroom::lend;
 
 impl Space {
     /// Whether what is written to a file in the kernel takes no more than it needs: only then room can be lent for it.
     pub(crate) fn takes_what_it_needs(&self, node: &Node, open: &mut OpenFile) -> bool {
         let Some((pool, counting)) = self.counting_of(open) else { return false };
         // Else it is told for nothing.
-        let plenty = || self.room_of(&node.inode, pool).is_ok_and(|room| lend(counting, room).is_some());
+        let plenty = || self.has_plenty(node, pool, counting);
         match (self.pools.blocks(pool), &mut open.backing) {
             (Blocks::AtOnce | Blocks::Later, _) => !self.may_be_late(open),
             (Blocks::Ahead, Some(backing)) => one_block(backing, plenty).unwrap_or_else(|error| {

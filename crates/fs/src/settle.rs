@@ -11,6 +11,7 @@ use crate::late::{begin_writing, late_mark};
 use crate::loads::nobody_fills;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
+use crate::owing::Owing;
 use crate::{Outcome, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -49,6 +50,8 @@ pub(crate) struct Settler {
     closing: Mutex<()>,
     /// Held while what was closed is measured. Never waited for by who holds a node's lock.
     measuring: Mutex<()>,
+    /// Those that are kept open for longer.
+    owing: Owing,
     /// Who writes files out before they are closed.
     aside: Arc<Aside>,
     /// Given up while files are closed to make room: to close one takes another descriptor of it.
@@ -131,12 +134,15 @@ fn run(weak: &Weak<Space>) {
         }
         drop(queue);
         if stop {
+            batch.extend(space.settler.owing.take().into_iter().map(|(_, node)| node));
             space.settle_all(&batch);
             return;
         }
+        batch = space.settler.owing.keep(&space, batch);
         // Before others are written out: while a disk is at that, it takes nothing else.
         if looked.elapsed() >= IDLE {
             space.let_go_of_idle();
+            batch.extend(space.settler.owing.due(&space));
             looked = Instant::now();
         }
         space.settle_in_turn(batch);
@@ -208,7 +214,8 @@ impl Space {
 
     /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that none is waited for.
     fn close_lingering(&self) {
-        let waiting = std::mem::take(&mut self.settler.queue.lock().waiting);
+        let mut waiting = std::mem::take(&mut self.settler.queue.lock().waiting);
+        waiting.extend(self.settler.owing.take());
         if waiting.is_empty() {
             return;
         }

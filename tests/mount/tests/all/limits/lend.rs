@@ -32,13 +32,14 @@ pub fn spacious(below: Below) -> Space {
         Below::Xfs => ground.xfs("disk", 100 << 10),
         Below::Btrfs => ground.btrfs("disk", 100 << 10),
     };
-    over(ground, &pool)
+    over(ground, &pool, &[])
 }
 
-fn over(ground: Ground, pool: &Path) -> Space {
+fn over(ground: Ground, pool: &Path, flags: &[&str]) -> Space {
     let state = ground.directory("plain");
     let mut space = Space::on(ground, pool);
     space.state = state.join("state");
+    space.flags = flags.iter().map(Into::into).collect();
     space.up();
     space.limit(Duration::from_secs(150));
     space
@@ -231,6 +232,29 @@ fn what_was_lent_is_given_back_with_the_last_handle_and_then_nothing_is_held() {
     eventually("what was lent is given back", SOON, || held(&space) < 16 << 20);
     eventually("nothing is held", SOON, || held(&space) == 0);
     drop(reader);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// It was given its blocks two seconds after it was closed, and nothing is lent to a file that has some which were never written: whoever came
+/// to append asked for each write.
+#[test]
+fn what_was_closed_a_while_ago_is_lent_room_again() {
+    let space = spacious(Below::Ext4);
+    if !space.uses_passthrough() {
+        return;
+    }
+    let dir = lending(&space, "box", 8 * GIB);
+    let path = dir.join("file");
+    lent(&path).write_all(&vec![1; 100_000]).unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    assert!((4096..1 << 20).contains(&held(&space)), "{} are held for its map", held(&space));
+    let file = OpenOptions::new().append(true).open(&path).unwrap();
+    assert!(held(&space) > 2 * GIB, "each write asks");
+    drop(file);
+    // Not while others may need it.
+    limit(&["3G"], &dir);
+    eventually("nothing is held", SOON, || held(&space) == 0);
     space.compare_du(&space.mount);
     space.down_and_check();
 }
@@ -483,7 +507,7 @@ fn no_more_files_are_lent_room_than_can_be_looked_at() {
     const FILES: u64 = 600;
     let mut ground = Ground::new();
     let pool = ground.tmpfs("disk", 4 << 30);
-    let space = over(ground, &pool);
+    let space = over(ground, &pool, &[]);
     if !space.uses_passthrough() {
         return;
     }
@@ -529,7 +553,10 @@ fn a_file_that_is_lent_room_is_bound_by_its_new_owners_limit() {
 
 #[test]
 fn who_wrote_much_by_one_call_or_is_gone_leaves_nothing_held() {
-    let space = spacious(Below::Ext4);
+    let mut ground = Ground::new();
+    let pool = ground.ext4("disk", 100 << 10);
+    // What a closed file owes is held for fifteen times as long.
+    let space = over(ground, &pool, &["--linger-ms", "200"]);
     let dir = lending(&space, "box", 8 * GIB);
     let began = Instant::now();
     let mut count = 0;
