@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 mod adapt;
+mod add;
 mod background;
 mod ballast;
 mod bounds;
@@ -40,6 +41,7 @@ mod shape;
 mod turns;
 mod ways;
 
+pub use add::add_pool;
 pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};
 pub use client::{Client, find_mount, refuse_silent};

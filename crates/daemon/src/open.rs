@@ -139,7 +139,7 @@ fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
 }
 
 /// Whether the plain trees were left in step; from here on they are not known to be.
-fn take_in_step(state: &State) -> Result<bool> {
+pub(crate) fn take_in_step(state: &State) -> Result<bool> {
     let path = state.in_step_path();
     match std::fs::remove_file(&path) {
         Ok(()) => {
@@ -153,7 +153,7 @@ fn take_in_step(state: &State) -> Result<bool> {
 }
 
 /// What can be refused before anything is made.
-fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
+pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
     if pool.kind == Kind::Null {
         return Ok(());
     }

@@ -39,13 +39,7 @@ impl Check {
     /// Reads everything and prints what is wrong, and what was done about it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = super::state_at(&self.mountpoint, self.state.as_deref())?;
-        if ullage_daemon::Client::connect(&state)?.is_some() {
-            anyhow::bail!(
-                "{} is up; end it with `{}` first",
-                self.mountpoint.display(),
-                hint::command("down", &state, &self.mountpoint)
-            );
-        }
+        super::refuse_up(&self.mountpoint, &state)?;
         let spinner = output::spinner();
         let report = ullage_daemon::check(&state, self.repair, &self.without, &mut |what, count| {
             output::spin(&spinner, what, count);

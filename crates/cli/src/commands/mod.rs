@@ -130,6 +130,18 @@ fn state_at(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::
     }
 }
 
+/// Refuses a space that is up, for what needs one that is down.
+fn refuse_up(mountpoint: &std::path::Path, state: &ullage_daemon::State) -> anyhow::Result<()> {
+    if ullage_daemon::Client::connect(state)?.is_some() {
+        anyhow::bail!(
+            "{} is up; end it with `{}` first",
+            mountpoint.display(),
+            hint::command("down", state, mountpoint)
+        );
+    }
+    Ok(())
+}
+
 /// Refuses a path within a space whose daemon is silent: looking at it would never end. At its mount point itself the daemon is asked, or
 /// done without.
 fn refuse_silent_around(path: &std::path::Path) -> anyhow::Result<()> {

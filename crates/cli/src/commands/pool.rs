@@ -1,12 +1,13 @@
 //! `ullage pool`.
 
+use super::hint;
 use crate::output;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use ullage_daemon::{Answer, PoolReport, Request};
+use ullage_daemon::{Answer, PoolReport, PoolSettings, Request, State, add_pool};
 
-/// Look at pools.
+/// Look at pools, and add some.
 #[derive(Debug, Args)]
 pub struct Pool {
     #[command(subcommand)]
@@ -27,30 +28,71 @@ enum PoolCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Add a pool to a space that is down: it is used from the next `ullage up` on.
+    #[command(after_help = "\
+New files are spread over all pools then, as `ullage up --spread` said at first use. Files stay where they are.
+
+Examples:
+  ullage down /srv/space && ullage pool add /srv/space big=/hdd/pool && ullage up /srv/space
+  ullage pool add /srv/space big=/hdd/pool,reserve=10G")]
+    Add {
+        /// Where the space is mounted when it is up.
+        mountpoint: PathBuf,
+        /// The pool: `NAME=PATH[,layout=sparse|mirror][,reserve=SIZE]`, in an empty directory.
+        #[arg(value_name = "POOL")]
+        pool: PoolSettings,
+        /// Its state directory, where it is not the usual one.
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Pool {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let PoolCommand::List { mountpoint, state, json } = self.command;
-        let state = super::state_of(&mountpoint, state.as_deref())?;
-        let mut client = super::connect(&state, &mountpoint)?;
-        let answer = match client.ask(&Request::Pools) {
-            // An earlier version's daemon, until the space is mounted anew.
-            Err(_) => super::connect(&state, &mountpoint)?.ask(&Request::Status)?,
-            Ok(answer) => answer,
-        };
-        let Answer::Status(report) = answer else { anyhow::bail!("the daemon answered another question") };
-        if json {
-            output::json(&serde_json::json!({ "pools": report.pools }))?;
-        } else {
-            print(&report.pools);
-            for pool in &report.pools {
-                say!("{}: limits: {}", pool.name, pool.limits);
+        match self.command {
+            PoolCommand::List { mountpoint, state, json } => {
+                list(&mountpoint, &super::state_of(&mountpoint, state.as_deref())?, json)?;
+            }
+            PoolCommand::Add { mountpoint, pool, state, json } => {
+                add(&mountpoint, &super::state_at(&mountpoint, state.as_deref())?, &pool, json)?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn list(mountpoint: &Path, state: &State, json: bool) -> anyhow::Result<()> {
+    let mut client = super::connect(state, mountpoint)?;
+    let answer = match client.ask(&Request::Pools) {
+        // An earlier version's daemon, until the space is mounted anew.
+        Err(_) => super::connect(state, mountpoint)?.ask(&Request::Status)?,
+        Ok(answer) => answer,
+    };
+    let Answer::Status(report) = answer else { anyhow::bail!("the daemon answered another question") };
+    if json {
+        return output::json(&serde_json::json!({ "pools": report.pools }));
+    }
+    print(&report.pools);
+    for pool in &report.pools {
+        say!("{}: limits: {}", pool.name, pool.limits);
+    }
+    Ok(())
+}
+
+fn add(mountpoint: &Path, state: &State, pool: &PoolSettings, json: bool) -> anyhow::Result<()> {
+    super::refuse_up(mountpoint, state)?;
+    let settings = add_pool(state, pool)?;
+    if json {
+        let shown =
+            |pool: &PoolSettings| serde_json::json!({ "name": pool.name, "path": pool.path.display().to_string() });
+        return output::json(&serde_json::json!({ "pools": settings.pools.iter().map(shown).collect::<Vec<_>>() }));
+    }
+    say!("the space has {} pools from the next `{}` on", settings.pools.len(), hint::command("up", state, mountpoint));
+    Ok(())
 }
 
 /// The table of pools.

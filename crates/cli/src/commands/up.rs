@@ -165,7 +165,8 @@ impl Up {
                 // The same command again, as scripts give it, is no error.
                 if !self.pools.iter().all(known) || !spread || self.import {
                     bail!(
-                        "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import",
+                        "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import \
+                         (`ullage pool add` adds a pool)",
                         state.settings_path().display()
                     );
                 }

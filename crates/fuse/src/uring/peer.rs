@@ -49,8 +49,11 @@ pub(super) struct Peers {
     idle: Arc<Idle>,
 }
 
+/// A thread, and where what it is given goes.
+type Waiting<T> = (ThreadId, SyncSender<T>);
+
 /// Peers without an entry. Who came last goes first: what it needs is at hand. None when the queue has ended.
-struct Idle<T = Taken>(Mutex<Option<Vec<(ThreadId, SyncSender<T>)>>>);
+struct Idle<T = Taken>(Mutex<Option<Vec<Waiting<T>>>>);
 
 impl<T> Idle<T> {
     fn new() -> Self {

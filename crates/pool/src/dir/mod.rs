@@ -105,6 +105,11 @@ impl DirPool {
         marker::examine(path, space, pool)
     }
 
+    /// Whether a directory is a pool already, of whatever space.
+    pub fn is_in(path: &Path) -> bool {
+        path.join(marker::NAME).exists()
+    }
+
     /// Which pool this is: to be expected at the next use.
     pub fn uuid(&self) -> Uuid {
         self.core.claim.pool

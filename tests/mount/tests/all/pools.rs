@@ -234,3 +234,92 @@ fn the_layouts_parameters_are_the_owners() {
     depth("file-7", "3-16");
     space.down_and_check();
 }
+
+fn add(space: &Space, pool: &str) -> ullage_mount_tests::run::Outcome {
+    ullage([
+        "pool".as_ref(),
+        "add".as_ref(),
+        space.mount.as_os_str(),
+        pool.as_ref(),
+        "--state".as_ref(),
+        space.state.as_os_str(),
+    ])
+}
+
+/// A disk that is full is no end: one more is added.
+#[test]
+fn a_pool_is_added_to_a_space_that_is_there() {
+    for layout in ["sparse", "mirror"] {
+        let mut ground = Ground::new();
+        let (full, more) = (ground.ext4("full", 256), ground.ext4("more", 256));
+        let mut space = Space::on(ground, &full);
+        space.pools[0].push_str(",layout=");
+        space.pools[0].push_str(layout);
+        space.up();
+        fs::create_dir_all(space.path("some/where")).unwrap();
+        fs::write(space.path("some/where/file"), "content").unwrap();
+        let piece = vec![1; 1 << 20];
+        let filled = (0..300).take_while(|n| fs::write(space.path(format!("{n}")), &piece).is_ok()).count();
+        assert!(filled < 256, "it is not full: nothing was tested");
+        fs::create_dir(more.join("pool")).unwrap();
+        let pool = format!("more={},layout={layout}", more.join("pool").display());
+        add(&space, &pool).refused("is up; end it with");
+        space.down();
+        add(&space, &pool).ok();
+        add(&space, &pool).refused("two pools are called 'more'");
+        space.up();
+        assert_eq!(fs::read(space.path("some/where/file")).unwrap(), b"content");
+        for n in 0..100 {
+            fs::write(space.path(format!("some/where/more {n}")), &piece).unwrap();
+        }
+        assert_eq!(pool_of(&space, &space.path("some/where/more 99")), "more");
+        if layout == "mirror" {
+            assert_eq!(fs::metadata(more.join("pool/some/where/more 99")).unwrap().len(), 1 << 20);
+        }
+        space.down_and_check();
+        space.up();
+        assert_eq!(fs::read(space.path("some/where/more 99")).unwrap(), piece);
+        space.down_and_check();
+    }
+}
+
+#[test]
+fn a_pool_that_cannot_be_added_changes_nothing() {
+    let space = Space::plain();
+    fs::write(space.path("file"), "content").unwrap();
+    space.down();
+    let at = |name: &str| space.ground.path().join(name);
+    for name in ["empty", "filled", "of-another"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    fs::write(at("filled/letter"), "").unwrap();
+    fs::write(at("of-another/.ullage-pool.toml"), "format = 1\n").unwrap();
+    let settings = || fs::read_to_string(space.state.join("space.toml")).unwrap();
+    let before = settings();
+    let own = space.pool();
+    for (pool, why) in [
+        (format!("main={}", at("empty").display()), "two pools are called 'main'"),
+        (format!("more={}", at("missing").display()), "does not exist"),
+        (format!("more={}", at("filled").display()), "empty"),
+        (format!("more={}", at("of-another").display()), "pool"),
+        (format!("more={}", own.display()), "two pools lie at"),
+        (format!("more={}/inner", space.mount.display()), "below the mount point"),
+        (format!("more={},kind=null", at("empty").display()), "keeps nothing"),
+    ] {
+        let outcome = add(&space, &pool);
+        assert_eq!(outcome.code, Some(1), "{pool}: {outcome:?}");
+        assert!(outcome.err.contains(why), "{pool}: {}", outcome.err);
+        assert_eq!(settings(), before, "{pool}");
+    }
+    let nowhere = ullage(["pool".as_ref(), "add".as_ref(), at("nowhere").as_os_str(), "more=/tmp".as_ref()]);
+    nowhere.refused("there is no space at");
+    // One that a space gave up.
+    add(&space, &format!("more={}", at("empty").display())).ok();
+    space.up();
+    space.down();
+    fs::write(space.state.join("space.toml"), &before).unwrap();
+    add(&space, &format!("more={}", at("empty").display())).refused("is, or was, a pool of this space");
+    space.up();
+    assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    space.down_and_check();
+}
