@@ -44,7 +44,7 @@ pub fn serve(
     mountable::refuse_unmountable()?;
     rlimits::raise_rlimits();
     let files = rlimits::raise_descriptors();
-    let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4), ..options };
+    let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4 * 3), ..options };
     let mut start = || -> Result<Serving> {
         let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
         let mirror = Mirror::start(&open)?;

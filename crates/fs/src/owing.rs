@@ -16,9 +16,8 @@ use ullage_types::PoolId;
 /// How much longer than others they stay open: with what others do, 30 s, after which the kernel writes data out.
 const TIMES: u32 = 14;
 
-/// No more of them stay open, nor more than so many for each of the others that may.
+/// No more of them stay open, nor more than two in three of all closed files that may.
 const MOST: usize = 16_384;
-const SHARE: usize = 2;
 
 /// Nor one that owes more bytes: a file of 31 MB.
 const MUCH: u64 = 1 << 20;
@@ -33,7 +32,7 @@ impl Owing {
     /// Of files that were closed a while ago keeps those that owe. Gives back the others.
     pub(crate) fn keep(&self, space: &Space, closed: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
         let mut files = self.files.lock();
-        let most = MOST.min(SHARE * space.options.linger_max);
+        let most = MOST.min(space.options.linger_max / 3 * 2);
         let (mut left, now) = (Vec::new(), Instant::now());
         for node in closed {
             if files.len() < most && space.may_owe(&node) {
@@ -57,6 +56,11 @@ impl Owing {
             keeps
         });
         due
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.files.lock().len()
     }
 
     /// All of them.

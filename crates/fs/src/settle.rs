@@ -107,6 +107,7 @@ fn run(weak: &Weak<Space>) {
     let mut looked = Instant::now();
     loop {
         let Some(space) = weak.upgrade() else { return };
+        let owing = space.settler.owing.count();
         let mut queue = space.settler.queue.lock();
         if !queue.stop {
             space.settler.bell.wait_for(&mut queue, TICK);
@@ -124,7 +125,7 @@ fn run(weak: &Weak<Space>) {
             queue = space.settler.queue.lock();
         }
         let due = |queue: &mut Queue| {
-            let full = queue.waiting.len() > space.options.linger_max;
+            let full = queue.waiting.len() + owing > space.options.linger_max;
             let (since, _) = queue.waiting.front()?;
             (stop || full || since.elapsed() >= space.options.linger).then(|| queue.waiting.pop_front())?
         };

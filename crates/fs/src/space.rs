@@ -34,7 +34,7 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct SpaceOptions {
     /// How long a backing file stays open after its last handle.
     pub linger: Duration,
-    /// At most this many of them.
+    /// At most this many of them, those included that owe.
     pub linger_max: usize,
     /// Use passthrough where the kernel has it.
     pub passthrough: bool,
