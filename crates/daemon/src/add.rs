@@ -4,24 +4,21 @@ use crate::ballast::Ballast;
 use crate::check::open;
 use crate::open::{precheck, take_in_step};
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places};
-use ullage_pool::{DirPool, Uuid};
+use ullage_pool::DirPool;
 
 /// Adds a pool to the settings of a space that is down: its next start makes it. Gives back the settings as they are then.
 ///
 /// # Errors
 /// Where the space is up, or the pool cannot be one of it: nothing is changed then.
 pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
-    let missing = || Error::Refused(format!("there is no space at {}", state.dir().display()));
-    state.load()?.ok_or_else(missing)?;
+    state.existing()?;
     state.refuse_without_catalog()?;
     // The disk may be full that the state is on: that is why.
     Ballast::of(state)?.release()?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
-    let mut settings = state.load()?.ok_or_else(missing)?;
-    let space = Uuid::parse(&settings.uuid).ok_or_else(|| {
-        Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
-    })?;
+    let mut settings = state.existing()?;
+    let space = state.uuid_in(&settings)?;
     if pool.kind == Kind::Null {
         let text = "a null pool keeps nothing of what is written to it: a space has one from its first use on, or none";
         return Err(Error::Refused(text.into()));

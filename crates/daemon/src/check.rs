@@ -6,7 +6,6 @@ use serde::Serialize;
 use std::path::PathBuf;
 use ullage_catalog::{Facts, Report, describe_key};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
-use ullage_pool::Uuid;
 use ullage_types::PoolId;
 
 /// What a check found.
@@ -47,11 +46,8 @@ pub struct RepairReport {
 /// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing. Where a
 /// pool holds none of its files it is refused, but for pools that are named in `without`.
 pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Progress<'_>) -> Result<CheckReport> {
-    let settings =
-        state.load()?.ok_or_else(|| Error::Refused(format!("there is no space at {}", state.dir().display())))?;
-    let space = Uuid::parse(&settings.uuid).ok_or_else(|| {
-        Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
-    })?;
+    let settings = state.existing()?;
+    let space = state.uuid_in(&settings)?;
     state.refuse_without_catalog()?;
     // For as long as this takes, nobody else opens the pools.
     crate::ballast::Ballast::of(state)?.release()?;

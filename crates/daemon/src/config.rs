@@ -285,6 +285,18 @@ impl State {
         Ok(Some(settings))
     }
 
+    /// The settings of a space that was made.
+    pub(crate) fn existing(&self) -> Result<SpaceSettings> {
+        self.load()?.ok_or_else(|| Error::Refused(format!("there is no space at {}", self.dir.display())))
+    }
+
+    /// The space's uuid, as its settings have it.
+    pub(crate) fn uuid_in(&self, settings: &SpaceSettings) -> Result<Uuid> {
+        Uuid::parse(&settings.uuid).ok_or_else(|| {
+            Error::Refused(format!("{}: '{}' is no uuid", self.settings_path().display(), settings.uuid))
+        })
+    }
+
     /// Refuses a space that was made and whose catalog is not there: an empty one in its place would begin the numbers anew, over
     /// pools that are full. The settings are written when there is a catalog.
     pub(crate) fn refuse_without_catalog(&self) -> Result<()> {

@@ -48,9 +48,7 @@ impl OpenSpace {
         refuse_places(&settings, state)?;
         state.refuse_without_catalog()?;
         first_use::take_up(state, &mut settings)?;
-        let space_uuid = Uuid::parse(&settings.uuid).ok_or_else(|| {
-            Error::Refused(format!("{}: '{}' is no uuid", state.settings_path().display(), settings.uuid))
-        })?;
+        let space_uuid = state.uuid_in(&settings)?;
         for pool in &settings.pools {
             precheck(pool, space_uuid).map_err(|refused| {
                 if first_use::is_overtaken(state, &settings) {

@@ -73,12 +73,10 @@ impl Space {
     /// Whether a closed file owes, and keeps nothing from anybody that way.
     fn may_owe(&self, node: &Node) -> bool {
         let owes = || {
-            let open = node.open.try_lock()?;
-            let (pool, counting) = self.counting_of(&open)?;
+            let open = node.open.try_lock().filter(|open| open.grant.owes() && open.grant.held <= MUCH)?;
             let backing = open.backing.as_ref()?;
             let by_calls = !backing.mappable && !backing.late && backing.fence.is_none();
-            let little = open.grant.owes() && open.grant.held <= MUCH;
-            (open.handles == 0 && by_calls && little).then_some((pool, counting))
+            if open.handles == 0 && by_calls { self.counting_of(&open) } else { None }
         };
         owes().is_some_and(|(pool, counting)| self.has_plenty(node, pool, counting))
     }

@@ -1,11 +1,11 @@
 //! A pool whose file system does not answer stalls what is about its own files, and nothing else.
 
 use std::ffi::OsString;
-use std::fs::{self, FileTimes, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
@@ -92,32 +92,7 @@ pub(crate) fn on_cpu(cpu: usize, script: &str, file: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Does something while a thread on each of at most eight CPUs has a pool called without a pause, for one of these files.
-pub(crate) fn while_in_use(files: &[PathBuf], what: impl FnOnce()) {
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for (cpu, file) in cpus().into_iter().take(8).zip(files) {
-            let over = &over;
-            scope.spawn(move || keep_in_use(file, cpu, over));
-        }
-        // Also where a check fails: they end then.
-        let _ends = Ends(&over);
-        what();
-    });
-}
-
-fn keep_in_use(file: &Path, cpu: usize, over: &AtomicBool) {
-    let mut one = rustix::thread::CpuSet::new();
-    one.set(cpu);
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
-    while !over.load(Relaxed) {
-        let file = OpenOptions::new().write(true).truncate(true).open(file).unwrap();
-        file.set_len(100).unwrap();
-        file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)).unwrap();
-    }
-}
-
-/// Says so also where a check fails.
+/// Says that it is over, also where a check fails.
 pub(crate) struct Ends<'a>(pub &'a AtomicBool);
 
 impl Drop for Ends<'_> {

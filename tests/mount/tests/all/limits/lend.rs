@@ -25,6 +25,10 @@ pub const CALL: u64 = 70_001 + 2 * 4096;
 
 /// On a file system with more room than the machine has.
 pub fn spacious(below: Below) -> Space {
+    spacious_with(below, &[])
+}
+
+fn spacious_with(below: Below, flags: &[&str]) -> Space {
     let mut ground = Ground::new();
     let pool = match below {
         Below::Tmpfs => ground.tmpfs("disk", 100 << 20),
@@ -32,7 +36,7 @@ pub fn spacious(below: Below) -> Space {
         Below::Xfs => ground.xfs("disk", 100 << 10),
         Below::Btrfs => ground.btrfs("disk", 100 << 10),
     };
-    over(ground, &pool, &[])
+    over(ground, &pool, flags)
 }
 
 fn over(ground: Ground, pool: &Path, flags: &[&str]) -> Space {
@@ -553,10 +557,8 @@ fn a_file_that_is_lent_room_is_bound_by_its_new_owners_limit() {
 
 #[test]
 fn who_wrote_much_by_one_call_or_is_gone_leaves_nothing_held() {
-    let mut ground = Ground::new();
-    let pool = ground.ext4("disk", 100 << 10);
     // What a closed file owes is held for fifteen times as long.
-    let space = over(ground, &pool, &["--linger-ms", "200"]);
+    let space = spacious_with(Below::Ext4, &["--linger-ms", "200"]);
     let dir = lending(&space, "box", 8 * GIB);
     let began = Instant::now();
     let mut count = 0;
