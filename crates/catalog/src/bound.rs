@@ -2,21 +2,42 @@
 
 use crate::record::{Backing, Record};
 use crate::{Catalog, Result, keys};
-use ullage_types::FileId;
+use ullage_kv::Kv;
+use ullage_types::{Bytes, FileId, PoolId};
 
 impl Catalog {
     /// Visits every file that has a backing file. One scan of all inode records: for recovery, not for operations.
     pub fn each_backing(&self, visit: &mut dyn FnMut(FileId, &Backing)) -> Result<()> {
-        let mut damaged = None;
-        self.kv.scan(&[keys::INODE], &[], &mut |key, value| {
-            let Some(id) = keys::id_in(key) else { return true };
-            match Record::decode(id, value) {
-                Ok(Record { backing: Some(backing), .. }) => visit(id, &backing),
-                Ok(_) => {}
-                Err(error) => damaged = Some(error),
-            }
-            damaged.is_none()
-        })?;
-        damaged.map_or(Ok(()), Err)
+        each_bound(&*self.kv, &mut |file, backing, _| visit(file, backing))
     }
+
+    /// The files that lie in a pool, and how many bytes their records say that each takes there.
+    pub fn lies_in(&self, pool: PoolId) -> Result<Vec<(FileId, Bytes)>> {
+        lies_in(&*self.kv, pool)
+    }
+}
+
+/// [`Catalog::lies_in`] of a catalog that is not open.
+pub fn lies_in(kv: &dyn Kv, pool: PoolId) -> Result<Vec<(FileId, Bytes)>> {
+    let mut files = Vec::new();
+    each_bound(kv, &mut |file, backing, blocks| {
+        if backing.pool == pool {
+            files.push((file, Bytes(blocks * 512)));
+        }
+    })?;
+    Ok(files)
+}
+
+fn each_bound(kv: &dyn Kv, visit: &mut dyn FnMut(FileId, &Backing, u64)) -> Result<()> {
+    let mut damaged = None;
+    kv.scan(&[keys::INODE], &[], &mut |key, value| {
+        let Some(id) = keys::id_in(key) else { return true };
+        match Record::decode(id, value) {
+            Ok(Record { backing: Some(backing), blocks, .. }) => visit(id, &backing, blocks),
+            Ok(_) => {}
+            Err(error) => damaged = Some(error),
+        }
+        damaged.is_none()
+    })?;
+    damaged.map_or(Ok(()), Err)
 }

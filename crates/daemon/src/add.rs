@@ -23,8 +23,7 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
         let text = "a null pool keeps nothing of what is written to it: a space has one from its first use on, or none";
         return Err(Error::Refused(text.into()));
     }
-    let id = settings.pools.iter().map(|pool| pool.id).max().map_or(Some(0), |last| last.checked_add(1));
-    let id = id.ok_or_else(|| Error::Refused("no number is left for another pool".into()))?;
+    let id = settings.next_number().ok_or_else(|| Error::Refused("no number is left for another pool".into()))?;
     settings.pools.push(PoolSettings { id, ..pool.clone() });
     if let Some(why) = bounds::wrong(&settings) {
         return Err(Error::Refused(why));

@@ -55,6 +55,9 @@ pub struct PoolSettings {
     /// Bytes that new files leave free.
     #[serde(default)]
     pub reserve_bytes: Bytes,
+    /// It is being emptied, to leave the space: its files go to the other pools.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// What lies in its directory is still to be taken into the space.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub import: bool,
@@ -113,6 +116,7 @@ impl FromStr for PoolSettings {
             kind: Kind::Dir,
             layout: Layout::Sparse,
             reserve_bytes: Bytes(0),
+            draining: false,
             import: false,
             uuid: None,
             sparse: Shape::default(),
@@ -176,6 +180,9 @@ pub struct SpaceSettings {
     /// Seconds between two copies of the catalog's changes into the pools, which `ullage rebuild` reads; 0 for none.
     #[serde(default = "default_mirror")]
     pub mirror_seconds: u64,
+    /// The least number that no pool has had, where one was taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_pool: Option<u16>,
     /// The pools.
     #[serde(rename = "pool")]
     pub pools: Vec<PoolSettings>,
@@ -202,9 +209,28 @@ impl SpaceSettings {
             mountpoint: mountpoint.to_owned(),
             spread,
             mirror_seconds: default_mirror(),
+            next_pool: None,
             pools,
         };
         bounds::wrong(&settings).map_or(Ok(settings), |why| Err(Error::Refused(why)))
+    }
+
+    /// A number for one more pool: none that another has or had. None where all are given out.
+    pub(crate) fn next_number(&self) -> Option<u16> {
+        let newest = self.pools.iter().map(|pool| pool.id).max();
+        let after = newest.map_or(Some(0), |newest| newest.checked_add(1))?;
+        Some(after.max(self.next_pool.unwrap_or(0)))
+    }
+
+    /// The pool of this name.
+    ///
+    /// # Errors
+    /// With the names that there are, where it is none.
+    pub(crate) fn pool_called(&self, name: &str) -> Result<&PoolSettings> {
+        self.pools.iter().find(|pool| pool.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.pools.iter().map(|pool| pool.name.as_str()).collect();
+            Error::Refused(format!("the space has no pool '{name}': it has {}", names.join(", ")))
+        })
     }
 }
 

@@ -11,6 +11,7 @@ mod check;
 mod client;
 mod config;
 mod control;
+mod drain;
 mod error;
 mod facts;
 mod first_use;
@@ -33,6 +34,7 @@ mod panics;
 mod paths;
 mod places;
 mod rebuild;
+mod remove;
 mod report;
 mod rlimits;
 mod saved;
@@ -51,8 +53,8 @@ pub use facts::Progress;
 pub use flags::{Flags, remount};
 pub use fuzz::fuzz_decode;
 pub use messages::{
-    Answer, ClassUse, DfReport, DuReport, LimitChange, LimitReport, LimitSubject, PoolReport, Request, SpaceUse,
-    StatReport, StatusReport, Way,
+    Answer, ClassUse, DfReport, DrainReport, DuReport, FilesUse, LimitChange, LimitReport, LimitSubject, PoolReport,
+    Request, SpaceUse, StatReport, StatusReport, Way,
 };
 pub use mount::{ServeOptions, TransportChoice};
 pub use mountpoint::{clear_dead, detach, has_ended};
@@ -62,6 +64,7 @@ pub use panics::end_at_any_panic;
 pub use paths::quoted;
 pub use places::{refuse_places, settled};
 pub use rebuild::{RebuildReport, rebuild};
+pub use remove::{Removed, remove_pool};
 pub use rlimits::raise_rlimits;
 pub use serve::{Serving, serve};
 pub use shape::Shape;

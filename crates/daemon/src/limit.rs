@@ -7,7 +7,7 @@ use ullage_catalog::{Catalog, Error, Limit, Subject};
 use ullage_fs::{LimitError, Space};
 use ullage_types::{Bytes, Class, FileId, ROOT};
 
-fn may_set(peer: u32) -> bool {
+pub(crate) fn may_set(peer: u32) -> bool {
     peer == 0 || peer == rustix::process::geteuid().as_raw()
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn list(space: &Space, mountpoint: &Path, user: Option<u32>, peer: u3
     Answer::Limits { limits }
 }
 
-/// The path of a directory, by the names that its ancestors say they have.
-fn path_of(catalog: &Catalog, mountpoint: &Path, directory: FileId) -> PathBuf {
+/// The path of a directory, or of a file by its first name, by the names that its ancestors say they have.
+pub(crate) fn path_of(catalog: &Catalog, mountpoint: &Path, directory: FileId) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let mut at = directory;
@@ -93,6 +93,11 @@ pub(crate) fn df(space: &Space) -> Answer {
     let (mut total, mut free, mut reserve) = (0u64, 0u64, 0u64);
     for (member, kept) in space.pools().disks() {
         let usage = member.pool.usage().unwrap_or_default();
+        let Some(kept) = kept else {
+            // As statfs(2) has it: what is free there is nobody's.
+            total = total.saturating_add(usage.total.saturating_sub(usage.free).0);
+            continue;
+        };
         total = total.saturating_add(usage.total.0);
         free = free.saturating_add(usage.free.saturating_sub(kept).0);
         reserve = reserve.saturating_add(kept.0);

@@ -39,6 +39,13 @@ pub enum Request {
         /// The limit on inodes.
         inodes: LimitChange,
     },
+    /// Have a pool emptied, or keep what it has; only root and who mounted the space may.
+    Drain {
+        /// Its name.
+        pool: String,
+        /// Not where this is false.
+        drains: bool,
+    },
     /// What is free and what is used.
     Df,
     /// Everything on disk now.
@@ -193,6 +200,37 @@ pub struct PoolReport {
     /// What was counted since the start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// How far it has been emptied, where it is to leave the space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining: Option<DrainReport>,
+}
+
+/// Files, and what they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesUse {
+    /// How many.
+    pub files: u64,
+    /// Allocated bytes.
+    pub bytes: Bytes,
+}
+
+/// How far a pool has been emptied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// What went to other pools since the space was mounted.
+    pub moved: FilesUse,
+    /// What is still there; none until it was looked for.
+    pub left: Option<FilesUse>,
+    /// Files among it that somebody was at.
+    pub in_use: u64,
+    /// Some of them, by their paths.
+    pub in_use_paths: Vec<String>,
+    /// Files that could not be moved.
+    pub failed: u64,
+    /// Why the last of them could not.
+    pub failure: Option<String>,
+    /// No other pool has room for some.
+    pub lacks_room: bool,
 }
 
 /// One file.

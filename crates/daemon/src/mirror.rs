@@ -12,6 +12,7 @@ mod files;
 mod inbox;
 mod writer;
 
+pub(crate) use files::DIRECTORY as IN_POOL;
 pub(crate) use files::{Generation, generations, read_settings};
 
 use crate::turns::Turns;

@@ -105,6 +105,9 @@ impl OpenSpace {
         for member in space.pools().members() {
             member.pool.begin();
         }
+        for pool in settings.pools.iter().filter(|pool| pool.draining) {
+            space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
+        }
         Ok(Self { space, store, settings, recovered, turns })
     }
 }

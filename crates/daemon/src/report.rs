@@ -1,7 +1,7 @@
 //! Answers to questions about an open space.
 
 use crate::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
-use crate::ways;
+use crate::{drain, ways};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -54,6 +54,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
         ways,
         notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        draining: drain::report(space, member.id),
     }
 }
 

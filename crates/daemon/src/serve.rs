@@ -5,7 +5,10 @@ use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
-use crate::{Progress, Result, SpaceSettings, State, control, limit, mountable, mountpoint, notify, report, rlimits};
+use crate::{
+    Progress, Result, SpaceSettings, State, control, drain, limit, mountable, mountpoint, notify, remove, report,
+    rlimits,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -103,8 +106,13 @@ impl Serving {
         if let Err(error) = self.open.turns.count() {
             tracing::warn!("{error}");
         }
-        if matches!(written, Ok(true)) && self.open.space.trees_in_step() {
-            leave_in_step(&self.state);
+        if matches!(written, Ok(true)) {
+            if self.open.space.trees_in_step() {
+                leave_in_step(&self.state);
+            }
+            if let Err(error) = remove::all_drained(&self.state, &*self.open.store) {
+                tracing::warn!("a pool that was to be emptied stays in the space: {error}");
+            }
         }
         // Last: whoever waits for the end of this space looks for it.
         let _ = std::fs::remove_file(self.state.socket_path());
@@ -127,6 +135,7 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Du { ino } => report::du(&open.space, ino, peer),
         Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
+        Request::Drain { pool, drains } => drain::set(&open.space, &own, &pool, drains, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
             Ok(()) => Answer::Done,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// In the state.
 pub(crate) const IN_STATE: &str = "turns";
 /// In the directory of a pool's backing files.
-const IN_POOL: &str = ".ullage-turns";
+pub(crate) const IN_POOL: &str = ".ullage-turns";
 
 /// Refuses a state that is older than one of its pools.
 pub(crate) fn refuse_older(state: &State, settings: &SpaceSettings) -> Result<()> {

@@ -1,4 +1,5 @@
-//! A file whose pool is full goes on in another one (COFS: several file systems below one; ENOSPC of one is not that of all).
+//! A file whose pool is full, or is to be emptied (`drain.rs`), goes on in another one (COFS: several file systems below one; ENOSPC of one is
+//! not that of all).
 //!
 //! Only the server can do that, and only where nobody else has the backing file open: what the kernel writes or reads by itself would go on
 //! with the old one. So while a pool has little left, and another has more, files in it are opened for writing through the server
@@ -8,6 +9,7 @@
 //! transaction names it, that is on disk before anything is written to the copy, and the old one goes back to its pool after it. A crash in
 //! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back.
 
+use crate::drain::{self, Drain};
 use crate::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
@@ -28,9 +30,10 @@ use ullage_types::{FileId, PoolId};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
-/// How long a file is waited for until nobody changes it, and then until nobody is at it; and the pause between looks.
-const REST: Duration = Duration::from_secs(1);
-const BUSY: Duration = Duration::from_secs(1);
+/// How long a file is waited for by who writes to it; by who empties its pool, who comes again.
+const WRITES: Waits = Waits { rest: Duration::from_secs(1), busy: Duration::from_secs(1) };
+const DRAINS: Waits = Waits { rest: Duration::from_millis(100), busy: Duration::from_millis(50) };
+/// The pause between looks.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than a tick of any clock that files get their times from: what changes a file later shows in these, but for what their file system
 /// cuts off.
@@ -40,6 +43,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A copy of what was changed meanwhile is made anew, so often.
 const COPIES: u32 = 5;
 const PIECE: usize = 1 << 20;
+
+/// How long a file is waited for until nobody changes it, and then until nobody is at it.
+#[derive(Clone, Copy)]
+struct Waits {
+    rest: Duration,
+    busy: Duration,
+}
 
 /// What goes to other pools now.
 #[derive(Default)]
@@ -86,7 +96,7 @@ impl Space {
         if self.has_room(node, from, bytes, whole)? || self.pools.roomiest_beside(from, bytes).is_none() {
             return Ok(false);
         }
-        let moved = self.move_away(node, from, bytes);
+        let moved = self.move_away(node, from, bytes, None);
         if let Err(error) = &moved {
             tracing::warn!("inode {} stays in a pool that is full: {error:?}", node.inode.id);
         }
@@ -104,25 +114,39 @@ impl Space {
         Ok(limited.is_some_and(|left| left < least) || free >= bytes.saturating_add(NEARLY))
     }
 
-    fn move_away(&self, node: &Arc<Node>, from: PoolId, bytes: u64) -> Outcome<bool> {
+    /// Moves a file to another pool that has so many bytes more for it; whether it did. Where that `drains` its own nobody waits for the file,
+    /// and it is left where it is while somebody goes on changing it, or when no more is to be moved.
+    pub(crate) fn move_away(
+        &self,
+        node: &Arc<Node>,
+        from: PoolId,
+        bytes: u64,
+        drains: Option<&Drain>,
+    ) -> Outcome<bool> {
         let until = Instant::now() + PATIENCE;
+        let waits = if drains.is_some() { DRAINS } else { WRITES };
         let Some(_moves) = await_turn(until, || self.away.files.take(node.inode.id)) else { return Ok(false) };
         for copy in 1..=COPIES {
-            let Some((blocks, shows)) = self.look_at_rest(node, from)? else {
+            let Some((blocks, shows)) = self.look_at_rest(node, from, waits)? else {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
             };
             let takes = (blocks * 512).saturating_add(bytes);
-            let Some((to, _turn)) = self.turn_at(from, takes, until) else { return Ok(false) };
+            let small = drains.is_some() && takes <= drain::SMALL.0;
+            let Some((to, _turn)) = self.place_at(from, takes, until, small) else { return Ok(false) };
             let alone = copy == COPIES || !shows;
-            let patience = if alone { Duration::ZERO } else { REST };
-            let Some((open, rest)) = self.await_rest(node, from, patience)? else { return Ok(false) };
+            let rest = if alone { Duration::ZERO } else { waits.rest };
+            let Some((open, rest)) = self.await_rest(node, from, Waits { rest, ..waits })? else { return Ok(false) };
             // Where others go on changing it, they wait for the copy.
             let open = (alone || !rest.shows).then_some(open);
-            tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name);
+            match (drains, &open) {
+                (Some(_), Some(_)) => return Ok(false),
+                (Some(_), None) => {}
+                (None, _) => tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name),
+            }
             // Nobody else is promised that room.
             self.hold_in_pool(to.id, takes)?;
-            let bound = self.copy_and_bind(node, open, from, to, rest);
+            let bound = self.copy_and_bind(node, open, from, to, rest, drains);
             self.let_go_in_pool(to.id, takes, takes);
             if let Some(Gone { seq, backing, bytes }) = bound? {
                 self.reaper.push(node.inode.id, seq, backing, bytes);
@@ -138,15 +162,22 @@ impl Space {
     }
 
     /// How many blocks a file has that comes to rest, and whether what changes it later shows.
-    fn look_at_rest(&self, node: &Arc<Node>, from: PoolId) -> Outcome<Option<(u64, bool)>> {
-        Ok(self.await_rest(node, from, REST)?.map(|(_, rest)| (rest.measure.blocks, rest.shows)))
+    fn look_at_rest(&self, node: &Arc<Node>, from: PoolId, waits: Waits) -> Outcome<Option<(u64, bool)>> {
+        Ok(self.await_rest(node, from, waits)?.map(|(_, rest)| (rest.measure.blocks, rest.shows)))
     }
 
-    /// The pool with most room for so many bytes to whose disk nothing is copied just now.
-    fn turn_at(&self, from: PoolId, bytes: u64, until: Instant) -> Option<(&PoolMember, Turn<'_, PoolId>)> {
+    /// The pool with most room for so many bytes, among those to whose disk nothing is copied just now. What is `small` goes beside others.
+    fn place_at(
+        &self,
+        from: PoolId,
+        bytes: u64,
+        until: Instant,
+        small: bool,
+    ) -> Option<(&PoolMember, Option<Turn<'_, PoolId>>)> {
         let take = || {
             let roomy = self.pools.roomy_beside(from, bytes);
-            let free = roomy.iter().find_map(|to| Some((*to, self.away.disks.take(self.pools.disk(to))?)));
+            let free = |to: &&_| small.then_some(None).or_else(|| self.away.disks.take(self.pools.disk(to)).map(Some));
+            let free = roomy.iter().find_map(|to| Some((*to, free(to)?)));
             // Where none has room, none is waited for.
             (roomy.is_empty() || free.is_some()).then_some(free)
         };
@@ -161,12 +192,13 @@ impl Space {
         from: PoolId,
         to: &PoolMember,
         rest: AtRest,
+        drains: Option<&Drain>,
     ) -> Outcome<Option<Gone>> {
         let record = node.inode.record();
         let hint = Hint { parent: record.parent, pid: 0 };
         let draft = self.with_files(|| to.pool.draft(node.inode.id, hint), settle::is_full)?;
         let mut named = false;
-        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure)).and_then(|()| {
+        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure, drains)).and_then(|()| {
             let mut open = open.unwrap_or_else(|| node.open.lock());
             self.bind_anew(node, &mut open, from, rest, to, &draft, &mut named)
         });
@@ -185,11 +217,11 @@ impl Space {
         &self,
         node: &'a Arc<Node>,
         from: PoolId,
-        patience: Duration,
+        waits: Waits,
     ) -> Outcome<Option<(MutexGuard<'a, OpenFile>, AtRest)>> {
-        let patience = if patience.is_zero() { patience } else { patience + self.pools.granularity(from) };
+        let patience = if waits.rest.is_zero() { waits.rest } else { waits.rest + self.pools.granularity(from) };
         let began = Instant::now();
-        while began.elapsed() < patience + BUSY {
+        while began.elapsed() < patience + waits.busy {
             Self::write_out_late(node);
             self.let_go_of_given(node)?;
             let mut open = node.open.lock();
@@ -218,7 +250,8 @@ impl Space {
         if probe_lease(&backing.file, Lease::Write).is_err() {
             return Ok(None);
         }
-        self.record_measure(node, open)?;
+        // What it still lacks blocks for would be waited for until it is settled.
+        self.record_measured(node, open, true)?;
         let Some(backing) = open.backing.as_ref().filter(|_| open.grant.held == 0 && !open.grant.is_loose()) else {
             return Ok(None);
         };
@@ -315,7 +348,7 @@ fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
 }
 
 /// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more.
-fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
+fn copy(from: &File, to: &File, measure: Measure, drains: Option<&Drain>) -> Outcome<()> {
     let size = measure.size;
     rustix::fs::ftruncate(to, size)?;
     for range in allocated(from, measure)? {
@@ -331,6 +364,9 @@ fn copy(from: &File, to: &File, measure: Measure) -> Outcome<()> {
         let mut at = run.start;
         while at < run.end.min(size) {
             let length = usize::try_from(run.end.min(size) - at).unwrap_or(PIECE).min(PIECE);
+            if drains.is_some_and(|drain| !drain.goes_on()) {
+                return Err(Errno(libc::ECANCELED));
+            }
             from.read_exact_at(&mut piece[..length], at)?;
             to.write_all_at(&piece[..length], at)?;
             at += length as u64;
@@ -484,7 +520,7 @@ mod tests {
         let began = Instant::now();
         let other = space.away.disks.take(PoolId(1)).unwrap();
         assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
-        assert!((PATIENCE..PATIENCE + REST + BUSY).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!((PATIENCE..PATIENCE + WRITES.rest + WRITES.busy).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(other);
         assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
         assert_eq!(lies_in(&node), Some(PoolId(1)));

@@ -13,6 +13,7 @@ mod brake;
 mod clock;
 mod cursor;
 mod departing;
+mod drain;
 mod errno;
 mod fence;
 mod filesystem;
@@ -60,6 +61,7 @@ mod waiting;
 
 pub use api::*;
 pub use clock::now;
+pub use drain::Drained;
 pub use fuzz::fuzz_decode;
 pub use hurry::{hurried, irreplaceable};
 pub use limit::LimitError;

@@ -90,6 +90,8 @@ pub struct Pools {
     turn: AtomicU64,
     /// Of each: the log says that it takes no new files.
     failing: Vec<AtomicBool>,
+    /// Of each: it takes no files, and those that it has go to the others (`drain.rs`).
+    draining: Vec<AtomicBool>,
 }
 
 impl Pools {
@@ -100,8 +102,21 @@ impl Pools {
         let distances = members.iter().map(|_| Distance::default()).collect();
         let answering = members.iter().map(|_| Answering::new(members.len() > 1)).collect();
         let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
+        let draining = members.iter().map(|_| AtomicBool::new(false)).collect();
         let vacancies = members.iter().map(|_| Vacancy::default()).collect();
-        Self { below, distances, answering, vacancies, failing, members, spread, turn: AtomicU64::new(0) }
+        Self { below, distances, answering, vacancies, failing, draining, members, spread, turn: AtomicU64::new(0) }
+    }
+
+    /// Whether a pool is to be emptied.
+    pub fn is_draining(&self, id: PoolId) -> bool {
+        self.index(id).is_some_and(|index| self.draining[index].load(Relaxed))
+    }
+
+    /// Says whether a pool is to be emptied. From then on it takes no files, or does again.
+    pub(crate) fn set_draining(&self, id: PoolId, drains: bool) {
+        if let Some(index) = self.index(id) {
+            self.draining[index].store(drains, Relaxed);
+        }
     }
 
     /// All of them.
@@ -109,12 +124,14 @@ impl Pools {
         &self.members
     }
 
-    /// The file systems below, each once: its first pool, and what it always has free, which is the least reserve of its pools.
-    pub fn disks(&self) -> impl Iterator<Item = (&PoolMember, Bytes)> {
+    /// The file systems below, each once: its first pool, and what it always has free, which is the least reserve of its pools. None where all
+    /// of them are to be emptied, and take nothing.
+    pub fn disks(&self) -> impl Iterator<Item = (&PoolMember, Option<Bytes>)> {
         self.members.iter().filter_map(|member| {
             let beside = self.members.iter().filter(|other| member.shares_disk(other));
             let first = beside.clone().next().is_some_and(|first| first.id == member.id);
-            first.then(|| (member, beside.map(|other| other.reserve).min().unwrap_or_default()))
+            let taking = beside.filter(|other| !self.is_draining(other.id));
+            first.then(|| (member, taking.map(|other| other.reserve).min()))
         })
     }
 
@@ -203,15 +220,17 @@ impl Pools {
         }
     }
 
-    /// So little is left in a pool that what is written to a file may find no room, while another has some: what comes to the server then can
-    /// go on there (`away.rs`). Waits for no pool.
+    /// So little is left in a pool that what is written to a file may find no room, or it is to be emptied, while another has some: what comes to
+    /// the server then can go on there (`away.rs`). Waits for no pool.
     pub(crate) fn may_run_full(&self, id: PoolId) -> bool {
         self.members.len() > 1
-            && self.index(id).and_then(|own| self.above_reserve(own)).is_some_and(|room| room < SHORT)
+            && (self.is_draining(id)
+                || self.index(id).and_then(|own| self.above_reserve(own)).is_some_and(|room| room < SHORT))
             && self.roomiest_beside(id, 0).is_some()
     }
 
-    /// The pool on another disk that has most room, where that is more than so many bytes, among those that answer.
+    /// The pool on another disk that has most room, where that is more than so many bytes, among those that answer. Whose own is to be emptied
+    /// may go to one on the same.
     pub(crate) fn roomiest_beside(&self, id: PoolId, bytes: u64) -> Option<&PoolMember> {
         self.roomy_beside(id, bytes).first().copied()
     }
@@ -219,9 +238,12 @@ impl Pools {
     /// All that have more than so much, that with most first.
     pub(crate) fn roomy_beside(&self, id: PoolId, bytes: u64) -> Vec<&PoolMember> {
         let Some(own) = self.member(id) else { return Vec::new() };
+        let drains = self.is_draining(id);
         let works = |&index: &usize| {
             let member = &self.members[index];
-            !self.failing[index].load(Relaxed) && !member.pool.discards() && !member.shares_disk(own)
+            let helps = if drains { member.id != id } else { !member.shares_disk(own) };
+            let takes = !self.failing[index].load(Relaxed) && !self.draining[index].load(Relaxed);
+            takes && !member.pool.discards() && helps
         };
         let others = (0..self.members.len()).filter(works);
         let mut rooms: Vec<_> = others.filter_map(|index| Some((self.above_reserve(index)?, index))).collect();
@@ -271,7 +293,7 @@ impl Pools {
         }
         let rooms: Vec<Room> = self.members.iter().map(room).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let mut refused = vec![false; rooms.len()];
+        let mut refused: Vec<bool> = self.draining.iter().map(|drains| drains.load(Relaxed)).collect();
         let mut first = None;
         while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
             let member = &self.members[index];

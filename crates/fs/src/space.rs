@@ -4,6 +4,7 @@ use crate::answering::Call;
 use crate::away::Away;
 use crate::brake::Brake;
 use crate::departing::Departing;
+use crate::drain::Drains;
 use crate::grant::Grant;
 use crate::headroom::Headroom;
 use crate::leaving::Leaving;
@@ -68,6 +69,7 @@ pub struct Space {
     pub(crate) lender: Lender,
     pub(crate) trees: Trees,
     pub(crate) away: Away,
+    pub(crate) drains: Drains,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
     pub(crate) trees_in_step: AtomicBool,
@@ -97,6 +99,7 @@ impl Space {
             lender: Lender::default(),
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
             away: Away::default(),
+            drains: Drains::default(),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),
             kernel: OnceLock::new(),

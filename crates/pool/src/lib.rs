@@ -17,7 +17,7 @@ mod testing;
 mod tree;
 mod which;
 
-pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid};
+pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid, clear};
 pub use error::Error;
 pub use fence::{Fence, Fences};
 pub use fsxattr::{extent_size, set_copy_extent_size, set_extent_size};

@@ -48,7 +48,7 @@ pub enum Command {
     Df(df::Df),
     /// Limit what a user, a directory or the whole space may use, or show the limits.
     Limit(limit::Limit),
-    /// Look at pools.
+    /// Look at pools, add some, and take them away.
     Pool(pool::Pool),
     /// Check a space that is down: every record, every total, every backing file.
     Check(check::Check),

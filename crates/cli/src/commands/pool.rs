@@ -1,5 +1,7 @@
 //! `ullage pool`.
 
+mod remove;
+
 use super::hint;
 use crate::output;
 use clap::{Args, Subcommand};
@@ -7,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use ullage_daemon::{Answer, PoolReport, PoolSettings, Request, State, add_pool};
 
-/// Look at pools, and add some.
+/// Look at pools, add some, and take them away.
 #[derive(Debug, Args)]
 pub struct Pool {
     #[command(subcommand)]
@@ -48,6 +50,7 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    Remove(remove::Remove),
 }
 
 impl Pool {
@@ -60,6 +63,7 @@ impl Pool {
             PoolCommand::Add { mountpoint, pool, state, json } => {
                 add(&mountpoint, &super::state_at(&mountpoint, state.as_deref())?, &pool, json)?;
             }
+            PoolCommand::Remove(remove) => return remove.run(),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -117,6 +121,9 @@ pub fn print(pools: &[PoolReport]) {
     for pool in pools {
         for note in &pool.notes {
             say!("{}: {note}", pool.name);
+        }
+        if let Some(report) = &pool.draining {
+            say!("{}: {}", pool.name, remove::note(report));
         }
     }
 }

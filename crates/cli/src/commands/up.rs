@@ -166,7 +166,7 @@ impl Up {
                 if !self.pools.iter().all(known) || !spread || self.import {
                     bail!(
                         "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import \
-                         (`ullage pool add` adds a pool)",
+                         (`ullage pool add` and `ullage pool remove` change them)",
                         state.settings_path().display()
                     );
                 }

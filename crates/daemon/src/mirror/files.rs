@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The mirror's directory in a pool.
-pub(super) const DIRECTORY: &str = ".ullage-mirror";
+pub(crate) const DIRECTORY: &str = ".ullage-mirror";
 /// The settings in it.
 pub(super) const SETTINGS: &str = "space.toml";
 

@@ -108,14 +108,16 @@ impl Space {
     /// How data moves: in the kernel for all handles of a node, or through the server for all. What is written to a file that
     /// a limit bounds comes to the server in either case. A handle that reads and writes such a file can be mapped, and
     /// what is stored there is seen only if pages are the server's: so it has them, unless others have the file open in the kernel, or
-    /// mapped since before the limit. What is written to a pool that may run full comes to the server, too, which can go on elsewhere.
+    /// mapped since before the limit. What is written to a pool that may run full comes to the server, too, which can go on elsewhere; of one
+    /// that is to be emptied everything does.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
         let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
         if bounded && self.may_fill_unseen(pool, flags) && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
         }
-        if access != libc::O_RDONLY && open.handles == 0 && self.is_to_go_elsewhere(caller, pool) {
+        let stays = access == libc::O_RDONLY && !self.pools.is_draining(pool);
+        if !stays && open.handles == 0 && self.is_to_go_elsewhere(caller, pool) {
             let backing = open.backing.as_mut().expect("still open");
             let may_be_mapped = backing.registered.is_some() || backing.mappable || backing.unseen;
             // Who has mapped it in the kernel goes on storing there, and pages of the server's would neither show that nor leave it alone.

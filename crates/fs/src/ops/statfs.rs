@@ -12,6 +12,12 @@ impl Space {
         let (mut total, mut free, mut available, mut files, mut files_free) = (0, 0, 0, 0, 0);
         for (member, reserve) in self.pools.disks() {
             let usage = member.pool.usage()?;
+            let Some(reserve) = reserve else {
+                // What is free there is nobody's.
+                total += usage.total.saturating_sub(usage.free).0;
+                files += usage.inodes_total.saturating_sub(usage.inodes_free);
+                continue;
+            };
             total += usage.total.0;
             free += usage.free.0;
             available += usage.free.saturating_sub(reserve).0;

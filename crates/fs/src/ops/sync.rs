@@ -142,6 +142,7 @@ impl Space {
 
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
+        self.drains.stop();
         self.brake.stop();
         self.departing.wait();
         self.settler.stop();

@@ -8,6 +8,7 @@
 //! attribute are in the log before the file's own flush returns).
 
 mod ahead;
+mod clear;
 mod config;
 mod core;
 mod flusher;
@@ -27,6 +28,7 @@ mod survey;
 mod suspects;
 mod worker;
 
+pub use clear::clear;
 pub use config::{PoolConfig, Uuid};
 pub(crate) use leaf::own_directory;
 pub(crate) use marker::{fuzz as fuzz_marker, open_root};

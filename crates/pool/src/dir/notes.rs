@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Survey and listings pass over what begins with a dot.
-const DIRECTORY: &str = ".marks";
+pub(super) const DIRECTORY: &str = ".marks";
 
 /// The catalog's marks, each with a note in the pool.
 pub struct Notes {

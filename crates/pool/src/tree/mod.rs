@@ -29,7 +29,7 @@ use ullage_types::FileId;
 pub const FILES: &str = ".ullage";
 const LIMBO: &str = "limbo";
 /// Not looked into by who looks for backing files: it begins with a dot.
-const NAMES: &str = ".names";
+pub(crate) const NAMES: &str = ".names";
 
 /// A directory of the tree.
 pub type Directory = Arc<OwnedFd>;

@@ -8,6 +8,7 @@ mod connections;
 mod crash;
 mod damaged;
 mod descriptors;
+mod drain;
 mod elsewhere;
 mod errors;
 mod fixtures;

@@ -8,7 +8,7 @@ use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, ullage};
 use ullage_mount_tests::space::Space;
 
-fn pool_of(space: &Space, name: &Path) -> String {
+pub fn pool_of(space: &Space, name: &Path) -> String {
     space.stat(name)["pool"].as_str().unwrap().to_owned()
 }
 

@@ -1,0 +1,60 @@
+//! Emptying a pool that is to leave a space: asked for and told of over the control socket.
+
+use crate::limit::{may_set, path_of};
+use crate::messages::{Answer, DrainReport, FilesUse};
+use crate::report::refuse;
+use crate::{Error, Kind, Result, State, remove};
+use std::path::Path;
+use ullage_fs::Space;
+use ullage_types::{Bytes, PoolId};
+
+pub(crate) fn set(space: &Space, state: &State, pool: &str, drains: bool, peer: u32) -> Answer {
+    if !may_set(peer) {
+        return refuse("only root and who mounted the space may take pools away");
+    }
+    match change(space, state, pool, drains) {
+        Ok(()) => Answer::Done,
+        Err(error) => refuse(error),
+    }
+}
+
+/// In the settings first: the next start goes on with it.
+fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> {
+    let mut settings = state.existing()?;
+    let pool = settings.pool_called(name)?;
+    let id = pool.id;
+    if drains {
+        if pool.kind == Kind::Null {
+            return Err(Error::Refused("a null pool has kept nothing that could go to another one".into()));
+        }
+        remove::refuse_last(&settings, pool)?;
+    }
+    let pool = settings.pools.iter_mut().filter(|pool| pool.id == id);
+    pool.for_each(|pool| pool.draining = drains);
+    state.store(&settings)?;
+    if drains {
+        space.drain(PoolId(id)).map_err(crate::error::io_error("start to empty", state.dir()))
+    } else {
+        space.stop_draining(PoolId(id));
+        Ok(())
+    }
+}
+
+pub(crate) fn report(space: &Space, pool: PoolId) -> Option<DrainReport> {
+    let drained = space.drained(pool)?;
+    let files_use = |(files, bytes): (u64, Bytes)| FilesUse { files, bytes };
+    let path = |file| {
+        let path = path_of(space.catalog(), Path::new(""), file).to_string_lossy().into_owned();
+        let removed = space.catalog().get(file).is_ok_and(|inode| inode.lock().record.nlink == 0);
+        if removed { format!("{path} (deleted)") } else { path }
+    };
+    Some(DrainReport {
+        moved: files_use(drained.moved),
+        left: drained.left.map(files_use),
+        in_use: drained.in_use,
+        in_use_paths: drained.in_use_first.into_iter().map(path).collect(),
+        failed: drained.failed.0,
+        failure: drained.failed.1,
+        lacks_room: drained.lacks_room,
+    })
+}
