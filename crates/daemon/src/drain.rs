@@ -40,8 +40,12 @@ fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> 
     }
 }
 
-pub(crate) fn report(space: &Space, pool: PoolId) -> Option<DrainReport> {
-    let drained = space.drained(pool)?;
+/// Names of files are for root and who mounted the space.
+pub(crate) fn report(space: &Space, pool: PoolId, peer: u32) -> Option<DrainReport> {
+    let mut drained = space.drained(pool)?;
+    if !may_set(peer) {
+        drained.in_use_first.clear();
+    }
     let files_use = |(files, bytes): (u64, Bytes)| FilesUse { files, bytes };
     let path = |file| {
         let path = path_of(space.catalog(), Path::new(""), file).to_string_lossy().into_owned();

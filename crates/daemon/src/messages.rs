@@ -223,7 +223,7 @@ pub struct DrainReport {
     pub left: Option<FilesUse>,
     /// Files among it that somebody was at.
     pub in_use: u64,
-    /// Some of them, by their paths.
+    /// Some of them, by their paths: told to root and who mounted the space.
     pub in_use_paths: Vec<String>,
     /// Files that could not be moved.
     pub failed: u64,

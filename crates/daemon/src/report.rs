@@ -28,7 +28,7 @@ pub(crate) fn space_use(totals: &TotalsNow) -> SpaceUse {
     }
 }
 
-pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
+pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport {
     let description = member.pool.describe();
     let usage = member.pool.usage().unwrap_or_default();
     let abilities = description.abilities;
@@ -54,7 +54,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember) -> PoolReport {
         ways,
         notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        draining: drain::report(space, member.id),
+        draining: drain::report(space, member.id, peer),
     }
 }
 

@@ -126,10 +126,10 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
     let (open, mount, started) = (open.clone(), mount.clone(), Instant::now());
     let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
     let answer = move |request, peer| match request {
-        Request::Status => status(&open, &mount, &own, &mountpoint, started),
+        Request::Status => status(&open, &mount, &own, &mountpoint, started, peer),
         Request::Pools => {
             open.space.learn_ways(WAYS_PATIENCE);
-            status(&open, &mount, &own, &mountpoint, started)
+            status(&open, &mount, &own, &mountpoint, started, peer)
         }
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
@@ -164,7 +164,7 @@ fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
     }
 }
 
-fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant) -> Answer {
+fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant, peer: u32) -> Answer {
     open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
     let store = open.store.stats();
@@ -183,7 +183,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         catalog_failed: failure.is_some(),
         catalog_failure: failure,
         used: report::space_use(&totals),
-        pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member)).collect(),
+        pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member, peer)).collect(),
         store: store.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),

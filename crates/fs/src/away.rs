@@ -198,7 +198,10 @@ impl Space {
         let hint = Hint { parent: record.parent, pid: 0 };
         let draft = self.with_files(|| to.pool.draft(node.inode.id, hint), settle::is_full)?;
         let mut named = false;
-        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure, drains)).and_then(|()| {
+        // What was removed meanwhile, and nobody else has open, goes nowhere.
+        let goes = || node.inode.lock().record.nlink > 0 || node.open.try_lock().is_none_or(|open| open.handles > 1);
+        let goes_on = || drains.is_none_or(|drain| drain.goes_on() && goes());
+        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure, &goes_on)).and_then(|()| {
             let mut open = open.unwrap_or_else(|| node.open.lock());
             self.bind_anew(node, &mut open, from, rest, to, &draft, &mut named)
         });
@@ -347,8 +350,8 @@ fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
     }
 }
 
-/// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more.
-fn copy(from: &File, to: &File, measure: Measure, drains: Option<&Drain>) -> Outcome<()> {
+/// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more, as long as it `goes_on`.
+fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) -> Outcome<()> {
     let size = measure.size;
     rustix::fs::ftruncate(to, size)?;
     for range in allocated(from, measure)? {
@@ -364,7 +367,7 @@ fn copy(from: &File, to: &File, measure: Measure, drains: Option<&Drain>) -> Out
         let mut at = run.start;
         while at < run.end.min(size) {
             let length = usize::try_from(run.end.min(size) - at).unwrap_or(PIECE).min(PIECE);
-            if drains.is_some_and(|drain| !drain.goes_on()) {
+            if !goes_on() {
                 return Err(Errno(libc::ECANCELED));
             }
             from.read_exact_at(&mut piece[..length], at)?;

@@ -175,9 +175,12 @@ impl Space {
         }
         let bytes = Bytes(node.inode.lock().record.blocks * 512);
         let moved = self.move_away(node, from, 0, Some(drain));
+        let removed = node.inode.lock().record.nlink == 0;
         self.do_release(node.id, handle(self.next_serial(), false, false))?;
         match moved {
             Ok(true) => Ok(Step::Moved(bytes)),
+            // It goes now, or with who has it open.
+            _ if removed => Ok(Step::InUse),
             Ok(false) if self.pools.roomiest_beside(from, bytes.0).is_none() => Ok(Step::LacksRoom),
             Ok(false) => Ok(Step::InUse),
             Err(error) => Err(error),

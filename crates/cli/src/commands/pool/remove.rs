@@ -143,7 +143,7 @@ impl Remove {
 
     fn say(&self, report: Option<&DrainReport>, text: &str) -> anyhow::Result<ExitCode> {
         if self.json {
-            output::json(&serde_json::json!({ "pool": self.pool, "said": text, "draining": report }))?;
+            output::json(&serde_json::json!({ "pool": self.pool, "message": text, "draining": report }))?;
         } else {
             say!("{text}");
         }
@@ -159,8 +159,9 @@ fn find<'a>(pools: &'a [PoolReport], name: &str) -> anyhow::Result<&'a DrainRepo
 /// Who is waited for.
 pub fn waits_for(report: &DrainReport) -> String {
     let names: Vec<String> = report.in_use_paths.iter().map(output::shown).collect();
-    let more = if report.in_use > names.len() as u64 { ", …" } else { "" };
-    format!("waiting for {} files that are in use: {}{more}", report.in_use, names.join(", "))
+    let told = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+    let more = if !names.is_empty() && report.in_use > names.len() as u64 { ", …" } else { "" };
+    format!("waiting for {} files that are in use{told}{more}", report.in_use)
 }
 
 fn why_stuck(pool: &str, report: &DrainReport) -> String {
