@@ -176,6 +176,7 @@ fn why_stuck(pool: &str, report: &DrainReport) -> String {
 /// What the list of pools says of one that is being emptied.
 pub fn note(report: &DrainReport) -> String {
     let mut text = match report.left {
+        Some(left) if left.files == 0 => "is empty, and leaves the space with the next `ullage down`".to_owned(),
         Some(left) => format!("is being emptied: {} files with {} are left", left.files, left.bytes),
         None => "is being emptied".to_owned(),
     };
