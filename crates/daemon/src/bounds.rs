@@ -16,6 +16,11 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
     if settings.pools.is_empty() {
         return Some("it names no pool, and a space has at least one: write each that it had as a [[pool]]".into());
     }
+    if settings.pools.iter().all(|pool| pool.draining) {
+        return Some(
+            "all of its pools are to be emptied, and files need one to lie in: take `draining` away from one".into(),
+        );
+    }
     for (index, pool) in settings.pools.iter().enumerate() {
         if let Some(why) = wrong_name(&pool.name) {
             return Some(why);
@@ -96,6 +101,11 @@ mod tests {
         let mut relative = good.clone();
         relative.pools[1].path = "y".into();
         assert!(read(&relative).unwrap_err().contains("does not begin with a slash"));
+        let mut drained = good.clone();
+        drained.pools[0].draining = true;
+        read(&drained).unwrap();
+        drained.pools[1].draining = true;
+        assert!(read(&drained).unwrap_err().contains("all of its pools are to be emptied"));
         let error = read(&SpaceSettings { pools: Vec::new(), ..good.clone() }).unwrap_err();
         assert!(error.contains("names no pool"), "{error}");
         std::fs::remove_dir_all(dir).unwrap();

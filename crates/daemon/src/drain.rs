@@ -4,6 +4,7 @@ use crate::limit::{may_set, path_of};
 use crate::messages::{Answer, DrainReport, FilesUse};
 use crate::report::refuse;
 use crate::{Error, Kind, Result, State, remove};
+use parking_lot::Mutex;
 use std::path::Path;
 use ullage_fs::Space;
 use ullage_types::{Bytes, PoolId};
@@ -18,8 +19,12 @@ pub(crate) fn set(space: &Space, state: &State, pool: &str, drains: bool, peer: 
     }
 }
 
+/// Held while the settings change: together two could take all pools away.
+static CHANGES: Mutex<()> = Mutex::new(());
+
 /// In the settings first: the next start goes on with it.
 fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> {
+    let _change = CHANGES.lock();
     let mut settings = state.existing()?;
     let pool = settings.pool_called(name)?;
     let id = pool.id;

@@ -31,8 +31,8 @@ use ullage_types::{FileId, PoolId};
 /// A pool that has less than this beside what was asked for is the one that refused it.
 const NEARLY: u64 = 64 << 20;
 /// How long a file is waited for by who writes to it; by who empties its pool, who comes again.
-const WRITES: Waits = Waits { rest: Duration::from_secs(1), busy: Duration::from_secs(1) };
-const DRAINS: Waits = Waits { rest: Duration::from_millis(100), busy: Duration::from_millis(50) };
+const WRITES: Waits = Waits { rest: Duration::from_secs(1), busy: Duration::from_secs(1), reads_only: false };
+const DRAINS: Waits = Waits { rest: Duration::from_millis(100), busy: Duration::from_millis(50), reads_only: true };
 /// The pause between looks.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than a tick of any clock that files get their times from: what changes a file later shows in these, but for what their file system
@@ -49,6 +49,8 @@ const PIECE: usize = 1 << 20;
 struct Waits {
     rest: Duration,
     busy: Duration,
+    /// It may be open for reading only.
+    reads_only: bool,
 }
 
 /// What goes to other pools now.
@@ -203,7 +205,7 @@ impl Space {
         let goes_on = || drains.is_none_or(|drain| drain.goes_on() && goes());
         let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure, &goes_on)).and_then(|()| {
             let mut open = open.unwrap_or_else(|| node.open.lock());
-            self.bind_anew(node, &mut open, from, rest, to, &draft, &mut named)
+            self.bind_anew(node, &mut open, from, rest, to, &draft, drains.is_some(), &mut named)
         });
         // A draft leaves nothing. What has its name stays, even where nobody knows whether the catalog names it: the next start does.
         if !named {
@@ -228,7 +230,7 @@ impl Space {
             Self::write_out_late(node);
             self.let_go_of_given(node)?;
             let mut open = node.open.lock();
-            if !can_leave(&open, from) {
+            if !can_leave(&open, from, waits.reads_only) {
                 break;
             }
             let rest = self.at_rest(node, &mut open, 1)?;
@@ -274,10 +276,11 @@ impl Space {
         before: AtRest,
         to: &PoolMember,
         fresh: &Fresh,
+        drains: bool,
         named: &mut bool,
     ) -> Outcome<Option<Gone>> {
         let data = |measure: Measure| (measure.size, measure.mtime, measure.ctime);
-        if !can_leave(open, from) || data(Measure::of(&before.file)?) != data(before.measure) {
+        if !can_leave(open, from, drains) || data(Measure::of(&before.file)?) != data(before.measure) {
             return Ok(None);
         }
         // The second of us is the copy's own.
@@ -327,10 +330,12 @@ fn lies_in(node: &Node) -> Option<PoolId> {
     node.open.lock().backing.as_ref().map(|backing| backing.pool)
 }
 
-/// Whether the backing file of an open file is in this pool, and the server alone writes and reads it.
-fn can_leave(open: &OpenFile, from: PoolId) -> bool {
+/// Whether the backing file of an open file is in this pool, and the server alone writes and reads it. Where that may be open for reading only,
+/// its leaf need not be marked: a crash may leave the file there, in a pool that takes no changes.
+fn can_leave(open: &OpenFile, from: PoolId, reads_only: bool) -> bool {
     let alone = |backing: &OpenBacking| backing.registered.is_none() && backing.fence.is_none() && !backing.lends;
-    let plain = |backing: &OpenBacking| backing.writable && backing.claimed && !backing.times_behind;
+    let claimed = |backing: &OpenBacking| backing.writable && backing.claimed || reads_only;
+    let plain = |backing: &OpenBacking| claimed(backing) && !backing.times_behind;
     let backing = open.backing.as_ref().filter(|backing| backing.pool == from && !backing.discards);
     backing.is_some_and(|backing| alone(backing) && plain(backing)) && !open.marked
 }

@@ -194,7 +194,11 @@ impl Space {
         if open.handles > 0 && in_kernel {
             return Ok(false);
         }
-        self.back(node, &mut open, true)?;
+        match self.back(node, &mut open, true) {
+            // A disk that has failed is often left so, and all that is on it can be read.
+            Err(Errno::EROFS) => self.back(node, &mut open, false)?,
+            backed => backed?,
+        }
         let handles = open.handles;
         let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
         if handles == 0 && self.is_held(backing) {
@@ -211,10 +215,17 @@ fn run(space: &Weak<Space>, pool: PoolId, drain: &Drain) {
         let began = Instant::now();
         let Some(found) = space.upgrade().map(|space| space.catalog.lies_in(pool)) else { return };
         let idle = (began.elapsed() * IDLE.0).max(IDLE.1);
-        let mut files = found.unwrap_or_else(|error| {
-            drain.shared.lock().now.failed = (1, Some(error.to_string()));
-            Vec::new()
-        });
+        let mut files = match found {
+            Ok(files) => files,
+            Err(error) => {
+                let failed = (1, Some(error.to_string()));
+                drain.shared.lock().now = Drained { failed, left: None, ..Drained::default() };
+                if drain.pause(idle) {
+                    continue;
+                }
+                return;
+            }
+        };
         drain.shared.lock().now.left = Some(sum(&files));
         let mut pause = PAUSES.0;
         while !files.is_empty() {

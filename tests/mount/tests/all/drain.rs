@@ -486,6 +486,36 @@ fn a_file_that_cannot_be_moved_is_told_of_and_keeps_no_other() {
     is_gone(&space, &place);
 }
 
+/// A disk that fails is left so by its file system as a rule: what is on it is saved.
+#[test]
+fn a_pool_that_has_become_read_only_is_emptied() {
+    let mut ground = Ground::new();
+    let old = ground.image("old", 256, "mkfs.ext4", &["-q"], "loop,errors=remount-ro");
+    let new = ground.ext4("new", 256);
+    let place = old.join("pool");
+    fs::create_dir(&place).unwrap();
+    let space = two(ground, [place, new], "");
+    fill(&space, 100);
+    space.sync();
+    let open = File::open(space.path("file-1")).unwrap();
+    let source = program("findmnt", ["-no", "SOURCE", old.to_str().unwrap()]).ok();
+    let device = Path::new(source.trim()).file_name().unwrap().to_owned();
+    fs::write(Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error"), "1").unwrap();
+    assert_eq!(File::create(old.join("file")).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    pool(&space, &["remove", "old", "--no-wait"]).ok();
+    eventually("all that can be is moved", Duration::from_secs(20), || {
+        draining(&space, "old")["left"]["files"] == 0 || draining(&space, "old")["in_use"] == 1
+    });
+    drop(open);
+    pool(&space, &["remove", "old"]).ok();
+    compare(&space, 100);
+    space.down_and_check();
+    assert!(!settings(&space).contains("\"old\""));
+    space.up();
+    compare(&space, 100);
+    space.down_and_check();
+}
+
 #[test]
 fn a_pool_that_cannot_be_removed_changes_nothing() {
     let mut space = plain();

@@ -104,6 +104,9 @@ impl Remove {
                 bail!("the daemon answered another question")
             };
             let report = find(&status.pools, &self.pool)?;
+            if report.left.is_none() && report.failed > 0 {
+                bail!("the files in the pool '{}' cannot be found: {}", self.pool, failure(report));
+            }
             if let Some(left) = report.left {
                 bar.set_length(report.moved.bytes.0 + left.bytes.0);
                 bar.set_position(report.moved.bytes.0);
@@ -166,11 +169,15 @@ pub fn waits_for(report: &DrainReport) -> String {
 
 fn why_stuck(pool: &str, report: &DrainReport) -> String {
     let left = report.left.map_or(0, |left| left.files);
-    let why = match &report.failure {
-        Some(failure) => format!("{} could not be moved ({failure})", report.failed),
-        None => "no other pool has room for them".to_owned(),
+    let why = match report.failed {
+        0 => failure(report).to_owned(),
+        failed => format!("{failed} could not be moved ({})", failure(report)),
     };
     format!("{left} files are left in the pool '{pool}': {why}; it is tried again and again, and `--cancel` ends that")
+}
+
+fn failure(report: &DrainReport) -> &str {
+    report.failure.as_deref().unwrap_or("no other pool has room for what is left")
 }
 
 /// What the list of pools says of one that is being emptied.
@@ -184,8 +191,7 @@ pub fn note(report: &DrainReport) -> String {
         text = format!("{text}; {}", waits_for(report));
     }
     if report.lacks_room || report.failed > 0 {
-        let why = report.failure.as_deref().unwrap_or("no other pool has room for them");
-        text = format!("{text}; {} could not be moved: {why}", report.failed);
+        text = format!("{text}; {}", failure(report));
     }
     text
 }
