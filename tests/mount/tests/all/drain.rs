@@ -496,7 +496,9 @@ fn a_pool_that_has_become_read_only_is_emptied() {
     fs::create_dir(&place).unwrap();
     let space = two(ground, [place, new], "");
     fill(&space, 100);
-    space.sync();
+    // Nothing is open to be written any more.
+    space.down();
+    space.up();
     let open = File::open(space.path("file-1")).unwrap();
     let source = program("findmnt", ["-no", "SOURCE", old.to_str().unwrap()]).ok();
     let device = Path::new(source.trim()).file_name().unwrap().to_owned();
