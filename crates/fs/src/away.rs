@@ -6,8 +6,9 @@
 //! ([`crate::pools::Pools::may_run_full`]).
 //!
 //! Invariant: at every moment the catalog names a backing file that has all that was written until then. The copy is on disk before a
-//! transaction names it, that is on disk before anything is written to the copy, and the old one goes back to its pool after it. A crash in
-//! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back.
+//! transaction names it, that is on disk before anything is written to the copy, and the old one goes back to its pool a while after it. A crash in
+//! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back. Where disks lose power one
+//! after the other, the catalog may know of a copy that is not there: recovery finds the old one then, which holds the same.
 
 use crate::drain::{self, Drain};
 use crate::holes::{bytes_in_blocks, data_in};
@@ -16,8 +17,9 @@ use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::{PoolMember, place_of};
 use crate::turns::{Turn, Turns};
 use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::FallocateFlags;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -40,6 +42,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(20);
 /// How long others are waited for that go elsewhere: a copy may take minutes, and where a disk hangs it never ends.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What a file was bound to stays so long after it went: disks may lose power one after the other, and copies of them be made so.
+const KEPT: Duration = Duration::from_secs(5);
 /// A copy of what was changed meanwhile is made anew, so often.
 const COPIES: u32 = 5;
 const PIECE: usize = 1 << 20;
@@ -60,6 +64,8 @@ pub(crate) struct Away {
     files: Turns<FileId>,
     /// The disks that one is copied to, each by its first pool: what is free there is promised once.
     disks: Turns<PoolId>,
+    /// What went lately is still where it was.
+    kept: Mutex<VecDeque<(Instant, FileId, Gone)>>,
 }
 
 /// What a file that may be copied looks like.
@@ -71,6 +77,7 @@ struct AtRest {
 }
 
 /// What a file was bound to, since which commit it is not, and how many bytes that has.
+#[derive(Debug)]
 struct Gone {
     seq: Seq,
     backing: Backing,
@@ -150,8 +157,8 @@ impl Space {
             self.hold_in_pool(to.id, takes)?;
             let bound = self.copy_and_bind(node, open, from, to, rest, drains);
             self.let_go_in_pool(to.id, takes, takes);
-            if let Some(Gone { seq, backing, bytes }) = bound? {
-                self.reaper.push(node.inode.id, seq, backing, bytes);
+            if let Some(gone) = bound? {
+                self.away.kept.lock().push_back((Instant::now(), node.inode.id, gone));
                 let told = self.catalog.each_name(&node.inode, &mut |directory, name| self.trees.name(directory, name));
                 if let Err(error) = told {
                     // It lies there all the same, and whoever writes to it goes on.
@@ -161,6 +168,15 @@ impl Space {
             }
         }
         Ok(false)
+    }
+
+    /// Gives back what files were bound to that went a while ago; at the `end` all of it.
+    pub(crate) fn give_back_kept(&self, end: bool) {
+        let mut kept = self.away.kept.lock();
+        let due = kept.iter().take_while(|(since, ..)| end || since.elapsed() >= KEPT).count();
+        for (_, file, Gone { seq, backing, bytes }) in kept.drain(..due) {
+            self.reaper.push(file, seq, backing, bytes);
+        }
     }
 
     /// How many blocks a file has that comes to rest, and whether what changes it later shows.

@@ -2,12 +2,13 @@
 //! (DESIGN, invariant 5).
 
 use crate::open_file::Measure;
+use crate::pools::place_of;
 use crate::{Errno, Outcome, Space};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use ullage_catalog::{CatalogMarks, Error, Inode};
 use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
-use ullage_types::PoolId;
+use ullage_types::{FileId, PoolId};
 
 /// What recovery did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -24,6 +25,8 @@ pub struct Recovered {
     pub unreadable: u64,
     /// Files without a name, removed.
     pub orphans: u64,
+    /// Files that went to another pool, which lost the copy with the power: they have what they went from again.
+    pub rebound: u64,
     /// Files that were never flushed and whose backing file did not survive a power cut: made again, empty.
     pub emptied: u64,
 }
@@ -89,7 +92,11 @@ impl Space {
             }
         }
         let (lost, missing): (Vec<_>, Vec<_>) = self.missing(&doubtful, &there)?.into_iter().partition(|gone| gone.2);
-        let missing: Vec<_> = missing.into_iter().map(|(id, binding, _)| (id, binding)).collect();
+        let mut missing: Vec<_> = missing.into_iter().map(|(id, binding, _)| (id, binding)).collect();
+        let before = missing.len();
+        self.rebind(&mut missing, &mut strays)?;
+        done.rebound = (before - missing.len()) as u64;
+        done.discarded -= done.rebound;
         for (id, binding, _) in lost {
             tracing::warn!(
                 "the backing file of inode {} could not be read, and is gone now: its data is lost. Remove the file, or have \
@@ -149,6 +156,7 @@ impl Space {
                 discarded = done.discarded,
                 unreadable = done.unreadable,
                 orphans = done.orphans,
+                rebound = done.rebound,
                 emptied = done.emptied,
                 "recovered from an unclean end"
             );
@@ -194,6 +202,43 @@ impl Space {
             *unreadable = self.catalog.get(binding.file)?.record().unreadable;
         }
         Ok(missing)
+    }
+
+    /// Binds files whose copies are missing to what they were copied from, or went to ([`crate::away`]): the last of those that are still there.
+    fn rebind(&self, missing: &mut Vec<(PoolId, Binding)>, strays: &mut Vec<(PoolId, Binding)>) -> Outcome<()> {
+        let mut of_file: HashMap<FileId, Vec<(PoolId, Binding)>> = HashMap::new();
+        if !missing.is_empty() {
+            for (id, binding) in strays.iter() {
+                of_file.entry(binding.file).or_default().push((*id, binding.clone()));
+            }
+        }
+        let mut left = Vec::new();
+        for (id, gone) in std::mem::take(missing) {
+            let mut found = of_file.remove(&gone.file).unwrap_or_default();
+            found.sort_by_key(|(_, binding)| binding.generation.0);
+            let Some((pool, binding, file)) = found.into_iter().rev().find_map(|(pool, binding)| {
+                let file = self.pools.get(pool).ok()?.open(&binding, Access::Read).ok()?;
+                Some((pool, binding, file))
+            }) else {
+                left.push((id, gone));
+                continue;
+            };
+            let (inode, now) = (self.catalog.get(gone.file)?, Measure::of(&file)?);
+            tracing::warn!(
+                "inode {} has what it had before it went to another pool: its copy is lost with the power",
+                inode.id
+            );
+            self.catalog.update(&inode, |record| {
+                record.backing = Some(place_of(pool, &binding));
+                (record.size, record.blocks) = (now.size, now.blocks);
+                record.mtime = record.mtime.max(now.mtime);
+                record.ctime = record.ctime.max(now.ctime);
+                Ok(())
+            })?;
+            strays.retain(|stray| *stray != (pool, binding.clone()));
+        }
+        *missing = left;
+        Ok(())
     }
 
     /// Descriptors and mappings outlive the daemon that gave them out and still write: the file is measured until they are

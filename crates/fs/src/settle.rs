@@ -139,6 +139,7 @@ fn run(weak: &Weak<Space>) {
             space.settle_all(&batch);
             return;
         }
+        space.give_back_kept(false);
         batch = space.settler.owing.keep(&space, batch);
         // Before others are written out: while a disk is at that, it takes nothing else.
         if looked.elapsed() >= IDLE {

@@ -63,6 +63,39 @@ impl Space {
         }
     }
 
+    /// Gives it a second pool beside the first, before its first use; files are spread over both.
+    pub fn add_beside(&mut self) {
+        let beside = self.pool().with_file_name("beside");
+        std::fs::create_dir_all(&beside).expect("a directory can be made");
+        self.pools.push(format!("beside={}", beside.display()));
+        self.flags.extend(["--spread".into(), "round-robin".into()]);
+    }
+
+    /// Where it has two pools, has one of them emptied from now on.
+    #[track_caller]
+    pub fn drain(&self, seed: u64) {
+        if self.pools.len() > 1 {
+            let name = if seed.is_multiple_of(2) { "main" } else { "beside" };
+            self.remove_pool(name, "--no-wait");
+        }
+    }
+
+    /// Where it has two pools, keeps both.
+    #[track_caller]
+    pub fn keep_pools(&self) {
+        if self.pools.len() > 1 {
+            for name in ["main", "beside"] {
+                self.remove_pool(name, "--cancel");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn remove_pool(&self, name: &str, how: &str) {
+        let words = ["pool".as_ref(), "remove".as_ref(), self.mount.as_os_str(), name.as_ref(), how.as_ref()];
+        ullage(words.into_iter().chain(["--state".as_ref(), self.state.as_os_str()])).ok();
+    }
+
     /// Its time begins anew, with another limit: for tests of many rounds.
     pub fn limit(&mut self, limit: Duration) {
         self.watchdog = Some(Watchdog::new(&self.mount, limit));

@@ -143,6 +143,7 @@ impl Space {
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
         self.drains.stop();
+        self.give_back_kept(true);
         self.brake.stop();
         self.departing.wait();
         self.settler.stop();

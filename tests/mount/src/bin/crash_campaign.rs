@@ -34,6 +34,7 @@ enum Disk {
   crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
   crash-campaign --rounds 200 --no-passthrough
+  crash-campaign --rounds 200 --drain
   crash-campaign --rounds 200 --limit 1500M
   crash-campaign --rounds 200 --disk xfs --limit 6G    (of so much, room is lent)"
 )]
@@ -63,6 +64,9 @@ struct Arguments {
     /// What the pool is on.
     #[arg(long, value_enum, default_value = "ext4", conflicts_with = "power")]
     disk: Disk,
+    /// Have a pool emptied in each crash: files go from one to another meanwhile.
+    #[arg(long)]
+    drain: bool,
     /// Limit the whole space, as `up --size` does; every file is a limited one then.
     #[arg(long, value_name = "SIZE")]
     limit: Option<String>,
@@ -92,6 +96,9 @@ fn main() -> ExitCode {
     };
     let mut space = Space::on(ground, &disk);
     space.flags = ["--linger-ms", "100"].into_iter().chain(arguments.flags()).map(Into::into).collect();
+    if arguments.drain {
+        space.add_beside();
+    }
     space.up();
     let began = Instant::now();
     let mut promised = 0;
@@ -138,7 +145,8 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
         if rounds == 0 {
             continue;
         }
-        let mut machine = Machine::new(kind, two, writes, flags);
+        let make = if arguments.drain { Machine::draining } else { Machine::new };
+        let mut machine = make(kind, two, writes, flags);
         for _ in 0..rounds {
             let seed = seed.wrapping_add(at);
             let (wrong, files) = machine.cut(seed, Duration::from_millis(seed % arguments.apart_ms.max(1)), false);

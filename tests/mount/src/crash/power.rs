@@ -60,6 +60,15 @@ pub struct Machine {
 impl Machine {
     /// A new machine with catalog and pool on one disk, or on two.
     pub fn new(kind: Kind, two: bool, writes: Writes, flags: &[&str]) -> Self {
+        Self::made(kind, two, writes, flags, false)
+    }
+
+    /// The same with two pools, one of which is being emptied in each cut.
+    pub fn draining(kind: Kind, two: bool, writes: Writes, flags: &[&str]) -> Self {
+        Self::made(kind, two, writes, flags, true)
+    }
+
+    fn made(kind: Kind, two: bool, writes: Writes, flags: &[&str], drains: bool) -> Self {
         let mut ground = Ground::new();
         let outer = ground.image("outer", 4096, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop");
         let mut disks = Vec::new();
@@ -78,6 +87,9 @@ impl Machine {
         let mut space = Space::on(ground, &disks[disks.len() - 1].mounted);
         space.state = disks[0].mounted.join("state");
         space.flags = ["--linger-ms", "100"].iter().chain(flags).map(Into::into).collect();
+        if drains {
+            space.add_beside();
+        }
         space.up();
         if writes == Writes::Lying {
             for disk in &disks {
@@ -109,6 +121,10 @@ impl Machine {
                 scope.spawn(move || worker.run(*kind));
             }
             std::thread::sleep(Duration::from_millis(150 + random.below(700)));
+            if self.space.pools.len() > 1 {
+                self.space.drain(seed);
+                std::thread::sleep(Duration::from_millis(random.below(300)));
+            }
             if lying {
                 self.freeze(backwards, between, &mut random);
                 std::thread::sleep(Duration::from_millis(400));
@@ -133,6 +149,7 @@ impl Machine {
         for (dir, _) in &directories {
             fs::remove_dir_all(dir).expect("the space is up");
         }
+        self.space.keep_pools();
         (wrong, promises.values().filter(|promise| !promise.names.is_empty()).count())
     }
 
@@ -183,7 +200,10 @@ impl Machine {
         }
         fs::write(&settings, text).map_err(|error| error.to_string())?;
         // A disk that lied may hold directories that cannot be read.
-        fs::create_dir_all(mounted[mounted.len() - 1].join("pool")).map_err(|error| error.to_string())?;
+        for pool in &self.space.pools {
+            let name = if pool.starts_with("main=") { "pool" } else { "beside" };
+            fs::create_dir_all(mounted[mounted.len() - 1].join(name)).map_err(|error| error.to_string())?;
+        }
         let mut space = Space::on(ground, &mounted[mounted.len() - 1]);
         space.state = state;
         space.flags = self.space.flags.clone();

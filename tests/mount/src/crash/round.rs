@@ -30,6 +30,10 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
             scope.spawn(move || worker.run(*kind));
         }
         std::thread::sleep(Duration::from_millis(100 + random.below(900)));
+        if space.pools.len() > 1 {
+            space.drain(seed);
+            std::thread::sleep(Duration::from_millis(random.below(300)));
+        }
         process::kill(pid);
         load.stop.store(true, Ordering::Relaxed);
         for _ in 0..random.below(4) {
@@ -49,6 +53,7 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
     let promised = load.promises.lock().len();
     if wrong.is_empty() {
         space.compare_du(&space.mount);
+        space.keep_pools();
         space.down_and_check();
         space.up();
         wrong.extend(verify(&space.mount, &load.promises.lock()));

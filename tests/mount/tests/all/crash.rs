@@ -10,10 +10,17 @@ use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::space::Space;
 
 fn rounds(count: u64, seed: u64, flags: &[&str]) {
+    rounds_with(count, seed, flags, false);
+}
+
+fn rounds_with(count: u64, seed: u64, flags: &[&str], drains: bool) {
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 1024);
     let mut space = Space::on(ground, &disk);
     space.flags = ["--linger-ms", "100"].iter().chain(flags).map(Into::into).collect();
+    if drains {
+        space.add_beside();
+    }
     space.up();
     for seed in seed..seed + count {
         space.limit(Duration::from_secs(60));
@@ -37,6 +44,12 @@ fn nothing_is_lost_or_mixed_over_kills_through_the_server() {
 #[test]
 fn nothing_is_lost_or_mixed_over_kills_below_a_limit() {
     rounds(6, 3000, &["--size", "900M"]);
+}
+
+#[test]
+fn nothing_is_lost_or_mixed_over_kills_while_a_pool_is_emptied() {
+    rounds_with(4, 4000, &[], true);
+    rounds_with(2, 4100, &["--size", "900M"], true);
 }
 
 /// The long form is `cargo run -p ullage-mount-tests --bin fault-campaign`.

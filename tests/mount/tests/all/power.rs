@@ -27,6 +27,18 @@ fn nothing_is_lost_or_mixed_when_two_disks_lose_power_one_after_the_other() {
 }
 
 #[test]
+fn nothing_is_lost_or_mixed_over_power_cuts_while_a_pool_is_emptied() {
+    cuts(Machine::draining(Kind::Ext4, false, Writes::Ordered, &[]), 4500..4503, Duration::ZERO);
+}
+
+/// A catalog that lost its power after the pool named copies that were not there, and one that lost it before named what was given back: such
+/// files were empty.
+#[test]
+fn nothing_is_lost_or_mixed_where_two_disks_lose_power_while_a_pool_is_emptied() {
+    cuts(Machine::draining(Kind::Xfs, true, Writes::Ordered, &[]), 4600..4605, Duration::from_millis(250));
+}
+
+#[test]
 fn a_disk_that_calls_durable_what_is_not_is_noticed() {
     let mut machine = Machine::new(Kind::Ext4, false, Writes::Ordered, &[]);
     let (wrong, promised) = machine.cut(5000, Duration::ZERO, true);
