@@ -97,6 +97,8 @@ long: tools lint fuzz
 	cargo build --release -p ullage-cli --features flawed --target-dir $(TARGET)/flawed
 	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(CAMPAIGN) --canary --rounds 20
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --drain --rounds 30
+	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --drain --rounds 24 --apart-ms 300
 	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
 	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(FAULTS) --canary --call openat
 	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS)
