@@ -4,7 +4,7 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 
@@ -106,6 +106,16 @@ pub fn spinner() -> indicatif::ProgressBar {
     style.map(|style| spinner.set_style(style)).ok();
     spinner.enable_steady_tick(std::time::Duration::from_millis(100));
     spinner
+}
+
+/// A progress bar of this style on a terminal; nothing elsewhere, or where it is to be quiet.
+pub fn bar(quiet: bool, style: &str) -> indicatif::ProgressBar {
+    if quiet || !io::stderr().is_terminal() {
+        return indicatif::ProgressBar::hidden();
+    }
+    let bar = indicatif::ProgressBar::new(0);
+    indicatif::ProgressStyle::with_template(style).map(|style| bar.set_style(style)).ok();
+    bar
 }
 
 /// What is being done, and how far it has come.

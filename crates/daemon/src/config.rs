@@ -222,6 +222,11 @@ impl SpaceSettings {
         Some(after.max(self.next_pool.unwrap_or(0)))
     }
 
+    /// Says of the pool with this number whether it is being emptied.
+    pub(crate) fn set_draining(&mut self, id: u16, drains: bool) {
+        self.pools.iter_mut().filter(|pool| pool.id == id).for_each(|pool| pool.draining = drains);
+    }
+
     /// The pool of this name.
     ///
     /// # Errors

@@ -34,8 +34,7 @@ fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> 
         }
         remove::refuse_last(&settings, pool)?;
     }
-    let pool = settings.pools.iter_mut().filter(|pool| pool.id == id);
-    pool.for_each(|pool| pool.draining = drains);
+    settings.set_draining(id, drains);
     state.store(&settings)?;
     if drains {
         space.drain(PoolId(id)).map_err(crate::error::io_error("start to empty", state.dir()))

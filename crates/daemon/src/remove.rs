@@ -36,12 +36,9 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     let store = open(state)?;
     let mut settings = state.existing()?;
     let pool = settings.pool_called(name)?.clone();
-    let change = |settings: &mut SpaceSettings, drains| {
-        settings.pools.iter_mut().filter(|other| other.id == pool.id).for_each(|pool| pool.draining = drains);
-        state.store(settings)
-    };
     if cancel {
-        change(&mut settings, false)?;
+        settings.set_draining(pool.id, false);
+        state.store(&settings)?;
         store.close()?;
         return Ok(Removed::Kept);
     }
@@ -56,7 +53,8 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
                 files.len()
             )));
         }
-        change(&mut settings, true)?;
+        settings.set_draining(pool.id, true);
+        state.store(&settings)?;
         Removed::Draining(files.len() as u64, files.iter().map(|(_, bytes)| *bytes).sum())
     };
     store.close()?;

@@ -45,8 +45,9 @@ pub struct Drained {
 }
 
 /// A pool that is being emptied.
-#[derive(Default)]
 pub(crate) struct Drain {
+    space: Weak<Space>,
+    pool: PoolId,
     shared: Mutex<Shared>,
     bell: Condvar,
 }
@@ -76,11 +77,106 @@ impl Drain {
         }
         !shared.stop
     }
+
+    fn run(&self) {
+        loop {
+            let began = Instant::now();
+            let Some(found) = self.space.upgrade().map(|space| space.catalog.lies_in(self.pool)) else { return };
+            let idle = (began.elapsed() * IDLE.0).max(IDLE.1);
+            let mut files = match found {
+                Ok(files) => files,
+                Err(error) => {
+                    let failed = (1, Some(error.to_string()));
+                    self.shared.lock().now = Drained { failed, left: None, ..Drained::default() };
+                    if self.pause(idle) {
+                        continue;
+                    }
+                    return;
+                }
+            };
+            self.shared.lock().now.left = Some(sum(&files));
+            let mut pause = PAUSES.0;
+            while !files.is_empty() {
+                let before = files.len();
+                match self.round(files) {
+                    Some(rest) => files = rest,
+                    None => return,
+                }
+                pause = if files.len() < before { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+                if !files.is_empty() && !self.pause(pause) {
+                    return;
+                }
+            }
+            // What was being made there while that began.
+            if !self.pause(idle) {
+                return;
+            }
+        }
+    }
+
+    /// Goes over files that lie in a pool; gives back those that stay there for now, or nothing at the end. Of small ones several go at a time: each
+    /// waits for flushes, which they share.
+    fn round(&self, files: Vec<(FileId, Bytes)>) -> Option<Vec<(FileId, Bytes)>> {
+        let (small, large): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, bytes)| *bytes <= SMALL);
+        let tally = Mutex::new(Tally::default());
+        let small = Mutex::new(small.into_iter());
+        let next = || small.lock().next();
+        let work = || while next().is_some_and(|file| self.one(file, &tally)) {};
+        std::thread::scope(|scope| {
+            for _ in 1..AT_ONCE {
+                // Where there can be no more threads, this one does it all.
+                let _ = std::thread::Builder::new().name("drain".into()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+        if !large.into_iter().all(|file| self.one(file, &tally)) || !self.goes_on() {
+            return None;
+        }
+        let Tally { stay, in_use, in_use_first, failed, lacks_room } = tally.into_inner();
+        let mut shared = self.shared.lock();
+        shared.now = Drained { in_use, in_use_first, failed, lacks_room, ..shared.now.clone() };
+        Some(stay)
+    }
+
+    /// Whether there may be another one.
+    fn one(&self, (file, counted): (FileId, Bytes), tally: &Mutex<Tally>) -> bool {
+        let Some(space) = self.space.upgrade().filter(|_| self.goes_on()) else { return false };
+        let step = space.drain_one(file, self);
+        let mut shared = self.shared.lock();
+        if shared.stop {
+            return false;
+        }
+        let now = &mut shared.now;
+        let mut tally = tally.lock();
+        match step {
+            Ok(step @ (Step::Moved(_) | Step::Gone)) => {
+                if let Step::Moved(bytes) = step {
+                    now.moved = (now.moved.0 + 1, now.moved.1 + bytes);
+                }
+                now.left = now.left.map(|(files, bytes)| (files - 1, bytes.saturating_sub(counted)));
+                return true;
+            }
+            Ok(Step::InUse) => {
+                tally.in_use += 1;
+                if tally.in_use_first.len() < NAMED {
+                    tally.in_use_first.push(file);
+                }
+            }
+            Ok(Step::LacksRoom) => tally.lacks_room = true,
+            Err(error) => {
+                if now.failed.0 == 0 && tally.failed.0 == 0 {
+                    tracing::warn!("inode {file} stays in a pool that is to be emptied: {error:?}");
+                }
+                tally.failed = (tally.failed.0 + 1, Some(io::Error::from_raw_os_error(error.0).to_string()));
+            }
+        }
+        tally.stay.push((file, counted));
+        true
+    }
 }
 
 /// One of them, and who does it.
 struct Running {
-    pool: PoolId,
     drain: Arc<Drain>,
     thread: JoinHandle<()>,
 }
@@ -119,14 +215,15 @@ impl Space {
     /// Where no thread can be started. The pool takes files as before then.
     pub fn drain(&self, pool: PoolId) -> io::Result<()> {
         let mut running = self.drains.0.lock();
-        if running.iter().any(|other| other.pool == pool) {
+        if running.iter().any(|other| other.drain.pool == pool) {
             return Ok(());
         }
-        let drain = Arc::<Drain>::default();
-        let (space, own) = (self.own(), drain.clone());
+        let drain = Drain { space: self.own(), pool, shared: Mutex::default(), bell: Condvar::default() };
+        let drain = Arc::new(drain);
+        let own = drain.clone();
         self.pools.set_draining(pool, true);
-        match threads::start("drain", move || run(&space, pool, &own)) {
-            Ok(thread) => running.push(Running { pool, drain, thread }),
+        match threads::start("drain", move || own.run()) {
+            Ok(thread) => running.push(Running { drain, thread }),
             Err(error) => {
                 self.pools.set_draining(pool, false);
                 return Err(error);
@@ -139,21 +236,21 @@ impl Space {
     pub fn stop_draining(&self, pool: PoolId) {
         self.pools.set_draining(pool, false);
         self.drains.0.lock().retain(|running| {
-            if running.pool == pool {
+            if running.drain.pool == pool {
                 running.drain.stop();
             }
-            running.pool != pool
+            running.drain.pool != pool
         });
     }
 
     /// How far the emptying of a pool has come, where it is being emptied.
     pub fn drained(&self, pool: PoolId) -> Option<Drained> {
         let running = self.drains.0.lock();
-        running.iter().find(|running| running.pool == pool).map(|running| running.drain.shared.lock().now.clone())
+        running.iter().find(|running| running.drain.pool == pool).map(|running| running.drain.shared.lock().now.clone())
     }
 
     /// Moves one file.
-    fn drain_one(&self, file: FileId, from: PoolId, drain: &Drain) -> Outcome<Step> {
+    fn drain_one(&self, file: FileId, drain: &Drain) -> Outcome<Step> {
         let inode = match self.catalog.get(file) {
             Ok(inode) => inode,
             Err(ullage_catalog::Error::NotFound) => return Ok(Step::Gone),
@@ -161,12 +258,13 @@ impl Space {
         };
         // As if the kernel had looked it up: what is removed meanwhile goes when that is over.
         let node = self.nodes.enter(inode);
-        let step = self.drain_held(&node, from, drain);
+        let step = self.drain_held(&node, drain);
         self.forget_node(node.id, 1);
         step
     }
 
-    fn drain_held(&self, node: &Arc<Node>, from: PoolId, drain: &Drain) -> Outcome<Step> {
+    fn drain_held(&self, node: &Arc<Node>, drain: &Drain) -> Outcome<Step> {
+        let from = drain.pool;
         if node.inode.lock().is_removed() || pool_of(&node.inode) != Some(from) {
             return Ok(Step::Gone);
         }
@@ -210,42 +308,6 @@ impl Space {
     }
 }
 
-fn run(space: &Weak<Space>, pool: PoolId, drain: &Drain) {
-    loop {
-        let began = Instant::now();
-        let Some(found) = space.upgrade().map(|space| space.catalog.lies_in(pool)) else { return };
-        let idle = (began.elapsed() * IDLE.0).max(IDLE.1);
-        let mut files = match found {
-            Ok(files) => files,
-            Err(error) => {
-                let failed = (1, Some(error.to_string()));
-                drain.shared.lock().now = Drained { failed, left: None, ..Drained::default() };
-                if drain.pause(idle) {
-                    continue;
-                }
-                return;
-            }
-        };
-        drain.shared.lock().now.left = Some(sum(&files));
-        let mut pause = PAUSES.0;
-        while !files.is_empty() {
-            let before = files.len();
-            match round(space, pool, drain, files) {
-                Some(rest) => files = rest,
-                None => return,
-            }
-            pause = if files.len() < before { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
-            if !files.is_empty() && !drain.pause(pause) {
-                return;
-            }
-        }
-        // What was being made there while that began.
-        if !drain.pause(idle) {
-            return;
-        }
-    }
-}
-
 fn sum(files: &[(FileId, Bytes)]) -> (u64, Bytes) {
     (files.len() as u64, files.iter().map(|(_, bytes)| *bytes).sum())
 }
@@ -258,75 +320,4 @@ struct Tally {
     in_use_first: Vec<FileId>,
     failed: (u64, Option<String>),
     lacks_room: bool,
-}
-
-/// Goes over files that lie in a pool; gives back those that stay there for now, or nothing at the end. Of small ones several go at a time: each
-/// waits for flushes, which they share.
-fn round(
-    space: &Weak<Space>,
-    pool: PoolId,
-    drain: &Drain,
-    files: Vec<(FileId, Bytes)>,
-) -> Option<Vec<(FileId, Bytes)>> {
-    let (small, large): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, bytes)| *bytes <= SMALL);
-    let tally = Mutex::new(Tally::default());
-    let small = Mutex::new(small.into_iter());
-    let next = || small.lock().next();
-    let work = || while next().is_some_and(|file| one(space, pool, drain, file, &tally)) {};
-    std::thread::scope(|scope| {
-        for _ in 1..AT_ONCE {
-            // Where there can be no more threads, this one does it all.
-            let _ = std::thread::Builder::new().name("drain".into()).spawn_scoped(scope, work);
-        }
-        work();
-    });
-    if !large.into_iter().all(|file| one(space, pool, drain, file, &tally)) || !drain.goes_on() {
-        return None;
-    }
-    let Tally { stay, in_use, in_use_first, failed, lacks_room } = tally.into_inner();
-    let mut shared = drain.shared.lock();
-    shared.now = Drained { in_use, in_use_first, failed, lacks_room, ..shared.now.clone() };
-    Some(stay)
-}
-
-/// Whether there may be another one.
-fn one(
-    space: &Weak<Space>,
-    pool: PoolId,
-    drain: &Drain,
-    (file, counted): (FileId, Bytes),
-    tally: &Mutex<Tally>,
-) -> bool {
-    let Some(space) = space.upgrade().filter(|_| drain.goes_on()) else { return false };
-    let step = space.drain_one(file, pool, drain);
-    let mut shared = drain.shared.lock();
-    if shared.stop {
-        return false;
-    }
-    let now = &mut shared.now;
-    let mut tally = tally.lock();
-    match step {
-        Ok(step @ (Step::Moved(_) | Step::Gone)) => {
-            if let Step::Moved(bytes) = step {
-                now.moved = (now.moved.0 + 1, now.moved.1 + bytes);
-            }
-            now.left = now.left.map(|(files, bytes)| (files - 1, bytes.saturating_sub(counted)));
-            return true;
-        }
-        Ok(Step::InUse) => {
-            tally.in_use += 1;
-            if tally.in_use_first.len() < NAMED {
-                tally.in_use_first.push(file);
-            }
-        }
-        Ok(Step::LacksRoom) => tally.lacks_room = true,
-        Err(error) => {
-            if now.failed.0 == 0 && tally.failed.0 == 0 {
-                tracing::warn!("inode {file} stays in a pool that is to be emptied: {error:?}");
-            }
-            tally.failed = (tally.failed.0 + 1, Some(io::Error::from_raw_os_error(error.0).to_string()));
-        }
-    }
-    tally.stay.push((file, counted));
-    true
 }

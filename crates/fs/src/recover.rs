@@ -4,9 +4,9 @@
 use crate::open_file::Measure;
 use crate::pools::place_of;
 use crate::{Errno, Outcome, Space};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use ullage_catalog::{CatalogMarks, Error, Inode};
+use ullage_catalog::{CatalogMarks, Error, Inode, Record};
 use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
 use ullage_types::{FileId, PoolId};
 
@@ -84,10 +84,7 @@ impl Space {
                         continue;
                     }
                     let stray = self.compare(id, suspect, &mut done, &mut busy)?.and_then(|stray| pool.stray(stray));
-                    if let Some(binding) = stray {
-                        done.discarded += 1;
-                        strays.push((id, binding));
-                    }
+                    strays.extend(stray.map(|binding| (id, binding)));
                 }
             }
         }
@@ -96,7 +93,7 @@ impl Space {
         let before = missing.len();
         self.rebind(&mut missing, &mut strays)?;
         done.rebound = (before - missing.len()) as u64;
-        done.discarded -= done.rebound;
+        done.discarded = strays.len() as u64;
         for (id, binding, _) in lost {
             tracing::warn!(
                 "the backing file of inode {} could not be read, and is gone now: its data is lost. Remove the file, or have \
@@ -206,38 +203,31 @@ impl Space {
 
     /// Binds files whose copies are missing to what they were copied from, or went to ([`crate::away`]): the last of those that are still there.
     fn rebind(&self, missing: &mut Vec<(PoolId, Binding)>, strays: &mut Vec<(PoolId, Binding)>) -> Outcome<()> {
-        let mut of_file: HashMap<FileId, Vec<(PoolId, Binding)>> = HashMap::new();
-        if !missing.is_empty() {
-            for (id, binding) in strays.iter() {
-                of_file.entry(binding.file).or_default().push((*id, binding.clone()));
-            }
-        }
-        let mut left = Vec::new();
-        for (id, gone) in std::mem::take(missing) {
-            let mut found = of_file.remove(&gone.file).unwrap_or_default();
-            found.sort_by_key(|(_, binding)| binding.generation.0);
-            let Some((pool, binding, file)) = found.into_iter().rev().find_map(|(pool, binding)| {
-                let file = self.pools.get(pool).ok()?.open(&binding, Access::Read).ok()?;
-                Some((pool, binding, file))
-            }) else {
-                left.push((id, gone));
+        let wanted: HashSet<FileId> = missing.iter().map(|(_, gone)| gone.file).collect();
+        let (mut there, others): (Vec<_>, Vec<_>) =
+            std::mem::take(strays).into_iter().partition(|(_, binding)| wanted.contains(&binding.file));
+        *strays = others;
+        there.sort_by_key(|(_, binding)| binding.generation.0);
+        let mut bound = HashSet::new();
+        for (pool, binding) in there.into_iter().rev() {
+            let open = || self.pools.get(pool).ok()?.open(&binding, Access::Read).ok();
+            let Some(file) = (!bound.contains(&binding.file)).then(open).flatten() else {
+                strays.push((pool, binding));
                 continue;
             };
-            let (inode, now) = (self.catalog.get(gone.file)?, Measure::of(&file)?);
+            let (inode, now) = (self.catalog.get(binding.file)?, Measure::of(&file)?);
             tracing::warn!(
                 "inode {} has what it had before it went to another pool: its copy is lost with the power",
                 inode.id
             );
             self.catalog.update(&inode, |record| {
                 record.backing = Some(place_of(pool, &binding));
-                (record.size, record.blocks) = (now.size, now.blocks);
-                record.mtime = record.mtime.max(now.mtime);
-                record.ctime = record.ctime.max(now.ctime);
+                measured(record, now);
                 Ok(())
             })?;
-            strays.retain(|stray| *stray != (pool, binding.clone()));
+            bound.insert(binding.file);
         }
-        *missing = left;
+        missing.retain(|(_, gone)| !bound.contains(&gone.file));
         Ok(())
     }
 
@@ -266,9 +256,7 @@ impl Space {
         let now = Measure::of(&pool.recreate(binding)?)?;
         tracing::warn!("inode {} was never flushed, and its data is lost with the power: it is empty now", inode.id);
         self.catalog.update(&inode, |record| {
-            (record.size, record.blocks) = (now.size, now.blocks);
-            record.mtime = record.mtime.max(now.mtime);
-            record.ctime = record.ctime.max(now.ctime);
+            measured(record, now);
             Ok(())
         })?;
         pool.closed(binding);
@@ -312,10 +300,7 @@ impl Space {
             record.unreadable = false;
             let changed = (record.size, record.blocks) != (now.size, now.blocks);
             if changed {
-                record.size = now.size;
-                record.blocks = now.blocks;
-                record.mtime = record.mtime.max(now.mtime);
-                record.ctime = record.ctime.max(now.ctime);
+                measured(record, now);
             }
             Ok(changed)
         })?;
@@ -331,6 +316,13 @@ impl Space {
         }
         Ok(None)
     }
+}
+
+/// Has a record say what its backing file was found to be.
+fn measured(record: &mut Record, now: Measure) {
+    (record.size, record.blocks) = (now.size, now.blocks);
+    record.mtime = record.mtime.max(now.mtime);
+    record.ctime = record.ctime.max(now.ctime);
 }
 
 fn is_bound(inode: &Inode, id: PoolId, binding: &Binding) -> bool {

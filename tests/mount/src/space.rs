@@ -7,6 +7,7 @@ use crate::{process, run};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ullage_posix_tests::random::Random;
 
 /// No test takes longer.
 const TEST_LIMIT: Duration = Duration::from_secs(100);
@@ -63,6 +64,14 @@ impl Space {
         }
     }
 
+    /// Runs `ullage pool` with an action and what else that takes, whether it is up or down.
+    #[track_caller]
+    pub fn pool_command(&self, action: &str, rest: &[&str]) -> Outcome {
+        let head = ["pool".as_ref(), action.as_ref(), self.mount.as_os_str()];
+        let state = ["--state".as_ref(), self.state.as_os_str()];
+        ullage(head.into_iter().chain(rest.iter().map(AsRef::as_ref)).chain(state))
+    }
+
     /// Gives it a second pool beside the first, before its first use; files are spread over both.
     pub fn add_beside(&mut self) {
         let beside = self.pool().with_file_name("beside");
@@ -71,12 +80,13 @@ impl Space {
         self.flags.extend(["--spread".into(), "round-robin".into()]);
     }
 
-    /// Where it has two pools, has one of them emptied from now on.
+    /// Where it has two pools, has one of them emptied from now on, and waits a while.
     #[track_caller]
-    pub fn drain(&self, seed: u64) {
+    pub fn drain_a_while(&self, seed: u64, random: &mut Random) {
         if self.pools.len() > 1 {
             let name = if seed.is_multiple_of(2) { "main" } else { "beside" };
-            self.remove_pool(name, "--no-wait");
+            self.pool_command("remove", &[name, "--no-wait"]).ok();
+            std::thread::sleep(Duration::from_millis(random.below(300)));
         }
     }
 
@@ -85,15 +95,9 @@ impl Space {
     pub fn keep_pools(&self) {
         if self.pools.len() > 1 {
             for name in ["main", "beside"] {
-                self.remove_pool(name, "--cancel");
+                self.pool_command("remove", &[name, "--cancel"]).ok();
             }
         }
-    }
-
-    #[track_caller]
-    fn remove_pool(&self, name: &str, how: &str) {
-        let words = ["pool".as_ref(), "remove".as_ref(), self.mount.as_os_str(), name.as_ref(), how.as_ref()];
-        ullage(words.into_iter().chain(["--state".as_ref(), self.state.as_os_str()])).ok();
     }
 
     /// Its time begins anew, with another limit: for tests of many rounds.

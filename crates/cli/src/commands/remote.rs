@@ -3,7 +3,6 @@
 use anyhow::Context;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,14 +183,7 @@ pub fn end_signal() -> impl Future<Output = ()> {
 
 /// A progress bar on a terminal; nothing elsewhere or with `--json`.
 pub fn progress(quiet: bool, name: &str) -> Progress {
-    if quiet || !std::io::stderr().is_terminal() {
-        return Arc::new(|_, _| {});
-    }
-    let bar = indicatif::ProgressBar::new(0);
-    let style = indicatif::ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
+    let bar = crate::output::bar(quiet, "{msg} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
     bar.set_message(crate::output::shown(name));
     Arc::new(move |done, all| {
         bar.set_length(all);

@@ -121,10 +121,7 @@ impl Machine {
                 scope.spawn(move || worker.run(*kind));
             }
             std::thread::sleep(Duration::from_millis(150 + random.below(700)));
-            if self.space.pools.len() > 1 {
-                self.space.drain(seed);
-                std::thread::sleep(Duration::from_millis(random.below(300)));
-            }
+            self.space.drain_a_while(seed, &mut random);
             if lying {
                 self.freeze(backwards, between, &mut random);
                 std::thread::sleep(Duration::from_millis(400));

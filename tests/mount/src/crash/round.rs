@@ -30,10 +30,7 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
             scope.spawn(move || worker.run(*kind));
         }
         std::thread::sleep(Duration::from_millis(100 + random.below(900)));
-        if space.pools.len() > 1 {
-            space.drain(seed);
-            std::thread::sleep(Duration::from_millis(random.below(300)));
-        }
+        space.drain_a_while(seed, &mut random);
         process::kill(pid);
         load.stop.store(true, Ordering::Relaxed);
         for _ in 0..random.below(4) {

@@ -15,10 +15,8 @@ use ullage_mount_tests::run::{Outcome, copy_program, eventually, program, ullage
 use ullage_mount_tests::space::Space;
 
 fn pool(space: &Space, what: &[&str]) -> Outcome {
-    let state = ["--state".as_ref(), space.state.as_os_str()];
     let (action, rest) = what.split_first().unwrap();
-    let head = ["pool".as_ref(), action.as_ref(), space.mount.as_os_str()];
-    ullage(head.into_iter().chain(rest.iter().map(std::convert::AsRef::as_ref)).chain(state))
+    space.pool_command(action, rest)
 }
 
 fn draining(space: &Space, name: &str) -> serde_json::Value {
@@ -48,7 +46,6 @@ fn two(ground: Ground, [old, new]: [PathBuf; 2], more: &str) -> Space {
     space.flags = vec!["--spread".into(), "round-robin".into()];
     space.up();
     space.flags.clear();
-    space.pools.clear();
     space
 }
 
@@ -124,16 +121,12 @@ fn a_pool_is_emptied_and_leaves_the_space() {
         assert!(fs::read(space.path("again-1")).unwrap() == content(1));
         space.down_and_check();
         // The number of one that is gone is given to no other.
-        pool_add(&space, &format!("next={}", place.display()));
+        pool(&space, &["add", &format!("next={}", place.display())]).ok();
         assert!(settings(&space).contains("id = 2"), "{}", settings(&space));
         space.up();
         fill(&space, 20);
         space.down_and_check();
     }
-}
-
-fn pool_add(space: &Space, more: &str) {
-    pool(space, &["add", more]).ok();
 }
 
 /// In a file that somebody has had open in the kernel since before, he writes on, and others who open it write there too.
@@ -525,7 +518,7 @@ fn a_pool_that_has_become_read_only_is_emptied() {
 
 #[test]
 fn a_pool_that_cannot_be_removed_changes_nothing() {
-    let mut space = plain();
+    let space = plain();
     fill(&space, 10);
     let before = settings(&space);
     pool(&space, &["remove", "neither"]).refused("has no pool 'neither': it has old, new");
@@ -553,7 +546,6 @@ fn a_pool_that_cannot_be_removed_changes_nothing() {
     assert_eq!(fs::read(place.join("2-512/letter")).unwrap(), b"somebody's");
     assert!(!settings(&space).contains("\"old\""));
     pool(&space, &["remove", "new"]).refused("the only pool of the space that takes files");
-    space.pools.clear();
     space.up();
     compare(&space, 10);
     space.down_and_check();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{eventually, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, ullage};
 use ullage_mount_tests::space::Space;
 
 pub fn pool_of(space: &Space, name: &Path) -> String {
@@ -235,15 +235,8 @@ fn the_layouts_parameters_are_the_owners() {
     space.down_and_check();
 }
 
-fn add(space: &Space, pool: &str) -> ullage_mount_tests::run::Outcome {
-    ullage([
-        "pool".as_ref(),
-        "add".as_ref(),
-        space.mount.as_os_str(),
-        pool.as_ref(),
-        "--state".as_ref(),
-        space.state.as_os_str(),
-    ])
+fn add(space: &Space, pool: &str) -> Outcome {
+    space.pool_command("add", &[pool])
 }
 
 /// A disk that is full is no end: one more is added.

@@ -4,7 +4,6 @@ use super::super::{connect, hint, state_at};
 use crate::output;
 use anyhow::bail;
 use clap::Args;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -48,10 +47,7 @@ impl Remove {
     /// Asks the daemon where there is one, and waits.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = state_at(&self.mountpoint, self.state.as_deref())?;
-        if Client::connect(&state)?.is_none() {
-            return self.while_down(&state);
-        }
-        let mut client = connect(&state, &self.mountpoint)?;
+        let Some(mut client) = Client::connect(&state)? else { return self.while_down(&state) };
         match client.ask(&Request::Drain { pool: self.pool.clone(), drains: !self.cancel })? {
             Answer::Done => {}
             _ => bail!("the daemon answered another question"),
@@ -96,7 +92,8 @@ impl Remove {
 
     /// Until nothing is left.
     fn wait(&self, state: &State) -> anyhow::Result<DrainReport> {
-        let bar = self.bar();
+        let style = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
+        let bar = output::bar(self.json, style);
         let mut told = false;
         loop {
             let mut client = connect(state, &self.mountpoint)?;
@@ -119,7 +116,7 @@ impl Remove {
                     bar.finish_and_clear();
                     bail!("{}", why_stuck(&self.pool, report));
                 }
-                if stuck && report.in_use > 0 {
+                if stuck {
                     let waits = waits_for(report);
                     bar.set_message(waits.clone());
                     if !told && bar.is_hidden() {
@@ -130,18 +127,6 @@ impl Remove {
             }
             std::thread::sleep(PAUSE);
         }
-    }
-
-    fn bar(&self) -> indicatif::ProgressBar {
-        if self.json || !std::io::stderr().is_terminal() {
-            return indicatif::ProgressBar::hidden();
-        }
-        let bar = indicatif::ProgressBar::new(0);
-        let style = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
-        if let Ok(style) = indicatif::ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
-        bar
     }
 
     fn say(&self, report: Option<&DrainReport>, text: &str) -> anyhow::Result<ExitCode> {
