@@ -54,6 +54,11 @@ impl Ballast {
         if held || self.hold()? { Ok(0) } else { Ok(self.bytes) }
     }
 
+    /// The device that the catalog lies on.
+    pub(crate) fn device(&self) -> u64 {
+        self.device
+    }
+
     /// Whether a pool's files lie on the disk of the catalog.
     pub(crate) fn shares(&self, pool_device: Option<u64>) -> bool {
         pool_device == Some(self.device)

@@ -62,6 +62,7 @@ impl OpenSpace {
         numbers::refuse_renumbered(state, &settings)?;
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
+        let device = ballast.device();
         ballast.release()?;
         let store = open_store(state)?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -86,7 +87,7 @@ impl OpenSpace {
             trees_in_step: members.iter().any(|member| member.tree.is_some()) && take_in_step(state)?,
             ..options
         };
-        let space = Space::new(catalog, Arc::new(Pools::new(members, spread)), options);
+        let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(device))), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
             Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))

@@ -6,9 +6,9 @@
 //!
 //! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
 //! so a thread that nobody can take the place of leaves all such calls to others. A disk may hang as well just when a file is opened; so that thread
-//! opens what the kernel has in memory, and leaves the rest to others. Not where there is one pool only: most of what it would hold up
-//! is about that pool as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %, one
-//! that has to be fetched from a disk 20 to 40 %).
+//! opens what the kernel has in memory, and leaves the rest to others. Not where there is one pool only, with the catalog beside it: what it would hold
+//! up is about that disk as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %,
+//! one that has to be fetched from a disk 20 to 40 %).
 
 use crate::{Outcome, hurry};
 use rustix::time::{ClockId, clock_gettime};
@@ -30,17 +30,17 @@ pub(crate) enum Call {
 /// When a pool's file system answered last.
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
-    /// There are other pools.
-    one_of_several: bool,
+    /// There is what goes on when it stops: other pools, or the catalog on another disk.
+    others_go_on: bool,
     /// When the call of each kind that was answered began: one that took long says nothing good.
     read: AtomicU64,
     written: AtomicU64,
 }
 
 impl Answering {
-    /// Nothing is known yet of a pool that is the only one, or `one_of_several`.
-    pub(crate) fn new(one_of_several: bool) -> Self {
-        Self { one_of_several, ..Self::default() }
+    /// Nothing is known yet of a pool; whether `others_go_on` when it stops.
+    pub(crate) fn new(others_go_on: bool) -> Self {
+        Self { others_go_on, ..Self::default() }
     }
 
     /// LATER where the calling thread may not wait, and may have to.
@@ -60,9 +60,9 @@ impl Answering {
         if self.holds_up_others() { Wait::Nothing } else { Wait::Disk }
     }
 
-    /// Whether the calling thread would hold up what is about other pools, and nobody could take its place.
+    /// Whether the calling thread would hold up what has nothing to do with this pool, and nobody could take its place.
     fn holds_up_others(&self) -> bool {
-        self.one_of_several && hurry::is_irreplaceable()
+        self.others_go_on && hurry::is_irreplaceable()
     }
 
     /// Makes a call.
@@ -117,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_replaced_changes_nothing_in_one_of_several_pools() {
+    fn who_cannot_be_replaced_changes_nothing_where_others_go_on() {
         let asked = |pool: &Answering, call| {
             (0..100).any(|_| {
                 pool.make(Call::Writes, || ());
                 irreplaceable(|| pool.at_once(call)).is_ok()
             })
         };
-        let (alone, one_of_several) = (Answering::new(false), Answering::new(true));
-        assert!(asked(&alone, Call::Writes) && asked(&one_of_several, Call::Reads));
-        assert!(!asked(&one_of_several, Call::Writes));
-        assert_eq!(irreplaceable(|| (alone.wait(), one_of_several.wait())), (Wait::Disk, Wait::Nothing));
-        assert_eq!(hurried(|| one_of_several.wait()), Wait::Disk);
-        one_of_several.at_once(Call::Writes).expect("who may wait may call");
+        let (alone, with_others) = (Answering::new(false), Answering::new(true));
+        assert!(asked(&alone, Call::Writes) && asked(&with_others, Call::Reads));
+        assert!(!asked(&with_others, Call::Writes));
+        assert_eq!(irreplaceable(|| (alone.wait(), with_others.wait())), (Wait::Disk, Wait::Nothing));
+        assert_eq!(hurried(|| with_others.wait()), Wait::Disk);
+        with_others.at_once(Call::Writes).expect("who may wait may call");
     }
 }

@@ -22,7 +22,8 @@ use rustix::fs::FallocateFlags;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_catalog::Backing;
@@ -219,7 +220,11 @@ impl Space {
         // What was removed meanwhile, and nobody else has open, goes nowhere.
         let goes = || node.inode.lock().record.nlink > 0 || node.open.try_lock().is_none_or(|open| open.handles > 1);
         let goes_on = || drains.is_none_or(|drain| drain.goes_on() && goes());
-        let bound = without_reserve(|| copy(&rest.file, &draft.file, rest.measure, &goes_on)).and_then(|()| {
+        let from_file = unseen(&rest.file);
+        let copied = without_reserve(|| copy(&from_file, &draft.file, rest.measure, &goes_on));
+        // Nobody else has it open then.
+        drop(from_file);
+        let bound = copied.and_then(|()| {
             let mut open = open.unwrap_or_else(|| node.open.lock());
             self.bind_anew(node, &mut open, from, rest, to, &draft, drains.is_some(), &mut named)
         });
@@ -301,7 +306,12 @@ impl Space {
         }
         // The second of us is the copy's own.
         let Some(rest) = self.at_rest(node, open, 2)? else { return Ok(None) };
-        set_times(&fresh.file, Some(rest.measure.atime), Some(rest.measure.mtime))?;
+        let (mut atime, mut mtime) = (rest.measure.atime, rest.measure.mtime);
+        if open.backing.as_ref().is_some_and(|backing| backing.times_behind) {
+            let record = node.inode.lock();
+            (atime, mtime) = (record.record.atime, record.record.mtime);
+        }
+        set_times(&fresh.file, Some(atime), Some(mtime))?;
         let new = Measure::of(&fresh.file)?;
         // Its map may be larger there.
         let grows = if self.catalog.has_limits() { 512 * new.blocks.saturating_sub(rest.measure.blocks) } else { 0 };
@@ -351,7 +361,8 @@ fn lies_in(node: &Node) -> Option<PoolId> {
 fn can_leave(open: &OpenFile, from: PoolId, reads_only: bool) -> bool {
     let alone = |backing: &OpenBacking| backing.registered.is_none() && backing.fence.is_none() && !backing.lends;
     let claimed = |backing: &OpenBacking| backing.writable && backing.claimed || reads_only;
-    let plain = |backing: &OpenBacking| claimed(backing) && !backing.times_behind;
+    let has_times = |backing: &OpenBacking| !backing.times_behind || reads_only && open.writers == 0;
+    let plain = |backing: &OpenBacking| claimed(backing) && has_times(backing);
     let backing = open.backing.as_ref().filter(|backing| backing.pool == from && !backing.discards);
     backing.is_some_and(|backing| alone(backing) && plain(backing)) && !open.marked
 }
@@ -369,6 +380,14 @@ fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
         taken if taken >= all => Ok(std::iter::once(0..taken).collect()),
         _ => Err(Errno::ENOSPC),
     }
+}
+
+/// Opens a file once more to read it without its time of access moving: no user does. As it is where only its owner may.
+fn unseen(file: &Arc<File>) -> Arc<File> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NOATIME);
+    let own = options.open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    own.map_or_else(|_| file.clone(), Arc::new)
 }
 
 /// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more, as long as it `goes_on`.
@@ -509,7 +528,7 @@ mod tests {
             tree: None,
         };
         let members = all.iter().enumerate().map(member).collect();
-        let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap()));
+        let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap(), None));
         let space = Space::new(catalog, pools, SpaceOptions::default());
         let caller = Caller { uid: 0, gid: 0, pid: 1 };
         let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();

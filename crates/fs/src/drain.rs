@@ -285,16 +285,17 @@ impl Space {
         }
     }
 
-    /// Opens a file as a reader of the server's does; not where the kernel has it open or mapped.
+    /// Opens a file as a reader of the server's does; not where the kernel has it open or mapped. Times that it was given and has not yet are
+    /// the copy's: given to it now, they would have it changed a moment ago.
     fn open_to_move(&self, node: &Arc<Node>) -> Outcome<bool> {
         let mut open = node.open.lock();
         let in_kernel = open.backing.as_ref().is_some_and(|backing| backing.registered.is_some());
         if open.handles > 0 && in_kernel {
             return Ok(false);
         }
-        match self.back(node, &mut open, true) {
+        match self.back_as_it_is(node, &mut open, true) {
             // A disk that has failed is often left so, and all that is on it can be read.
-            Err(Errno::EROFS) => self.back(node, &mut open, false)?,
+            Err(Errno::EROFS) => self.back_as_it_is(node, &mut open, false)?,
             backed => backed?,
         }
         let handles = open.handles;

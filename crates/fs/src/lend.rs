@@ -360,7 +360,7 @@ pub(crate) mod tests {
         let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
         let pool = Arc::new(NullPool::new(Arc::new(NumbersOf(catalog.numbers()))).unwrap());
         let member = crate::PoolMember { id: PoolId(0), name: "null".into(), pool, reserve: Bytes(0), tree: None };
-        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap()));
+        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap(), None));
         let space = Space::new(catalog, pools, SpaceOptions::default());
         let limit = Limit { bytes: Some(8 << 30), inodes: None };
         space.set_limit(Subject::Directory(space.catalog.root().id), limit).unwrap();

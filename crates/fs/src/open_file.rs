@@ -248,6 +248,11 @@ impl Measure {
 }
 
 impl Measure {
+    /// Whether the file has the times that its record says.
+    pub(crate) fn has_times_of(&self, record: &Record) -> bool {
+        (self.atime, self.mtime) == (record.atime, record.mtime)
+    }
+
     /// Whether all that changes the file from `now` on shows in its times, which are cut to so much.
     pub(crate) fn shows_changes(&self, now: Timestamp, cut_to: Duration) -> bool {
         let nanoseconds = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);

@@ -95,12 +95,14 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Pools in the order of the configuration.
-    pub fn new(members: Vec<PoolMember>, spread: Spread) -> Self {
+    /// Pools in the order of the configuration, and the device that the catalog lies on.
+    pub fn new(members: Vec<PoolMember>, spread: Spread, catalog: Option<u64>) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
         let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
         let distances = members.iter().map(|_| Distance::default()).collect();
-        let answering = members.iter().map(|_| Answering::new(members.len() > 1)).collect();
+        let apart = |member: &PoolMember| member.pool.device().is_some_and(|device| Some(device) != catalog);
+        let others_go_on = |member: &PoolMember| members.len() > 1 || apart(member);
+        let answering = members.iter().map(|member| Answering::new(others_go_on(member))).collect();
         let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
         let draining = members.iter().map(|_| AtomicBool::new(false)).collect();
         let vacancies = members.iter().map(|_| Vacancy::default()).collect();

@@ -3,7 +3,7 @@
 use crate::answering::Call;
 use crate::hurry;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenBacking, OpenFile, handle, set_times};
+use crate::open_file::{Measure, OpenBacking, OpenFile, handle};
 use crate::patience::Patience;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
@@ -183,7 +183,6 @@ impl Space {
         let call = match &open.backing {
             Some(backing) if backing.times_behind => Call::Writes,
             Some(backing) if backing.writable || !writable => return Ok(()),
-            None if node.inode.lock().record.times_ahead => self.call_to_open(node, writable).max(Call::Writes),
             _ => self.call_to_open(node, writable),
         };
         self.answers_at_once(&node.inode, call)
@@ -196,22 +195,34 @@ impl Space {
         if pool.is_none_or(|(pool, locator)| pool.is_marked(&locator)) { Call::Reads } else { Call::Flushes }
     }
 
-    /// Opens the backing file of a node, unless it is open well enough.
+    /// Opens the backing file of a node, unless it is open well enough. It has the times that the record was given then.
     pub(crate) fn back(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
-        if open.backing.as_ref().is_some_and(|backing| backing.times_behind) {
-            self.record_measure(node, open)?;
-            let written = open.writers > 0;
-            if let Some(backing) = &mut open.backing {
-                let pool = backing.pool;
-                let follow = || backing.follow_times(&node.inode.record(), !written, written);
-                self.pools.call(pool, Call::Writes, follow)?;
-            }
+        let was_open = open.backing.is_some();
+        self.back_as_it_is(node, open, writable)?;
+        if open.backing.as_ref().is_none_or(|backing| !backing.times_behind) {
+            return Ok(());
         }
+        self.answers_at_once(&node.inode, Call::Writes)?;
+        if was_open {
+            self.record_measure(node, open)?;
+        }
+        let written = open.writers > 0;
+        let Some(backing) = &mut open.backing else { return Ok(()) };
+        let pool = backing.pool;
+        self.pools.call(pool, Call::Writes, || backing.follow_times(&node.inode.record(), !written, written))?;
+        if !was_open {
+            backing.baseline = Measure::of(&backing.file)?;
+        }
+        Ok(())
+    }
+
+    /// The same, whatever times it has.
+    pub(crate) fn back_as_it_is(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
         if open.backing.as_ref().is_some_and(|backing| backing.writable || !writable) {
             return Ok(());
         }
         let record = node.inode.record();
-        let place = record.backing.ok_or(Errno::EINVAL)?;
+        let place = record.backing.as_ref().ok_or(Errno::EINVAL)?;
         let pool = self.pools.get(place.pool)?;
         let binding =
             Binding { file: node.inode.id, generation: place.generation, locator: Locator(place.locator.clone()) };
@@ -231,12 +242,10 @@ impl Space {
             return Ok(());
         }
         let discards = pool.discards();
-        if record.times_ahead && !discards {
-            self.pools.call(place.pool, Call::Writes, || set_times(&file, Some(record.atime), Some(record.mtime)))?;
-        }
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
+        let times_behind = record.times_ahead && !discards && !baseline.has_times_of(&record);
         let backing = OpenBacking::new(place.pool, binding, file, baseline, writable);
-        open.backing = Some(OpenBacking { discards, ..backing });
+        open.backing = Some(OpenBacking { discards, times_behind, ..backing });
         Ok(())
     }
 

@@ -135,7 +135,7 @@ impl Bed {
         let pool = Arc::new(pool.unwrap());
         self.uuid = Some(pool.uuid());
         let member = PoolMember { id: ID, name: "one".into(), pool: pool.clone(), reserve: Bytes(0), tree: None };
-        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap()));
+        let pools = Arc::new(Pools::new(vec![member], "first-fit".parse::<Spread>().unwrap(), None));
         let options = SpaceOptions { linger: self.times.linger, ..SpaceOptions::default() };
         let space = Space::new(catalog, pools, options);
         space.recover(&[(ID, &marks)]).unwrap();

@@ -5,7 +5,7 @@ use crate::stuck::Ends;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -127,6 +127,41 @@ fn a_pool_is_emptied_and_leaves_the_space() {
         fill(&space, 20);
         space.down_and_check();
     }
+}
+
+/// Such a file was given its times first, which changed it a moment ago, and so each was waited for until what changes it later would show.
+#[test]
+fn a_file_whose_times_were_set_goes_with_them_at_once() {
+    let space = plain();
+    fill(&space, 20);
+    let files: Vec<PathBuf> = (0..20).map(|n| space.path(format!("file-{n}"))).collect();
+    let files: Vec<PathBuf> = files.into_iter().filter(|file| pool_of(&space, file) == "old").collect();
+    // Until what was open is closed.
+    std::thread::sleep(Duration::from_secs(3));
+    let time = |seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds);
+    for file in &files {
+        let times = ["-a".as_ref(), "-d".as_ref(), "2001-02-03 UTC".as_ref(), file.as_os_str()];
+        program("touch", times).ok();
+        program("touch", ["-m", "-d", "2002-03-04 UTC"].map(AsRef::as_ref).into_iter().chain([file.as_os_str()])).ok();
+    }
+    let lies = |file: &Path| PathBuf::from(space.stat(file)["backing"].as_str().unwrap());
+    let place = |file: &PathBuf| OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(lies(file)).unwrap();
+    let places: Vec<File> = files.iter().map(place).collect();
+    let before: Vec<fs::Metadata> = places.iter().map(|place| place.metadata().unwrap()).collect();
+    pool(&space, &["remove", "old"]).ok();
+    for (file, (place, before)) in files.iter().zip(places.iter().zip(before)) {
+        let now = place.metadata().unwrap();
+        // It stays for some seconds.
+        let is_there = now.nlink() > 0 && now.len() == before.len();
+        assert!(!is_there || now.ctime_nsec() == before.ctime_nsec(), "{}: it was changed", file.display());
+        for path in [file, &lies(file)] {
+            let now = fs::metadata(path).unwrap();
+            assert_eq!((now.accessed().unwrap(), now.modified().unwrap()), (time(981_158_400), time(1_015_200_000)));
+        }
+        assert_eq!(pool_of(&space, file), "new");
+    }
+    compare(&space, 20);
+    space.down_and_check();
 }
 
 /// In a file that somebody has had open in the kernel since before, he writes on, and others who open it write there too.

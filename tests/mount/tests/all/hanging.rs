@@ -1,6 +1,7 @@
 //! A pool whose disk stops answering while it is in use stalls who needs that disk, and nobody else.
 
-use crate::stuck::{Ends, are_answered, assert_transport, cpus, on_cpu, uring_is_on};
+use crate::frozen::{NAMES, directories};
+use crate::stuck::{Ends, LIVELY, are_answered, assert_transport, cpus, on_cpu, uring_is_on};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Child;
@@ -27,7 +28,8 @@ fn keep_opening(files: &[PathBuf], over: &AtomicBool) {
     }
 }
 
-fn check(flags: &[&str], transport: &str) {
+/// Where the pool has no other beside it, names are what others ask for.
+fn check(flags: &[&str], transport: &str, alone: bool) {
     let mut ground = Ground::new();
     let plain = ground.ext4("plain", 256);
     let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
@@ -38,6 +40,9 @@ fn check(flags: &[&str], transport: &str) {
     let point = ground.mount_image("disk", disk.device());
     let mut space = Space::on(ground, &plain);
     fs::create_dir(point.join("pool")).unwrap();
+    if alone {
+        space.pools.clear();
+    }
     space.pools.push(format!("b={}", point.join("pool").display()));
     space.flags = ["--spread", "round-robin"].iter().chain(flags).map(Into::into).collect();
     space.up();
@@ -48,7 +53,8 @@ fn check(flags: &[&str], transport: &str) {
     }
     let warm: Vec<PathBuf> = in_pool(&space, "warm", true).collect();
     let cold: Vec<PathBuf> = in_pool(&space, "cold", true).collect();
-    let lively: Vec<PathBuf> = in_pool(&space, "lively", false).collect();
+    let lively = if alone { directories(&space, 1) } else { in_pool(&space, "lively", false).collect() };
+    let scripts = if alone { NAMES } else { LIVELY };
     space.down();
     // Nothing of it is in memory then.
     program("umount", [&point]).ok();
@@ -74,7 +80,7 @@ fn check(flags: &[&str], transport: &str) {
         let _hanging = disk.hang();
         waits.extend(cpus().into_iter().take(8).zip(&cold).map(|(cpu, file)| on_cpu(cpu, r#"cat "$1""#, file)));
         std::thread::sleep(Duration::from_millis(100));
-        are_answered(&lively);
+        are_answered(&scripts, &lively);
         assert!(waits.iter_mut().all(|child| child.try_wait().unwrap().is_none()), "who needs the disk waits for it");
     });
     for mut child in waits {
@@ -85,13 +91,26 @@ fn check(flags: &[&str], transport: &str) {
 
 #[test]
 fn a_disk_that_hangs_as_files_are_opened_stalls_only_who_needs_it() {
-    check(&["--transport", "device"], "/dev/fuse");
+    check(&["--transport", "device"], "/dev/fuse", false);
+}
+
+#[test]
+fn a_disk_of_an_only_pool_that_hangs_stalls_only_who_needs_it() {
+    check(&["--transport", "device"], "/dev/fuse", true);
 }
 
 /// The thread of a CPU's queue opened the file itself, as the pool had answered a moment ago, and all requests of that CPU waited for the disk.
 #[test]
 fn a_disk_that_hangs_as_files_are_opened_stalls_only_who_needs_it_over_io_uring() {
     if uring_is_on() {
-        check(&["--transport", "io-uring"], "io_uring");
+        check(&["--transport", "io-uring"], "io_uring", false);
+    }
+}
+
+/// As it is the only one the queue's thread waited for the disk to open a file.
+#[test]
+fn a_disk_of_an_only_pool_that_hangs_stalls_only_who_needs_it_over_io_uring() {
+    if uring_is_on() {
+        check(&["--transport", "io-uring"], "io_uring", true);
     }
 }

@@ -181,7 +181,7 @@ const HANGING: [&str; 7] = [
     r#"exec 3< "$1"; cp "$1" /dev/null; echo more >> "$1"; sync "$1""#,
 ];
 
-const LIVELY: [&str; 5] = [
+pub(crate) const LIVELY: [&str; 5] = [
     r#"cat "$1""#,
     r#"truncate -s 100 "$1""#,
     r#"echo more >> "$1" && sync "$1""#,
@@ -203,7 +203,7 @@ fn check(flags: &[&str], transport: &str, hanging: usize) {
         // Their files can be asked for too: that may wait, and nobody else then.
         waits.push(on_cpu(cpus[0], r#"stat "$1""#, &bed.stuck[0]));
         waits.push(on_cpu(cpus[1 % cpus.len()], r#"cat "$1""#, &bed.stuck[1]));
-        are_answered(&bed.lively);
+        are_answered(&LIVELY, &bed.lively);
         assert!(waits.iter_mut().any(hangs), "nothing hangs: nothing was tested");
     }
     end(bed, waits);
@@ -213,12 +213,12 @@ fn hangs(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_none()
 }
 
-/// One of each kind of call to files of the pool that answers, on every CPU.
+/// One of each kind of call to files of the pool that answers, or to whatever these scripts are about, on every CPU.
 #[track_caller]
-pub(crate) fn are_answered(lively: &[PathBuf]) {
+pub(crate) fn are_answered(scripts: &[&str], lively: &[PathBuf]) {
     let mut files = lively.iter();
-    for &cpu in cpus().iter().take(lively.len() / LIVELY.len()) {
-        for script in LIVELY {
+    for &cpu in cpus().iter().take(lively.len() / scripts.len()) {
+        for script in scripts {
             let file = files.next().unwrap();
             let what = format!("`{script}` on CPU {cpu}");
             let status = comes_to_an_end(&mut on_cpu(cpu, script, file), &what);
@@ -273,7 +273,7 @@ fn a_plain_tree_that_does_not_answer_stalls_no_rename() {
         for child in &mut moves {
             comes_to_an_end(child, "a rename");
         }
-        are_answered(others);
+        are_answered(&LIVELY, others);
         assert_eq!(fs::read_dir(bed.space.path("new")).unwrap().count(), 18);
         assert!(!bed.frozen.join("pool/behind").exists(), "it is not frozen: nothing was tested");
     }
@@ -293,7 +293,7 @@ fn what_is_opened_in_a_stuck_pool_can_be_removed_meanwhile() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(waits.iter_mut().all(hangs), "they do not hang: nothing was tested");
         let mut removals: Vec<Child> = files.iter().map(|file| on_cpu(cpus()[0], r#"unlink "$1""#, file)).collect();
-        are_answered(&bed.lively);
+        are_answered(&LIVELY, &bed.lively);
         for child in &mut removals {
             comes_to_an_end(child, "a removal");
         }
@@ -326,7 +326,7 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
         std::thread::scope(|scope| {
             let refused = scope.spawn(limit);
             std::thread::sleep(Duration::from_millis(300));
-            are_answered(&bed.lively);
+            are_answered(&LIVELY, &bed.lively);
             refused.join().unwrap().refused("the pool 'b' does not answer");
         });
     }
@@ -407,7 +407,7 @@ fn an_owner_that_cannot_be_noted_in_a_stuck_pool_stalls_nobody() {
         removals = new.iter().map(|file| on_cpu(cpus()[0], r#"unlink "$1""#, file)).collect();
         // The log is written meanwhile.
         for lively in bed.lively.chunks(10).take(3) {
-            are_answered(lively);
+            are_answered(&LIVELY, lively);
             std::thread::sleep(Duration::from_secs(1));
         }
     }
