@@ -15,4 +15,6 @@ pub mod space;
 mod sys;
 pub mod watchdog;
 
-pub use sys::{Handle, close, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write};
+pub use sys::{
+    Handle, close, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write, with_own_descriptors,
+};

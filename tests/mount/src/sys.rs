@@ -13,6 +13,21 @@ pub fn close(file: File) -> std::io::Result<()> {
     }
 }
 
+/// Does something in a thread with descriptors of its own. A child that another thread starts has copies of all others for a moment, and its
+/// exec(2) closes them: what close(2) tells once it tells nobody then.
+pub fn with_own_descriptors<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let own = || {
+        // SAFETY: only this thread loses its descriptors, and it has used none yet.
+        let outcome = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as libc::c_int) };
+        assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
+        work()
+    };
+    match std::thread::scope(|scope| scope.spawn(own).join()) {
+        Ok(outcome) => outcome,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
 /// Maps the start of a file for reading and writing.
 pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
     // SAFETY: the kernel chooses the address, so that no memory in use is replaced.

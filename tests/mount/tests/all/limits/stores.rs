@@ -4,9 +4,9 @@ use super::bed::{Below, assert_filled, limited};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
-use ullage_mount_tests::close;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::{close, with_own_descriptors};
 
 const ROOM: u64 = 1 << 20;
 
@@ -36,7 +36,12 @@ fn assert_lost(outcome: io::Result<()>) {
 #[test]
 fn stores_that_found_no_room_are_told_by_close() {
     let space = Below::Ext4.space();
-    let (dir, file, mut map) = mapped(&space, "unmapped-first");
+    with_own_descriptors(|| are_told(&space));
+    space.down_and_check();
+}
+
+fn are_told(space: &Space) {
+    let (dir, file, mut map) = mapped(space, "unmapped-first");
     let reader = File::open(dir.join("file")).unwrap();
     store(&mut map, 4 * ROOM);
     drop(map);
@@ -46,7 +51,7 @@ fn stores_that_found_no_room_are_told_by_close() {
     assert_filled(&dir, ROOM, Below::Ext4.slack() + 4096, "stored and unmapped");
 
     // What was stored until then is written back by close(2) itself.
-    let (dir, file, mut map) = mapped(&space, "closed-first");
+    let (dir, file, mut map) = mapped(space, "closed-first");
     store(&mut map, 4 * ROOM);
     assert_lost(close(file));
     // Of what comes later there is no close(2) that could tell: the limit holds all the same.
@@ -54,9 +59,8 @@ fn stores_that_found_no_room_are_told_by_close() {
     drop(map);
     assert_filled(&dir, ROOM, Below::Ext4.slack() + 4096, "stored and closed");
 
-    let (_, file, mut map) = mapped(&space, "with-room");
+    let (_, file, mut map) = mapped(space, "with-room");
     store(&mut map, ROOM / 2);
     drop(map);
     close(file).expect("all of it found room");
-    space.down_and_check();
 }
