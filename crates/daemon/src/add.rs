@@ -1,10 +1,18 @@
-//! `ullage pool add`: one more pool for a space that is down.
+//! `ullage pool add`: one more pool for a space, up or down.
 
 use crate::ballast::Ballast;
 use crate::check::open;
-use crate::open::{precheck, take_in_step};
-use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places};
+use crate::drain::CHANGES;
+use crate::limit::may_set;
+use crate::messages::Answer;
+use crate::mirror::Mirror;
+use crate::open::{OpenSpace, leave_room, open_pool, precheck, take_in_step};
+use crate::report::refuse;
+use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places, remove};
+use std::sync::Arc;
+use ullage_fs::PoolMember;
 use ullage_pool::DirPool;
+use ullage_types::PoolId;
 
 /// Adds a pool to the settings of a space that is down: its next start makes it. Gives back the settings as they are then.
 ///
@@ -17,6 +25,18 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     Ballast::of(state)?.release()?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
+    let (settings, _) = with(state, pool)?;
+    if pool.layout == Layout::Mirror {
+        // Its plain tree has none of the directories yet that are there.
+        take_in_step(state)?;
+    }
+    state.store(&settings)?;
+    store.close()?;
+    Ok(settings)
+}
+
+/// The settings of a space with one more pool, which can be one of it, and that pool with its number; nothing is changed.
+fn with(state: &State, pool: &PoolSettings) -> Result<(SpaceSettings, PoolSettings)> {
     let mut settings = state.existing()?;
     let space = state.uuid_in(&settings)?;
     if pool.kind == Kind::Null {
@@ -24,7 +44,8 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
         return Err(Error::Refused(text.into()));
     }
     let id = settings.next_number().ok_or_else(|| Error::Refused("no number is left for another pool".into()))?;
-    settings.pools.push(PoolSettings { id, ..pool.clone() });
+    let added = PoolSettings { id, draining: false, uuid: None, ..pool.clone() };
+    settings.pools.push(added.clone());
     if let Some(why) = bounds::wrong(&settings) {
         return Err(Error::Refused(why));
     }
@@ -38,11 +59,59 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
             pool.path.display()
         )));
     }
-    if pool.layout == Layout::Mirror {
-        // Its plain tree has none of the directories yet that are there.
-        take_in_step(state)?;
+    Ok((settings, added))
+}
+
+/// Adds a pool to a space that is up, as it was asked for over the control socket.
+pub(crate) fn while_up(
+    open: &OpenSpace,
+    mirror: Option<&Mirror>,
+    state: &State,
+    pool: &PoolSettings,
+    peer: u32,
+) -> Answer {
+    if !may_set(peer) {
+        return refuse("only root and who mounted the space may add pools");
     }
+    match join(open, mirror, state, pool) {
+        Ok(()) => Answer::Done,
+        Err(error) => refuse(error),
+    }
+}
+
+/// In the settings first: where it ends in between the next start goes on with it. Files go there last, when everything knows of it.
+fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSettings) -> Result<()> {
+    let _change = CHANGES.lock();
+    if pool.layout == Layout::Mirror {
+        let text = "the plain tree of a mirror pool gets the directories that there are at a start: add it while the space is down";
+        return Err(Error::Refused(text.into()));
+    }
+    let (mut settings, mut added) = with(state, pool)?;
     state.store(&settings)?;
-    store.close()?;
-    Ok(settings)
+    let made = make(open, state, settings.clone(), &mut added);
+    if made.is_err() {
+        // Its directory is as empty as it was then; its number is given to no other.
+        if let Err(why) = remove::take_out(state, &mut settings, &added)? {
+            tracing::warn!(pool = added.name, "its directory stays as it is: {why}");
+        }
+    }
+    let member = made?;
+    tracing::info!(pool = added.name, path = %added.path.display(), "the space has one more pool");
+    if let Some(mirror) = mirror {
+        mirror.join(added, member.reserve);
+    }
+    open.space.add_pool(member);
+    Ok(())
+}
+
+fn make(open: &OpenSpace, state: &State, mut settings: SpaceSettings, added: &mut PoolSettings) -> Result<PoolMember> {
+    let (id, catalog) = (PoolId(added.id), open.space.catalog());
+    let (pool, tree) = open_pool(added, state.uuid_in(&settings)?, catalog, Arc::new(catalog.marks(id)?))?;
+    settings.pools.retain(|other| other.id != added.id);
+    settings.pools.push(added.clone());
+    state.store(&settings)?;
+    open.turns.join(added)?;
+    let mut member = PoolMember { id, name: added.name.clone(), pool, reserve: added.reserve_bytes, tree };
+    leave_room(&open.ballast, std::slice::from_mut(&mut member))?;
+    Ok(member)
 }

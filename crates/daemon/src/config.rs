@@ -317,7 +317,7 @@ impl State {
     }
 
     /// The settings of a space that was made.
-    pub(crate) fn existing(&self) -> Result<SpaceSettings> {
+    pub fn existing(&self) -> Result<SpaceSettings> {
         self.load()?.ok_or_else(|| Error::Refused(format!("there is no space at {}", self.dir.display())))
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn set(space: &Space, state: &State, pool: &str, drains: bool, peer: 
 }
 
 /// Held while the settings change: together two could take all pools away.
-static CHANGES: Mutex<()> = Mutex::new(());
+pub(crate) static CHANGES: Mutex<()> = Mutex::new(());
 
 /// In the settings first: the next start goes on with it.
 fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> {

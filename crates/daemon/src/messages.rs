@@ -1,5 +1,6 @@
 //! What commands and daemon say to each other: one JSON object a line, over the control socket.
 
+use crate::PoolSettings;
 use crate::paths::{show, show_any};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +46,11 @@ pub enum Request {
         pool: String,
         /// Not where this is false.
         drains: bool,
+    },
+    /// Add a pool; only root and who mounted the space may.
+    AddPool {
+        /// What it is to be; its number is given to it.
+        pool: Box<PoolSettings>,
     },
     /// What is free and what is used.
     Df,

@@ -16,7 +16,7 @@ pub(crate) use files::DIRECTORY as IN_POOL;
 pub(crate) use files::{Generation, generations, read_settings};
 
 use crate::turns::Turns;
-use crate::{OpenSpace, Result, SpaceSettings};
+use crate::{OpenSpace, PoolSettings, Result, SpaceSettings};
 use copies::Rest;
 use inbox::{Inbox, KEPT_MAX, Turn};
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
 use ullage_kv::{Durable, Follow, Seq, Store, Tail};
-use ullage_types::PoolId;
+use ullage_types::{Bytes, PoolId};
 use writer::Writer;
 
 /// Tails smaller than this together never cause a new snapshot, in bytes.
@@ -43,9 +43,8 @@ impl Mirror {
     /// Starts mirroring every so many seconds; none when the settings say 0, or there is no pool to write to.
     pub(crate) fn start(open: &OpenSpace) -> Result<Option<Self>> {
         let seconds = open.settings.mirror_seconds;
-        let members = open.space.pools().members();
         let writer = Writer::new(&open.settings, &|pool| {
-            let member = members.iter().find(|member| member.id == PoolId(pool.id));
+            let member = open.space.pools().member(PoolId(pool.id));
             member.map_or(pool.reserve_bytes, |member| member.reserve)
         })?;
         if seconds == 0 || writer.is_empty() {
@@ -71,6 +70,11 @@ impl Mirror {
             .spawn(move || worker.run(period))
             .map_err(crate::error::io_error("start the mirror of", &open.settings.mountpoint))?;
         Ok(Some(Self { inbox, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Mirrors into a pool that was added to the space, too.
+    pub(crate) fn join(&self, pool: PoolSettings, reserve: Bytes) {
+        self.inbox.join(pool, reserve);
     }
 
     /// Mirrors what is left and ends. Call when the store has become durable for the last time.
@@ -139,6 +143,12 @@ impl Worker {
         let changed = turn.changed_files();
         if let Some(space) = self.space.upgrade() {
             annotate::annotate(&space, changed);
+        }
+        for (pool, reserve) in std::mem::take(&mut turn.joined) {
+            if let Err(error) = self.writer.join(&pool, reserve) {
+                tracing::warn!(pool = pool.name, "it has no copy of the catalog until the next start: {error}");
+            }
+            self.settings.pools.push(pool);
         }
         if turn.gap {
             self.generation = None;

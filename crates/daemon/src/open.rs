@@ -29,6 +29,8 @@ pub struct OpenSpace {
     pub recovered: Recovered,
     /// What is counted in state and pools.
     pub(crate) turns: Arc<Turns>,
+    /// Room that the catalog has for itself.
+    pub(crate) ballast: Arc<Ballast>,
 }
 
 impl OpenSpace {
@@ -62,7 +64,6 @@ impl OpenSpace {
         numbers::refuse_renumbered(state, &settings)?;
         std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
         let ballast = Ballast::of(state)?;
-        let device = ballast.device();
         ballast.release()?;
         let store = open_store(state)?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -81,13 +82,14 @@ impl OpenSpace {
         state.store(&settings)?;
         first_use::end(state);
         leave_room(&ballast, &mut members)?;
-        store.set_room(Arc::new(ballast));
+        let ballast = Arc::new(ballast);
+        store.set_room(ballast.clone());
         let size = options.size;
         let options = SpaceOptions {
             trees_in_step: members.iter().any(|member| member.tree.is_some()) && take_in_step(state)?,
             ..options
         };
-        let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(device))), options);
+        let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.device()))), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
             Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))
@@ -109,7 +111,7 @@ impl OpenSpace {
         for pool in settings.pools.iter().filter(|pool| pool.draining) {
             space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
         }
-        Ok(Self { space, store, settings, recovered, turns })
+        Ok(Self { space, store, settings, recovered, turns, ballast })
     }
 }
 
@@ -130,7 +132,7 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
 }
 
 /// On a disk that is nearly full, pools leave to the catalog what it needs.
-fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
+pub(crate) fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
     let room = ballast.take()?;
     for member in members {
         if ballast.shares(member.pool.device()) {
@@ -206,9 +208,9 @@ fn open_store(state: &State) -> Result<Arc<Store>> {
 }
 
 /// A pool, and its plain tree where it has one.
-type Opened = (Arc<dyn Pool>, Option<Arc<Tree>>);
+pub(crate) type Opened = (Arc<dyn Pool>, Option<Arc<Tree>>);
 
-fn open_pool(
+pub(crate) fn open_pool(
     settings: &mut PoolSettings,
     space: Uuid,
     catalog: &Arc<Catalog>,

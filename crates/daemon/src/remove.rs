@@ -68,7 +68,7 @@ pub(crate) fn refuse_last(settings: &SpaceSettings, pool: &PoolSettings) -> Resu
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "'{}' is the only pool of the space that takes files; add another one first, with `ullage pool add` while it is down",
+        "'{}' is the only pool of the space that takes files; add another one first, with `ullage pool add`",
         pool.name
     )))
 }
@@ -97,7 +97,7 @@ pub(crate) fn all_drained(state: &State, kv: &dyn Kv) -> Result<()> {
 }
 
 /// First from the settings: what is left of its directory then is nobody's.
-fn take_out(
+pub(crate) fn take_out(
     state: &State,
     settings: &mut SpaceSettings,
     pool: &PoolSettings,

@@ -34,7 +34,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport 
     let abilities = description.abilities;
     let (limits, ways) = ways::limits(space, &*member.pool, &description);
     let mut notes = description.notes;
-    let others = space.pools().members().iter().filter(|other| other.id != member.id && other.shares_disk(member));
+    let others = space.pools().members().filter(|other| other.id != member.id && other.shares_disk(member));
     let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
     if !others.is_empty() {
         notes

@@ -6,7 +6,7 @@ use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
 use crate::{
-    Progress, Result, SpaceSettings, State, control, drain, limit, mountable, mountpoint, notify, remove, report,
+    Progress, Result, SpaceSettings, State, add, control, drain, limit, mountable, mountpoint, notify, remove, report,
     rlimits,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -28,7 +28,7 @@ pub struct Serving {
     mountpoint: PathBuf,
     mount: Arc<Mount>,
     open: Arc<OpenSpace>,
-    mirror: Option<Mirror>,
+    mirror: Option<Arc<Mirror>>,
     busy: control::Busy,
     signals: Signals,
 }
@@ -50,12 +50,12 @@ pub fn serve(
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4 * 3), ..options };
     let mut start = || -> Result<Serving> {
         let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
-        let mirror = Mirror::start(&open)?;
+        let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
-        let busy = listen(state, &point, &mount, &open)?;
+        let busy = listen(state, &point, &mount, &open, mirror.clone())?;
         Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy, signals })
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
@@ -122,7 +122,13 @@ impl Serving {
     }
 }
 
-fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenSpace>) -> Result<control::Busy> {
+fn listen(
+    state: &State,
+    mountpoint: &Path,
+    mount: &Arc<Mount>,
+    open: &Arc<OpenSpace>,
+    mirror: Option<Arc<Mirror>>,
+) -> Result<control::Busy> {
     let (open, mount, started) = (open.clone(), mount.clone(), Instant::now());
     let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
     let answer = move |request, peer| match request {
@@ -136,6 +142,7 @@ fn listen(state: &State, mountpoint: &Path, mount: &Arc<Mount>, open: &Arc<OpenS
         Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
         Request::Drain { pool, drains } => drain::set(&open.space, &own, &pool, drains, peer),
+        Request::AddPool { pool } => add::while_up(&open, mirror.as_deref(), &own, &pool, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
             Ok(()) => Answer::Done,
@@ -183,7 +190,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         catalog_failed: failure.is_some(),
         catalog_failure: failure,
         used: report::space_use(&totals),
-        pools: open.space.pools().members().iter().map(|member| report::pool(&open.space, member, peer)).collect(),
+        pools: open.space.pools().members().map(|member| report::pool(&open.space, member, peer)).collect(),
         store: store.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),

@@ -7,7 +7,7 @@
 use crate::config::replace;
 use crate::error::io_error;
 use crate::held::Held;
-use crate::{Error, Kind, Result, SpaceSettings, State};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use parking_lot::Mutex;
 use std::fs;
 use std::io::ErrorKind;
@@ -70,6 +70,16 @@ impl Turns {
         let pools = places(settings).map(hold).collect::<Result<_>>()?;
         let counted = Counted { number: newest(state, settings)?, pools };
         Ok(Self { state: Held::open(state.dir())?, shown: state.turns_path(), counted: Mutex::new(counted) })
+    }
+
+    /// A pool that is added to the space counts with it from now on.
+    pub(crate) fn join(&self, pool: &PoolSettings) -> Result<()> {
+        let files = Held::open(&pool.files())?;
+        let mut counted = self.counted.lock();
+        let path = files.join(IN_POOL);
+        replace(&path, &counted.number.to_string()).map_err(io_error("write", &path))?;
+        counted.pools.push(Pool { name: pool.name.clone(), files, failed: false });
+        Ok(())
     }
 
     /// Counts one more, in the state and then in the pools: where only the first was done, the state is ahead. A pool that cannot be

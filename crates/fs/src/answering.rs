@@ -12,7 +12,7 @@
 
 use crate::{Outcome, hurry};
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ullage_pool::Wait;
 
 /// How many milliseconds an answer counts. Who calls again and again is within that; who does not waits for a thread to be woken.
@@ -31,16 +31,16 @@ pub(crate) enum Call {
 #[derive(Debug, Default)]
 pub(crate) struct Answering {
     /// There is what goes on when it stops: other pools, or the catalog on another disk.
-    others_go_on: bool,
+    others_go_on: AtomicBool,
     /// When the call of each kind that was answered began: one that took long says nothing good.
     read: AtomicU64,
     written: AtomicU64,
 }
 
 impl Answering {
-    /// Nothing is known yet of a pool; whether `others_go_on` when it stops.
-    pub(crate) fn new(others_go_on: bool) -> Self {
-        Self { others_go_on, ..Self::default() }
+    /// Says whether others go on when it stops.
+    pub(crate) fn set_others_go_on(&self, others_go_on: bool) {
+        self.others_go_on.store(others_go_on, Relaxed);
     }
 
     /// LATER where the calling thread may not wait, and may have to.
@@ -62,7 +62,7 @@ impl Answering {
 
     /// Whether the calling thread would hold up what has nothing to do with this pool, and nobody could take its place.
     fn holds_up_others(&self) -> bool {
-        self.others_go_on && hurry::is_irreplaceable()
+        self.others_go_on.load(Relaxed) && hurry::is_irreplaceable()
     }
 
     /// Makes a call.
@@ -124,7 +124,8 @@ mod tests {
                 irreplaceable(|| pool.at_once(call)).is_ok()
             })
         };
-        let (alone, with_others) = (Answering::new(false), Answering::new(true));
+        let (alone, with_others) = (Answering::default(), Answering::default());
+        with_others.set_others_go_on(true);
         assert!(asked(&alone, Call::Writes) && asked(&with_others, Call::Reads));
         assert!(!asked(&with_others, Call::Writes));
         assert_eq!(irreplaceable(|| (alone.wait(), with_others.wait())), (Wait::Disk, Wait::Nothing));

@@ -95,7 +95,7 @@ impl Space {
     /// Whether a file that was refused so many bytes in a pool, all of them or some where it is not about the `whole`, may ask again: that had
     /// not so many, and now the file lies in another one.
     pub(crate) fn goes_elsewhere(&self, node: &Arc<Node>, from: PoolId, bytes: u64, whole: bool) -> Outcome<bool> {
-        if self.pools.members().len() == 1 {
+        if !self.pools.are_several() {
             return Ok(false);
         }
         hurry::may_wait()?;

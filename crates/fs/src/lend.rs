@@ -115,7 +115,7 @@ impl Space {
 
     /// Whether a limit or a reserve bounds anything.
     pub fn has_limited_files(&self) -> bool {
-        self.pools.members().iter().any(|member| self.may_bound(member.id))
+        self.pools.members().any(|member| self.may_bound(member.id))
     }
 
     /// Finds out whether writes can be made to ask, with `first` whether the thread that would do it runs before others.

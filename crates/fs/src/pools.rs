@@ -79,64 +79,118 @@ impl Below {
     };
 }
 
-/// Every pool of a space.
+/// A pool, and what is known of it.
+struct Slot {
+    member: PoolMember,
+    below: Below,
+    distance: Distance,
+    answering: Answering,
+    vacancy: Vacancy,
+    /// The log says that it takes no new files.
+    failing: AtomicBool,
+    /// It takes no files, and those that it has go to the others (`drain.rs`).
+    draining: AtomicBool,
+}
+
+impl Slot {
+    /// What is free above its reserve, or was lately; none where it does not answer.
+    fn above_reserve(&self) -> Option<u64> {
+        let PoolMember { pool, reserve, .. } = &self.member;
+        let pool = pool.clone();
+        let free = self.vacancy.free(move || pool.usage().map_or(0, |usage| usage.free.0))?;
+        Some(free.saturating_sub(reserve.0))
+    }
+
+    /// A new backing file; none where that may have to be waited for, and the calling thread may not.
+    fn create(&self, hint: Hint) -> Result<Option<Fresh>, Error> {
+        let (pool, answering) = (&self.member.pool, &self.answering);
+        if !pool.discards() && answering.at_once(Call::Writes).is_err() {
+            return Ok(pool.take_ready(hint));
+        }
+        // Most have been made before, which says nothing of now.
+        let ready = pool.take_ready(hint);
+        ready.map_or_else(|| answering.make(Call::Writes, || pool.create(hint)), Ok).map(Some)
+    }
+}
+
+/// Every pool of a space. One may be added at any time, and none goes while that is up.
 pub struct Pools {
-    members: Vec<PoolMember>,
-    below: Vec<Below>,
-    distances: Vec<Distance>,
-    answering: Vec<Answering>,
-    vacancies: Vec<Vacancy>,
+    slots: boxcar::Vec<Slot>,
+    /// The device that the catalog lies on.
+    catalog: Option<u64>,
     spread: Spread,
     turn: AtomicU64,
-    /// Of each: the log says that it takes no new files.
-    failing: Vec<AtomicBool>,
-    /// Of each: it takes no files, and those that it has go to the others (`drain.rs`).
-    draining: Vec<AtomicBool>,
 }
 
 impl Pools {
     /// Pools in the order of the configuration, and the device that the catalog lies on.
     pub fn new(members: Vec<PoolMember>, spread: Spread, catalog: Option<u64>) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        let below = members.iter().map(|member| Below::of(&*member.pool)).collect();
-        let distances = members.iter().map(|_| Distance::default()).collect();
-        let apart = |member: &PoolMember| member.pool.device().is_some_and(|device| Some(device) != catalog);
-        let others_go_on = |member: &PoolMember| members.len() > 1 || apart(member);
-        let answering = members.iter().map(|member| Answering::new(others_go_on(member))).collect();
-        let failing = members.iter().map(|_| AtomicBool::new(false)).collect();
-        let draining = members.iter().map(|_| AtomicBool::new(false)).collect();
-        let vacancies = members.iter().map(|_| Vacancy::default()).collect();
-        Self { below, distances, answering, vacancies, failing, draining, members, spread, turn: AtomicU64::new(0) }
+        let pools = Self { slots: boxcar::Vec::new(), catalog, spread, turn: AtomicU64::new(0) };
+        for member in members {
+            pools.push(member);
+        }
+        pools
+    }
+
+    /// One more pool, which takes files from now on.
+    pub(crate) fn push(&self, member: PoolMember) {
+        assert!(self.member(member.id).is_none(), "a number is given to one pool");
+        self.slots.push(Slot {
+            below: Below::of(&*member.pool),
+            distance: Distance::default(),
+            answering: Answering::default(),
+            vacancy: Vacancy::default(),
+            failing: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            member,
+        });
+        let is_one_of_several = self.slots().count() > 1;
+        for Slot { member, answering, .. } in self.slots() {
+            let apart = member.pool.device().is_some_and(|device| Some(device) != self.catalog);
+            answering.set_others_go_on(is_one_of_several || apart);
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().map(|(_, slot)| slot)
+    }
+
+    fn slot(&self, id: PoolId) -> Option<&Slot> {
+        self.slots().find(|slot| slot.member.id == id)
     }
 
     /// Whether a pool is to be emptied.
     pub fn is_draining(&self, id: PoolId) -> bool {
-        self.index(id).is_some_and(|index| self.draining[index].load(Relaxed))
+        self.slot(id).is_some_and(|slot| slot.draining.load(Relaxed))
     }
 
     /// Says whether a pool is to be emptied. From then on it takes no files, or does again.
     pub(crate) fn set_draining(&self, id: PoolId, drains: bool) {
-        if let Some(index) = self.index(id) {
-            self.draining[index].store(drains, Relaxed);
+        if let Some(slot) = self.slot(id) {
+            slot.draining.store(drains, Relaxed);
         }
     }
 
     /// All of them.
-    pub fn members(&self) -> &[PoolMember] {
-        &self.members
+    pub fn members(&self) -> impl Iterator<Item = &PoolMember> {
+        self.slots().map(|slot| &slot.member)
+    }
+
+    /// Whether files can go from one to another.
+    pub(crate) fn are_several(&self) -> bool {
+        self.slots().nth(1).is_some()
     }
 
     /// The file systems below, each once: its first pool, and what it always has free, which is the least reserve of its pools. None where all
     /// of them are to be emptied, and take nothing.
     pub fn disks(&self) -> impl Iterator<Item = (&PoolMember, Option<Bytes>)> {
-        self.members.iter().filter_map(|member| {
-            let beside = self.members.iter().filter(|other| member.shares_disk(other));
-            let first = beside.clone().next().is_some_and(|first| first.id == member.id);
-            let taking = beside.filter(|other| !self.is_draining(other.id));
-            first.then(|| (member, taking.map(|other| other.reserve).min()))
+        self.members().filter(|member| self.disk(member) == member.id).map(|member| {
+            let beside = self.slots().filter(|slot| member.shares_disk(&slot.member));
+            let taking = beside.filter(|slot| !slot.draining.load(Relaxed));
+            (member, taking.map(|slot| slot.member.reserve).min())
         })
     }
-
     /// The pool with this number. EIO when the configuration no longer has it.
     pub fn get(&self, id: PoolId) -> Outcome<&Arc<dyn Pool>> {
         match self.member(id) {
@@ -150,7 +204,7 @@ impl Pools {
 
     /// Whether any pool takes back files that nobody has any more.
     pub(crate) fn are_freeing(&self) -> bool {
-        self.members.iter().any(|member| member.pool.is_freeing())
+        self.members().any(|member| member.pool.is_freeing())
     }
 
     /// Bytes that writes leave free in a pool.
@@ -164,7 +218,7 @@ impl Pools {
     }
 
     fn below(&self, id: PoolId) -> Below {
-        self.index(id).map_or(Below::UNKNOWN, |index| self.below[index])
+        self.slot(id).map_or(Below::UNKNOWN, |slot| slot.below)
     }
 
     /// Whether a pool's file system has blocks in use later than it says that files have them.
@@ -195,29 +249,29 @@ impl Pools {
         file: &std::fs::File,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        match self.index(id) {
-            Some(index) => self.distances[index].keep(file, work),
+        match self.slot(id) {
+            Some(slot) => slot.distance.keep(file, work),
             None => crate::without_reserve(work),
         }
     }
 
     /// LATER where the calling thread may not wait, and a call to a pool's file system may have to.
     pub(crate) fn answers_at_once(&self, id: PoolId, call: Call) -> Outcome<()> {
-        match self.index(id).filter(|index| !self.members[*index].pool.discards()) {
-            Some(index) => self.answering[index].at_once(call),
+        match self.slot(id).filter(|slot| !slot.member.pool.discards()) {
+            Some(slot) => slot.answering.at_once(call),
             None => Ok(()),
         }
     }
 
     /// What the calling thread may wait for to open a file in a pool.
     pub(crate) fn wait(&self, id: PoolId) -> Wait {
-        self.index(id).map_or(Wait::Disk, |index| self.answering[index].wait())
+        self.slot(id).map_or(Wait::Disk, |slot| slot.answering.wait())
     }
 
     /// Makes a call to a pool's file system.
     pub(crate) fn call<T>(&self, id: PoolId, call: Call, what: impl FnOnce() -> T) -> T {
-        match self.index(id) {
-            Some(index) => self.answering[index].make(call, what),
+        match self.slot(id) {
+            Some(slot) => slot.answering.make(call, what),
             None => what(),
         }
     }
@@ -225,9 +279,8 @@ impl Pools {
     /// So little is left in a pool that what is written to a file may find no room, or it is to be emptied, while another has some: what comes to
     /// the server then can go on there (`away.rs`). Waits for no pool.
     pub(crate) fn may_run_full(&self, id: PoolId) -> bool {
-        self.members.len() > 1
-            && (self.is_draining(id)
-                || self.index(id).and_then(|own| self.above_reserve(own)).is_some_and(|room| room < SHORT))
+        self.are_several()
+            && (self.is_draining(id) || self.slot(id).and_then(Slot::above_reserve).is_some_and(|room| room < SHORT))
             && self.roomiest_beside(id, 0).is_some()
     }
 
@@ -241,79 +294,57 @@ impl Pools {
     pub(crate) fn roomy_beside(&self, id: PoolId, bytes: u64) -> Vec<&PoolMember> {
         let Some(own) = self.member(id) else { return Vec::new() };
         let drains = self.is_draining(id);
-        let works = |&index: &usize| {
-            let member = &self.members[index];
+        let works = |slot: &&Slot| {
+            let member = &slot.member;
             let helps = if drains { member.id != id } else { !member.shares_disk(own) };
-            let takes = !self.failing[index].load(Relaxed) && !self.draining[index].load(Relaxed);
+            let takes = !slot.failing.load(Relaxed) && !slot.draining.load(Relaxed);
             takes && !member.pool.discards() && helps
         };
-        let others = (0..self.members.len()).filter(works);
-        let mut rooms: Vec<_> = others.filter_map(|index| Some((self.above_reserve(index)?, index))).collect();
+        let others = self.slots().filter(works);
+        let mut rooms: Vec<_> = others.filter_map(|slot| Some((slot.above_reserve()?, &slot.member))).collect();
         rooms.retain(|(room, _)| *room > bytes.saturating_add(BESIDE));
-        rooms.sort_unstable_by(|one, other| other.cmp(one));
-        rooms.into_iter().map(|(_, index)| &self.members[index]).collect()
+        rooms.sort_by_key(|(room, _)| std::cmp::Reverse(*room));
+        rooms.into_iter().map(|(_, member)| member).collect()
     }
 
     /// The disk that a pool is on, by the first pool there.
     pub(crate) fn disk(&self, of: &PoolMember) -> PoolId {
-        self.members.iter().find(|member| member.shares_disk(of)).map_or(of.id, |member| member.id)
-    }
-
-    /// What is free in a pool above its reserve, or was lately; none where it does not answer.
-    fn above_reserve(&self, index: usize) -> Option<u64> {
-        let PoolMember { pool, reserve, .. } = &self.members[index];
-        let pool = pool.clone();
-        let free = self.vacancies[index].free(move || pool.usage().map_or(0, |usage| usage.free.0))?;
-        Some(free.saturating_sub(reserve.0))
-    }
-
-    fn index(&self, id: PoolId) -> Option<usize> {
-        self.members.iter().position(|member| member.id == id)
+        self.members().find(|member| member.shares_disk(of)).map_or(of.id, |member| member.id)
     }
 
     /// The pool with this number, and what is said of it.
     pub fn member(&self, id: PoolId) -> Option<&PoolMember> {
-        self.index(id).map(|index| &self.members[index])
-    }
-
-    /// A new backing file in one of them; none where that may have to be waited for, and the calling thread may not.
-    fn create_in(&self, index: usize, hint: Hint) -> Result<Option<Fresh>, Error> {
-        let (pool, answering) = (&self.members[index].pool, &self.answering[index]);
-        if !pool.discards() && answering.at_once(Call::Writes).is_err() {
-            return Ok(pool.take_ready(hint));
-        }
-        // Most have been made before, which says nothing of now.
-        let ready = pool.take_ready(hint);
-        ready.map_or_else(|| answering.make(Call::Writes, || pool.create(hint)), Ok).map(Some)
+        self.slot(id).map(|slot| &slot.member)
     }
 
     /// A new backing file in the pool that the spread names; in another one where that is full, or its disk has failed. None
     /// where that may have to be waited for, and the calling thread may not.
     pub fn create(&self, hint: Hint) -> Result<Option<(PoolId, Fresh)>, Error> {
-        if let [only] = &self.members[..] {
-            return Ok(self.create_in(0, hint)?.map(|fresh| (only.id, fresh)));
+        if let Some(only) = self.slots().next().filter(|_| !self.are_several()) {
+            return Ok(only.create(hint)?.map(|fresh| (only.member.id, fresh)));
         }
-        let rooms: Vec<Room> = self.members.iter().map(room).collect();
+        let slots: Vec<&Slot> = self.slots().collect();
+        let rooms: Vec<Room> = slots.iter().map(|slot| room(&slot.member)).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let mut refused: Vec<bool> = self.draining.iter().map(|drains| drains.load(Relaxed)).collect();
+        let mut refused: Vec<bool> = slots.iter().map(|slot| slot.draining.load(Relaxed)).collect();
         let mut first = None;
         while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
-            let member = &self.members[index];
-            match self.create_in(index, hint) {
+            let Slot { member, failing, .. } = slots[index];
+            match slots[index].create(hint) {
                 Ok(None) => {
                     // Who asks again has the same turn.
                     self.turn.fetch_sub(1, Relaxed);
                     return Ok(None);
                 }
                 Ok(Some(fresh)) => {
-                    if self.failing[index].load(Relaxed) {
-                        self.failing[index].store(false, Relaxed);
+                    if failing.load(Relaxed) {
+                        failing.store(false, Relaxed);
                     }
                     return Ok(Some((member.id, fresh)));
                 }
                 Err(error) => {
                     if has_failed(&error) {
-                        if !self.failing[index].swap(true, Relaxed) {
+                        if !failing.swap(true, Relaxed) {
                             tracing::error!(
                                 "the pool '{}' takes no new files, which go to the others: {error}; look at its disk",
                                 member.name

@@ -12,7 +12,7 @@ use crate::lend::Lender;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
-use crate::pools::{Pools, pool_of};
+use crate::pools::{PoolMember, Pools, pool_of};
 use crate::prepared::Preparer;
 use crate::reaper::Reaper;
 use crate::replaced::Replaced;
@@ -141,9 +141,23 @@ impl Space {
     pub(crate) fn set_kernel(&self, kernel: Arc<dyn Kernel>) {
         assert!(self.kernel.set(kernel).is_ok(), "a space is attached once");
         for member in self.pools.members() {
-            member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
+            self.prepare(member);
         }
         self.trees.begin();
+    }
+
+    fn prepare(&self, member: &PoolMember) {
+        member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
+    }
+
+    /// One more pool for a space that is in use: it takes files from now on. It has none, and no plain tree.
+    pub fn add_pool(&self, member: PoolMember) {
+        assert!(member.tree.is_none(), "a plain tree is followed from the start on");
+        if self.kernel.get().is_some() {
+            self.prepare(&member);
+        }
+        member.pool.begin();
+        self.pools.push(member);
     }
 
     pub(crate) fn own(&self) -> Weak<Self> {

@@ -7,7 +7,7 @@ use crate::output;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use ullage_daemon::{Answer, PoolReport, PoolSettings, Request, State, add_pool};
+use ullage_daemon::{Answer, Client, PoolReport, PoolSettings, Request, State, add_pool};
 
 /// Look at pools, add some, and take them away.
 #[derive(Debug, Args)]
@@ -30,12 +30,13 @@ enum PoolCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Add a pool to a space that is down: it is used from the next `ullage up` on.
+    /// Add a pool: it takes files at once where the space is up, else from the next `ullage up` on.
     #[command(after_help = "\
-New files are spread over all pools then, as `ullage up --spread` said at first use. Files stay where they are.
+New files are spread over all pools then, as `ullage up --spread` said at first use. Files stay where they are. A pool with
+`layout=mirror` is added while the space is down.
 
 Examples:
-  ullage down /srv/space && ullage pool add /srv/space big=/hdd/pool && ullage up /srv/space
+  ullage pool add /srv/space big=/hdd/pool
   ullage pool add /srv/space big=/hdd/pool,reserve=10G")]
     Add {
         /// Where the space is mounted when it is up.
@@ -88,14 +89,25 @@ fn list(mountpoint: &Path, state: &State, json: bool) -> anyhow::Result<()> {
 }
 
 fn add(mountpoint: &Path, state: &State, pool: &PoolSettings, json: bool) -> anyhow::Result<()> {
-    super::refuse_up(mountpoint, state)?;
-    let settings = add_pool(state, pool)?;
+    let up = match Client::connect(state)? {
+        Some(mut client) => match client.ask(&Request::AddPool { pool: Box::new(pool.clone()) })? {
+            Answer::Done => true,
+            _ => anyhow::bail!("the daemon answered another question"),
+        },
+        None => false,
+    };
+    let settings = if up { state.existing()? } else { add_pool(state, pool)? };
     if json {
         let shown =
             |pool: &PoolSettings| serde_json::json!({ "name": pool.name, "path": pool.path.display().to_string() });
         return output::json(&serde_json::json!({ "pools": settings.pools.iter().map(shown).collect::<Vec<_>>() }));
     }
-    say!("the space has {} pools from the next `{}` on", settings.pools.len(), hint::command("up", state, mountpoint));
+    let pools = settings.pools.len();
+    if up {
+        say!("the space has {pools} pools now, and new files go to all of them");
+    } else {
+        say!("the space has {pools} pools from the next `{}` on", hint::command("up", state, mountpoint));
+    }
     Ok(())
 }
 

@@ -58,11 +58,18 @@ impl Writer {
     /// Into these pools, each with what it is to leave free.
     pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Result<Self> {
         let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir);
-        let place = |pool: &PoolSettings| {
-            let path = pool.files();
-            Ok(Place { files: Held::open(&path)?, path, reserve: reserve(pool).0 })
-        };
-        Ok(Self { places: pools.map(place).collect::<Result<_>>()?, needs: 0 })
+        let mut writer = Self { places: Vec::new(), needs: 0 };
+        for pool in pools {
+            writer.join(pool, reserve(pool))?;
+        }
+        Ok(writer)
+    }
+
+    /// Into this pool too.
+    pub(super) fn join(&mut self, pool: &PoolSettings, reserve: Bytes) -> Result<()> {
+        let path = pool.files();
+        self.places.push(Place { files: Held::open(&path)?, path, reserve: reserve.0 });
+        Ok(())
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -110,7 +110,7 @@ impl Trees {
     /// The trees of these pools; `in_step` when they were left so.
     pub(crate) fn new(catalog: &Arc<Catalog>, pools: &Arc<Pools>, in_step: bool) -> Self {
         let trees: Vec<(PoolId, Arc<Tree>)> =
-            pools.members().iter().filter_map(|member| Some((member.id, member.tree.clone()?))).collect();
+            pools.members().filter_map(|member| Some((member.id, member.tree.clone()?))).collect();
         if trees.is_empty() {
             return Self::default();
         }

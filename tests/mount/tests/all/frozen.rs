@@ -74,7 +74,9 @@ fn check_alone(flags: &[&str], transport: &str) {
     space.up();
     assert_transport(&space, transport);
     let busy: Vec<PathBuf> = (0..8).map(|n| space.path(format!("busy-{n}"))).collect();
-    busy.iter().for_each(|file| fs::write(file, "data").unwrap());
+    for file in &busy {
+        fs::write(file, "data").unwrap();
+    }
     let directories = directories(&space, ROUNDS);
     std::thread::sleep(Duration::from_secs(3));
     freeze_in_use(&frozen, &busy, &NAMES, &directories);

@@ -20,6 +20,7 @@ mod hanging;
 mod hazards;
 mod inodes;
 mod input;
+mod join;
 mod limits;
 mod mirror;
 mod odd_paths;

@@ -1,0 +1,191 @@
+//! A pool is added to a space while everybody works on.
+
+use crate::pools::{add, pool_of};
+use crate::rebuild::rebuild;
+use crate::stuck::Ends;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use ullage_mount_tests::binary;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{copy_program, eventually, program, ullage};
+use ullage_mount_tests::space::Space;
+
+/// A space that is up, on an ext4 of 256 MiB, and a directory on another one.
+fn bed() -> (Space, PathBuf) {
+    let mut ground = Ground::new();
+    let (first, second) = (ground.ext4("first", 256), ground.ext4("second", 512));
+    let place = second.join("pool");
+    fs::create_dir(&place).unwrap();
+    let mut space = Space::on(ground, &first);
+    space.state = second.join("state");
+    space.up();
+    (space, place)
+}
+
+fn named(place: &Path) -> String {
+    format!("more={}", place.display())
+}
+
+fn settings(at: &Path) -> String {
+    fs::read_to_string(at.join("space.toml")).unwrap()
+}
+
+fn free(space: &Space) -> u64 {
+    let stat = rustix::fs::statvfs(&space.mount).unwrap();
+    stat.f_bavail * stat.f_frsize
+}
+
+static PIECE: [u8; 1 << 20] = [7; 1 << 20];
+
+#[test]
+fn a_disk_that_is_full_gets_another_beside_it_while_the_space_is_in_use() {
+    let (space, place) = bed();
+    let open = OpenOptions::new().append(true).create(true).open(space.path("log")).unwrap();
+    (&open).write_all(b"before").unwrap();
+    let filled = (0..300).take_while(|n| fs::write(space.path(format!("{n}")), &PIECE[..]).is_ok()).count();
+    assert!(filled < 256 && free(&space) < 1 << 20, "it is not full: nothing was tested");
+    let said = add(&space, &named(&place)).ok();
+    assert!(said.contains("the space has 2 pools now"), "{said}");
+    assert!(free(&space) > 256 << 20, "{} are free", free(&space));
+    for n in 0..100 {
+        fs::write(space.path(format!("more {n}")), &PIECE[..]).unwrap();
+    }
+    assert_eq!(pool_of(&space, &space.path("more 99")), "more");
+    // What was full goes on: in the other pool, once nobody has it open in the kernel.
+    drop(open);
+    eventually("who opens it again writes on", Duration::from_secs(20), || {
+        let file = OpenOptions::new().append(true).open(space.path("log")).unwrap();
+        (&file).write_all(&PIECE).is_ok()
+    });
+    space.compare_du(&space.mount);
+    add(&space, &named(&place)).refused("two pools are called 'more'");
+    let listed = space.pool_command("list", &["--json"]).json();
+    assert_eq!(listed["pools"].as_array().unwrap().len(), 2);
+    space.down_and_check();
+    // Each has a copy of the catalog that knows both.
+    for pool in [&space.pool(), &place] {
+        assert!(settings(&pool.join(".ullage-mirror")).contains("\"more\""), "{}", pool.display());
+        assert_eq!(fs::read(pool.join(".ullage-turns")).unwrap(), fs::read(space.state.join("turns")).unwrap());
+    }
+    space.up();
+    for n in 0..100 {
+        assert!(fs::read(space.path(format!("more {n}"))).unwrap() == PIECE[..], "{n}");
+    }
+    space.down_and_check();
+}
+
+/// Numbers each file that it makes, and reads some again.
+fn at_work(directory: &Path, made: &AtomicU64, over: &AtomicBool) {
+    for n in 0.. {
+        if over.load(Relaxed) {
+            return;
+        }
+        let file = File::create(directory.join(n.to_string())).unwrap();
+        file.write_all_at(&vec![n as u8; 1 + n * 977 % 60_000], 0).unwrap();
+        fs::read(directory.join((n / 2).to_string())).unwrap();
+        made.store(n as u64, Relaxed);
+    }
+}
+
+fn compare(directory: &Path, made: u64) {
+    for n in 0..=made as usize {
+        let is = fs::read(directory.join(n.to_string())).unwrap();
+        assert!(is == vec![n as u8; 1 + n * 977 % 60_000], "{n}");
+    }
+}
+
+/// One disk takes the place of another, and nobody stops working.
+#[test]
+fn a_disk_is_exchanged_for_another_while_everybody_works_on() {
+    let (mut space, place) = bed();
+    let (over, made) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 2]);
+    let directories = ["one", "other"].map(|name| space.path(name));
+    for directory in &directories {
+        fs::create_dir(directory).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for (directory, made) in directories.iter().zip(&made) {
+            let over = &over;
+            scope.spawn(move || at_work(directory, made, over));
+        }
+        let ends = Ends(&over);
+        std::thread::sleep(Duration::from_millis(500));
+        add(&space, &named(&place)).ok();
+        std::thread::sleep(Duration::from_millis(500));
+        space.pool_command("remove", &["main", "--no-wait"]).ok();
+        std::thread::sleep(Duration::from_millis(500));
+        drop(ends);
+    });
+    space.pool_command("remove", &["main"]).ok();
+    let made = made.map(AtomicU64::into_inner);
+    directories.iter().zip(made).for_each(|(directory, made)| compare(directory, made));
+    space.compare_du(&space.mount);
+    let old = space.pool();
+    space.down_and_check();
+    assert_eq!(fs::read_dir(&old).unwrap().count(), 0, "{}", old.display());
+    space.pools = vec![named(&place)];
+    space.up();
+    directories.iter().zip(made).for_each(|(directory, made)| compare(directory, made));
+    space.down_and_check();
+}
+
+fn compare_all(files: &[PathBuf]) {
+    for file in files {
+        assert!(fs::read(file).unwrap() == PIECE[..20_000], "{}", file.display());
+    }
+}
+
+#[test]
+fn who_is_killed_after_a_pool_was_added_has_it_with_the_next_start() {
+    let (mut space, place) = bed();
+    fs::write(space.path("before"), "content").unwrap();
+    add(&space, &named(&place)).ok();
+    let names: Vec<PathBuf> = (0..50).map(|n| space.path(format!("file-{n}"))).collect();
+    for name in &names {
+        let mut file = File::create(name).unwrap();
+        file.write_all(&PIECE[..20_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    File::open(&space.mount).unwrap().sync_all().unwrap();
+    space.kill();
+    space.up();
+    assert!(names.iter().any(|name| pool_of(&space, name) == "more"), "none lies there: nothing was tested");
+    compare_all(&names);
+    // From what is in the pools alone, which know of each other.
+    space.down_and_check();
+    space.pools.push(named(&place));
+    rebuild(&mut space, &[]);
+    compare_all(&names);
+    space.down_and_check();
+}
+
+#[test]
+fn a_pool_is_added_to_a_space_in_use_by_root_and_who_mounted_it() {
+    let (space, place) = bed();
+    let binary = space.ground.join("ullage-for-all");
+    copy_program(binary::path().to_str().unwrap(), &binary);
+    let words = ["pool", "add", space.mount.to_str().unwrap(), &named(&place)].map(String::from);
+    let tail = words.into_iter().chain(["--state".into(), space.state.to_str().unwrap().into()]);
+    let stranger = ["--reuid=12345", "--regid=12345", "--clear-groups", binary.to_str().unwrap()].map(String::from);
+    let before = settings(&space.state);
+    program("setpriv", stranger.into_iter().chain(tail)).refused("only root and who mounted the space may add pools");
+    add(&space, &format!("{},layout=mirror", named(&place))).refused("add it while the space is down");
+    assert_eq!(settings(&space.state), before);
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    // By its state alone, and from where its path begins.
+    let outcome = ullage([
+        "pool".as_ref(),
+        "add".as_ref(),
+        space.mount.as_os_str(),
+        named(&place).as_ref(),
+        "--json".as_ref(),
+        "--state".as_ref(),
+        space.state.as_os_str(),
+    ]);
+    assert_eq!(outcome.json()["pools"].as_array().unwrap().len(), 2);
+    space.down_and_check();
+}
