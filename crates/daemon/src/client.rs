@@ -59,6 +59,10 @@ impl Client {
         match serde_json::from_str(&line)
             .map_err(|error| Error::Refused(format!("the daemon's answer cannot be read: {error}")))?
         {
+            Answer::Refused { why } if control::is_unknown(&why) => Err(Error::Refused(
+                "the daemon that runs is of an earlier version and does not know of this: `ullage down` and `ullage up` start this one"
+                    .into(),
+            )),
             Answer::Refused { why } => Err(Error::Refused(why)),
             answer => Ok(answer),
         }

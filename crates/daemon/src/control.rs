@@ -85,6 +85,14 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
     Ok(busy)
 }
 
+/// How the answer to what is no request begins, in all versions.
+const UNREADABLE: &str = "the request cannot be read";
+
+/// Whether a refusal says that the daemon does not know such a request.
+pub(crate) fn is_unknown(why: &str) -> bool {
+    why.starts_with(UNREADABLE) && why.contains("unknown variant")
+}
+
 /// Never waits: what is sent first always has room.
 fn turn_away(stream: &UnixStream) {
     let why = "you have too many connections to this space, or all users together have; try again in a moment".into();
@@ -109,7 +117,7 @@ fn converse(stream: &UnixStream, peer: u32, patience: Duration, answer: &dyn Fn(
         busy.0.fetch_add(1, Relaxed);
         let reply = match serde_json::from_str(&line) {
             Ok(request) => answer(request, peer),
-            Err(error) => Answer::Refused { why: format!("the request cannot be read: {error}") },
+            Err(error) => Answer::Refused { why: format!("{UNREADABLE}: {error}") },
         };
         let sent = say(Timed { stream, until: Instant::now() + patience }, &reply);
         busy.0.fetch_sub(1, Relaxed);
@@ -190,6 +198,20 @@ mod tests {
         };
         let took = against(deaf, &Answer::Refused { why: "x".repeat(8 << 20) });
         assert!(took >= PATIENCE && took < 8 * PATIENCE, "{took:?}");
+    }
+
+    #[test]
+    fn what_only_a_later_version_asks_is_told_from_what_is_no_request() {
+        for (asked, unknown) in [(r#"{"ask":"what-comes-later"}"#, true), (r#"{"ask":"stat"}"#, false), ("?", false)] {
+            let ask = move |stream: UnixStream| {
+                (&stream).write_all(format!("{asked}\n").as_bytes()).unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                let Ok(Answer::Refused { why }) = serde_json::from_str(&line) else { panic!("{line}") };
+                assert_eq!(is_unknown(&why), unknown, "{why}");
+            };
+            against(ask, &Answer::Done);
+        }
     }
 
     #[test]

@@ -218,6 +218,14 @@ impl OpenBacking {
         }
         Ok(())
     }
+
+    /// The same for one that was just opened, and that nobody else has: all of it is as measured then.
+    pub(crate) fn begin_with_times(&mut self, record: &Record) -> Outcome<()> {
+        set_times(&self.file, Some(record.atime), Some(record.mtime))?;
+        self.times_behind = false;
+        self.baseline = Measure::of(&self.file)?;
+        Ok(())
+    }
 }
 
 /// What fstat(2) says of a backing file.

@@ -191,6 +191,7 @@ impl Pools {
             (member, taking.map(|slot| slot.member.reserve).min())
         })
     }
+
     /// The pool with this number. EIO when the configuration no longer has it.
     pub fn get(&self, id: PoolId) -> Outcome<&Arc<dyn Pool>> {
         match self.member(id) {

@@ -150,7 +150,7 @@ impl Space {
         member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
     }
 
-    /// One more pool for a space that is in use: it takes files from now on. It has none, and no plain tree.
+    /// Gives a space that is in use one more pool, which is empty and has no plain tree: it takes files from now on.
     pub fn add_pool(&self, member: PoolMember) {
         assert!(member.tree.is_none(), "a plain tree is followed from the start on");
         if self.kernel.get().is_some() {

@@ -73,6 +73,7 @@ impl Pool {
 fn list(mountpoint: &Path, state: &State, json: bool) -> anyhow::Result<()> {
     let mut client = super::connect(state, mountpoint)?;
     let answer = match client.ask(&Request::Pools) {
+        Err(error @ ullage_daemon::Error::Silent(_)) => return Err(error.into()),
         // An earlier version's daemon, until the space is mounted anew.
         Err(_) => super::connect(state, mountpoint)?.ask(&Request::Status)?,
         Ok(answer) => answer,

@@ -208,12 +208,11 @@ impl Space {
         }
         let written = open.writers > 0;
         let Some(backing) = &mut open.backing else { return Ok(()) };
-        let pool = backing.pool;
-        self.pools.call(pool, Call::Writes, || backing.follow_times(&node.inode.record(), !written, written))?;
-        if !was_open {
-            backing.baseline = Measure::of(&backing.file)?;
-        }
-        Ok(())
+        let record = node.inode.record();
+        self.pools.call(backing.pool, Call::Writes, || match was_open {
+            true => backing.follow_times(&record, !written, written),
+            false => backing.begin_with_times(&record),
+        })
     }
 
     /// The same, whatever times it has.
