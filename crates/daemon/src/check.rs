@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use ullage_catalog::{Facts, Report, describe_key};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
+use ullage_pool::leaf_of;
 use ullage_types::PoolId;
 
 /// What a check found.
@@ -102,7 +103,7 @@ fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report
         // What cannot be read may say so, too.
         let due = records.is_none_or(|records| {
             let mut due = records.locators.iter().filter(|((pool, _), _)| *pool == id);
-            due.any(|(_, locator)| !records.marks.contains(&(id, leaf_of(locator))))
+            due.any(|(_, locator)| !records.marks.contains(&(id, leaf_of(locator).into())))
         });
         if empty && due {
             return Err(Error::Refused(format!(
@@ -139,12 +140,6 @@ fn look(
     Ok((looked, Some(report)))
 }
 
-/// The leaf directory that a backing file lies in, as marks name it.
-fn leaf_of(locator: &[u8]) -> Box<[u8]> {
-    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    locator.get(..end).unwrap_or_default().into()
-}
-
 /// Bindings against backing files. In a marked leaf they may differ: the next start settles that.
 fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &mut Vec<String>) -> u64 {
     let shown = |id: ullage_types::PoolId, locator: &[u8]| {
@@ -161,7 +156,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
             continue;
         }
         let Some(locator) = report.locators.get(&(pool, generation)) else { continue };
-        let marked = report.marks.contains(&(pool, leaf_of(locator)));
+        let marked = report.marks.contains(&(pool, leaf_of(locator).into()));
         match facts.found.get(&(file, generation)) {
             Some(found) if found.pool == pool && found.locator == *locator => {
                 present += 1;
@@ -190,7 +185,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     }
     for (&(file, generation), found) in &facts.found {
         let bound = report.bindings.get(&(found.pool, generation)) == Some(&file);
-        if !bound && !report.marks.contains(&(found.pool, leaf_of(&found.locator))) {
+        if !bound && !report.marks.contains(&(found.pool, leaf_of(&found.locator).into())) {
             findings.push(format!("no file is bound to the backing file {}", shown(found.pool, &found.locator)));
         }
     }

@@ -36,6 +36,16 @@ pub enum Layout {
     Mirror,
 }
 
+impl Layout {
+    /// As settings and commands name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sparse => "sparse",
+            Self::Mirror => "mirror",
+        }
+    }
+}
+
 /// One pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +68,9 @@ pub struct PoolSettings {
     /// It is being emptied, to leave the space: its files go to the other pools.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// The space is started without it this time.
+    #[serde(skip)]
+    pub absent: bool,
     /// What lies in its directory is still to be taken into the space.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub import: bool,
@@ -117,6 +130,7 @@ impl FromStr for PoolSettings {
             layout: Layout::Sparse,
             reserve_bytes: Bytes(0),
             draining: false,
+            absent: false,
             import: false,
             uuid: None,
             sparse: Shape::default(),
@@ -225,6 +239,16 @@ impl SpaceSettings {
     /// Says of the pool with this number whether it is being emptied.
     pub(crate) fn set_draining(&mut self, id: u16, drains: bool) {
         self.pools.iter_mut().filter(|pool| pool.id == id).for_each(|pool| pool.draining = drains);
+    }
+
+    /// Has the space started without the pool of this name.
+    ///
+    /// # Errors
+    /// Where it has none such.
+    pub fn leave_out(&mut self, name: &str) -> Result<()> {
+        let id = self.pool_called(name)?.id;
+        self.pools.iter_mut().filter(|pool| pool.id == id).for_each(|pool| pool.absent = true);
+        Ok(())
     }
 
     /// The pool of this name.
@@ -362,10 +386,14 @@ impl State {
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let mut file = fs::File::create(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let write = || {
+        let mut file = fs::File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    // What could not be written whole is not left there to take room.
+    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
     path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
 }
 

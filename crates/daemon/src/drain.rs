@@ -32,6 +32,12 @@ fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> 
         if pool.kind == Kind::Null {
             return Err(Error::Refused("a null pool has kept nothing that could go to another one".into()));
         }
+        if space.pools().get(PoolId(id)).is_ok_and(|pool| !pool.is_there()) {
+            return Err(Error::Refused(format!(
+                "the space was started without the pool '{name}': start it with it, and have it emptied then; or, if its files are gone for \
+                 good, give them up with `ullage check --repair --without {name}` while the space is down"
+            )));
+        }
         remove::refuse_last(&settings, pool)?;
     }
     settings.set_draining(id, drains);

@@ -206,6 +206,9 @@ pub struct PoolReport {
     /// What was counted since the start.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// The space was started without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absent: bool,
     /// How far it has been emptied, where it is to leave the space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<DrainReport>,

@@ -14,7 +14,7 @@ use ullage_catalog::{Catalog, CatalogMarks, Limit, Subject};
 use ullage_fs::{PoolMember, Pools, Recovered, Space, SpaceOptions};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
-use ullage_pool::{DirPool, NullPool, Pool, PoolConfig, Tree, Uuid};
+use ullage_pool::{AbsentPool, DirPool, NullPool, Pool, PoolConfig, Tree, Uuid};
 use ullage_types::{Bytes, PoolId, ROOT};
 
 /// An open space, not yet mounted.
@@ -48,10 +48,11 @@ impl OpenSpace {
             .parse()
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
         refuse_places(&settings, state)?;
+        refuse_all_absent(&settings)?;
         state.refuse_without_catalog()?;
         first_use::take_up(state, &mut settings)?;
         let space_uuid = state.uuid_in(&settings)?;
-        for pool in &settings.pools {
+        for pool in settings.pools.iter().filter(|pool| !pool.absent) {
             precheck(pool, space_uuid).map_err(|refused| {
                 if first_use::is_overtaken(state, &settings) {
                     Error::Overtaken(state.dir().to_owned())
@@ -74,8 +75,13 @@ impl OpenSpace {
         for pool in &mut settings.pools {
             let id = PoolId(pool.id);
             let pool_marks = Arc::new(catalog.marks(id)?);
-            let (driver, tree) = open_pool(pool, space_uuid, &catalog, pool_marks.clone())?;
             let (name, reserve) = (pool.name.clone(), pool.reserve_bytes);
+            if pool.absent {
+                let absent = AbsentPool::new(Arc::new(MarksOf(pool_marks)), pool.layout.name(), pool.path.clone());
+                members.push(PoolMember { id, name, pool: Arc::new(absent), reserve: Bytes(0), tree: None });
+                continue;
+            }
+            let (driver, tree) = open_pool(pool, space_uuid, &catalog, pool_marks.clone())?;
             members.push(PoolMember { id, name, pool: driver, reserve, tree });
             marks.push((id, pool_marks));
         }
@@ -85,10 +91,9 @@ impl OpenSpace {
         let ballast = Arc::new(ballast);
         store.set_room(ballast.clone());
         let size = options.size;
-        let options = SpaceOptions {
-            trees_in_step: members.iter().any(|member| member.tree.is_some()) && take_in_step(state)?,
-            ..options
-        };
+        // What stands in the tree of one that is not there stays as it is.
+        let trees_in_step = settings.pools.iter().any(|pool| pool.layout == Layout::Mirror) && take_in_step(state)?;
+        let options = SpaceOptions { trees_in_step, ..options };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.device()))), options);
         let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
         let recovered = space.recover(&marked).map_err(|error| {
@@ -108,7 +113,7 @@ impl OpenSpace {
         for member in space.pools().members() {
             member.pool.begin();
         }
-        for pool in settings.pools.iter().filter(|pool| pool.draining) {
+        for pool in settings.pools.iter().filter(|pool| pool.draining && !pool.absent) {
             space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
         }
         Ok(Self { space, store, settings, recovered, turns, ballast })
@@ -129,6 +134,16 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
         tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
     }
     Ok(imported)
+}
+
+fn refuse_all_absent(settings: &SpaceSettings) -> Result<()> {
+    let is_one = settings.pools.iter().any(|pool| pool.absent);
+    if is_one && settings.pools.iter().all(|pool| pool.absent || pool.draining) {
+        return Err(Error::Refused(
+            "without these there is no pool that takes files; start the space with one that is there".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// On a disk that is nearly full, pools leave to the catalog what it needs.
@@ -168,9 +183,14 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::Refused(format!(
-                "pool '{}': {} does not exist; create it, or mount what belongs there, and try again",
+                "pool '{}': {} does not exist; create it, or mount what belongs there, and try again{}",
                 pool.name,
-                pool.path.display()
+                pool.path.display(),
+                if pool.uuid.is_some() {
+                    format!("; or start without it: `ullage up --without {}`", pool.name)
+                } else {
+                    String::new()
+                }
             )));
         }
         Err(error) => return Err(Error::Io { doing: "look at", path: pool.path.clone(), source: error }),

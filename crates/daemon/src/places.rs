@@ -2,7 +2,7 @@
 
 use crate::error::io_error;
 use crate::paths::refuse_odd_paths;
-use crate::{Error, Kind, Layout, Result, SpaceSettings, State};
+use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
 use std::path::{Path, PathBuf};
 
 /// A path by the one name that the kernel's list of mounts has for it: no symbolic links, no slash at its end. What is not there yet
@@ -30,7 +30,9 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
             state.dir().display()
         ));
     }
-    let paths: Vec<PathBuf> = settings.pools.iter().map(|pool| settled(&pool.path)).collect::<Result<_>>()?;
+    // One that does not answer is not asked.
+    let place = |pool: &PoolSettings| if pool.absent { Ok(pool.path.clone()) } else { settled(&pool.path) };
+    let paths: Vec<PathBuf> = settings.pools.iter().map(place).collect::<Result<_>>()?;
     let pools = || settings.pools.iter().zip(&paths).enumerate();
     for (index, (pool, path)) in pools() {
         if pool.kind == Kind::Dir && paths[..index].contains(path) {
@@ -73,7 +75,6 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PoolSettings;
 
     #[test]
     fn paths_are_settled_as_far_as_they_are_there() {

@@ -54,6 +54,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport 
         ways,
         notes,
         counters: member.pool.counters().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        absent: !member.pool.is_there(),
         draining: drain::report(space, member.id, peer),
     }
 }

@@ -107,7 +107,7 @@ impl Serving {
             tracing::warn!("{error}");
         }
         if matches!(written, Ok(true)) {
-            if self.open.space.trees_in_step() {
+            if self.open.space.trees_in_step() && !self.open.settings.pools.iter().any(|pool| pool.absent) {
                 leave_in_step(&self.state);
             }
             if let Err(error) = remove::all_drained(&self.state, &*self.open.store) {

@@ -114,7 +114,7 @@ fn newest(state: &State, settings: &SpaceSettings) -> Result<u64> {
 }
 
 fn places(settings: &SpaceSettings) -> impl Iterator<Item = (&str, PathBuf)> {
-    let with_files = settings.pools.iter().filter(|pool| pool.kind != Kind::Null);
+    let with_files = settings.pools.iter().filter(|pool| pool.kind != Kind::Null && !pool.absent);
     with_files.map(|pool| (pool.name.as_str(), pool.files()))
 }
 

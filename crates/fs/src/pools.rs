@@ -93,6 +93,11 @@ struct Slot {
 }
 
 impl Slot {
+    /// Whether files may be made there, or come there.
+    fn takes_files(&self) -> bool {
+        !self.draining.load(Relaxed) && self.member.pool.is_there()
+    }
+
     /// What is free above its reserve, or was lately; none where it does not answer.
     fn above_reserve(&self) -> Option<u64> {
         let PoolMember { pool, reserve, .. } = &self.member;
@@ -187,7 +192,7 @@ impl Pools {
     pub fn disks(&self) -> impl Iterator<Item = (&PoolMember, Option<Bytes>)> {
         self.members().filter(|member| self.disk(member) == member.id).map(|member| {
             let beside = self.slots().filter(|slot| member.shares_disk(&slot.member));
-            let taking = beside.filter(|slot| !slot.draining.load(Relaxed));
+            let taking = beside.filter(|slot| slot.takes_files());
             (member, taking.map(|slot| slot.member.reserve).min())
         })
     }
@@ -298,7 +303,7 @@ impl Pools {
         let works = |slot: &&Slot| {
             let member = &slot.member;
             let helps = if drains { member.id != id } else { !member.shares_disk(own) };
-            let takes = !slot.failing.load(Relaxed) && !slot.draining.load(Relaxed);
+            let takes = !slot.failing.load(Relaxed) && slot.takes_files();
             takes && !member.pool.discards() && helps
         };
         let others = self.slots().filter(works);
@@ -327,7 +332,7 @@ impl Pools {
         let slots: Vec<&Slot> = self.slots().collect();
         let rooms: Vec<Room> = slots.iter().map(|slot| room(&slot.member)).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let mut refused: Vec<bool> = slots.iter().map(|slot| slot.draining.load(Relaxed)).collect();
+        let mut refused: Vec<bool> = slots.iter().map(|slot| !slot.takes_files()).collect();
         let mut first = None;
         while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
             let Slot { member, failing, .. } = slots[index];

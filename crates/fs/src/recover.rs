@@ -2,12 +2,12 @@
 //! (DESIGN, invariant 5).
 
 use crate::open_file::Measure;
-use crate::pools::place_of;
+use crate::pools::{place_of, pool_of};
 use crate::{Errno, Outcome, Space};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use ullage_catalog::{CatalogMarks, Error, Inode, Record};
-use ullage_pool::{Access, Annotation, Binding, Locator, Suspect};
+use ullage_pool::{Access, Annotation, Binding, Locator, Suspect, leaf_of};
 use ullage_types::{FileId, PoolId};
 
 /// What recovery did.
@@ -87,6 +87,13 @@ impl Space {
                     strays.extend(stray.map(|binding| (id, binding)));
                 }
             }
+        }
+        // What a file that lies in a pool that is not there went from, or to, may be all that is left of it.
+        let (waiting, mut strays): (Vec<_>, Vec<_>) =
+            strays.into_iter().partition(|(_, binding)| self.is_away(binding.file));
+        for (id, binding) in waiting {
+            self.pools.get(id)?.doom(&binding)?;
+            kept.insert((id, binding.locator.leaf().into()));
         }
         let (lost, missing): (Vec<_>, Vec<_>) = self.missing(&doubtful, &there)?.into_iter().partition(|gone| gone.2);
         let mut missing: Vec<_> = missing.into_iter().map(|(id, binding, _)| (id, binding)).collect();
@@ -175,6 +182,12 @@ impl Space {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether a file lies in a pool that is not there.
+    fn is_away(&self, file: FileId) -> bool {
+        let pool = self.catalog.get(file).ok().and_then(|inode| pool_of(&inode));
+        pool.is_some_and(|pool| self.pools.get(pool).is_ok_and(|pool| !pool.is_there()))
     }
 
     /// Files bound to a backing file in a leaf that was being changed, of which there is none, and whether it was there once and could not
@@ -329,10 +342,4 @@ fn is_bound(inode: &Inode, id: PoolId, binding: &Binding) -> bool {
     inode.record().backing.is_some_and(|backing| {
         backing.pool == id && backing.generation == binding.generation && backing.locator == binding.locator.0
     })
-}
-
-/// The leaf directory that a backing file lies in, as marks name it.
-fn leaf_of(locator: &[u8]) -> &[u8] {
-    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    locator.get(..end).unwrap_or_default()
 }

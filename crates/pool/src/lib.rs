@@ -2,6 +2,7 @@
 
 #![deny(missing_docs)]
 
+mod absent;
 mod descriptors;
 mod dir;
 mod error;
@@ -17,6 +18,7 @@ mod testing;
 mod tree;
 mod which;
 
+pub use absent::AbsentPool;
 pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid, clear};
 pub use error::Error;
 pub use fence::{Fence, Fences};
@@ -25,6 +27,7 @@ pub use fuzz::fuzz_decode;
 pub use null::NullPool;
 pub use pool::{
     Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Prepared, Suspect, Usage, Wait,
+    leaf_of,
 };
 pub use sys::{Lease, probe_lease};
 pub use tree::{Directory, FILES, Placed, Shown, Tree};

@@ -16,6 +16,19 @@ use ullage_types::{Bytes, FileId, Generation};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Locator(pub Box<[u8]>);
 
+impl Locator {
+    /// The leaf directory that it is in, as it is marked.
+    pub fn leaf(&self) -> &[u8] {
+        leaf_of(&self.0)
+    }
+}
+
+/// The leaf directory that a locator leads to, as it is marked.
+pub fn leaf_of(locator: &[u8]) -> &[u8] {
+    let end = locator.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    locator.get(..end).unwrap_or_default()
+}
+
 /// A file's binding to its backing file, as the catalog stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
@@ -271,6 +284,11 @@ pub trait Pool: Send + Sync {
     fn annotation(&self, binding: &Binding) -> Result<Option<Annotation>, Error> {
         let _ = binding;
         Ok(None)
+    }
+
+    /// Whether it is there at all: nothing can be read or made in one that is not ([`crate::AbsentPool`]).
+    fn is_there(&self) -> bool {
+        true
     }
 
     /// Whether data is thrown away: writes are to be counted only, and reads give zeros.

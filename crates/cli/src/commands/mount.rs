@@ -57,7 +57,7 @@ const IGNORED_WITH_VALUE: [&str; 13] = [
     after_help = "\
 In /etc/fstab:
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0
-Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=
+Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=, without=
 A remount changes those of mount(8) and size=, and names those of the others that differ"
 )]
 pub struct MountHelper {
@@ -184,6 +184,8 @@ fn wanted(options: &[String], sloppy: bool) -> anyhow::Result<Wanted> {
         match (name, value) {
             ("remount", None) => wanted.remount = true,
             ("enable_uring" | "no_passthrough", None) => wanted.ask(format!("--{}", name.replace('_', "-"))),
+            // It may stand there for each of several.
+            ("without", Some(value)) => wanted.arguments.push(format!("--without={value}")),
             ("transport" | "size" | "reserve", Some(value)) => wanted.ask(format!("--{name}={value}")),
             _ if wanted.flags.apply(option) || IGNORED.contains(&option.as_str()) || sloppy => {}
             _ if IGNORED_WITH_VALUE.iter().any(|known| option.starts_with(known)) => {}
@@ -204,9 +206,13 @@ mod tests {
     #[test]
     fn options_of_fstab_become_arguments_of_up() {
         let wanted =
-            of("rw,nofail,x-systemd.after=a,nosuid,size=1G,size=10G,enable_uring,transport=device,_netdev").unwrap();
+            of("rw,nofail,x-systemd.after=a,nosuid,size=1G,without=a,size=10G,enable_uring,transport=device,without=b,_netdev")
+                .unwrap();
         assert_eq!(wanted.flags.to_string(), "nosuid");
-        assert_eq!(wanted.arguments, ["--size=10G", "--enable-uring", "--transport=device"]);
+        assert_eq!(
+            wanted.arguments,
+            ["--without=a", "--size=10G", "--enable-uring", "--transport=device", "--without=b"]
+        );
         assert!(!wanted.remount);
     }
 

@@ -24,6 +24,8 @@ Examples:
   ullage up /mnt --state /var/lib/ullage/a --pool fast=/nvme/p --pool big=/hdd/p,reserve=10G
   ullage up /srv/space --pool main=/data/tree,layout=mirror --import
                            over a directory with files in it: they are in the space and stay where they are
+  ullage up /srv/space --without big
+                           the disk of the pool `big` is gone, or does not answer: all other files are there
   ullage up /srv/space -o nosuid,nodev
   ullage up /srv/space --foreground
                            for systemd (Type=notify) and other supervisors
@@ -57,6 +59,10 @@ pub struct Up {
     /// Room that every pool keeps free: at first use for those that name none of their own, later for all.
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
+    /// Start without a pool whose disk is gone, or does not answer: its files are there by name, and cannot be read or written. With the next
+    /// start that does not say so it is there again.
+    #[arg(long, value_name = "NAME")]
+    without: Vec<String>,
     /// Mount options, as mount(8) has them: ro, nosuid, nodev, noexec and others. Times of access are the business of the disk below.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", default_value_t)]
     flags: Flags,
@@ -110,6 +116,9 @@ impl Up {
         }
         if let Some(reserve) = self.reserve {
             command.arg("--reserve").arg(format!("{}B", reserve.0));
+        }
+        for name in &self.without {
+            command.arg("--without").arg(name);
         }
         command.arg("--options").arg(self.flags.to_string());
         command.arg("--transport").arg(self.transport.to_string());
@@ -171,6 +180,9 @@ impl Up {
                     );
                 }
                 settings.mountpoint = mountpoint.to_owned();
+                for name in &self.without {
+                    settings.leave_out(name)?;
+                }
                 if let Some(reserve) = self.reserve {
                     settings.pools.iter_mut().for_each(|pool| pool.reserve_bytes = reserve);
                 }
@@ -183,6 +195,9 @@ impl Up {
                         state.dir().display(),
                         hint::command("up", state, mountpoint)
                     );
+                }
+                if let Some(name) = self.without.first() {
+                    bail!("--without {name} is for a space that was made before");
                 }
                 let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());
                 let mut pools = self.pools.clone();

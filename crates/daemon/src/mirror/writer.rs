@@ -57,7 +57,7 @@ type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::
 impl Writer {
     /// Into these pools, each with what it is to leave free.
     pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Result<Self> {
-        let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir);
+        let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent);
         let mut writer = Self { places: Vec::new(), needs: 0 };
         for pool in pools {
             writer.join(pool, reserve(pool))?;

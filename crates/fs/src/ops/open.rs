@@ -209,9 +209,8 @@ impl Space {
         let written = open.writers > 0;
         let Some(backing) = &mut open.backing else { return Ok(()) };
         let record = node.inode.record();
-        self.pools.call(backing.pool, Call::Writes, || match was_open {
-            true => backing.follow_times(&record, !written, written),
-            false => backing.begin_with_times(&record),
+        self.pools.call(backing.pool, Call::Writes, || {
+            if was_open { backing.follow_times(&record, !written, written) } else { backing.begin_with_times(&record) }
         })
     }
 

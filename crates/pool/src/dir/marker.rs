@@ -219,19 +219,29 @@ fn first_use(root: OwnedFd, path: &Path, space: Uuid) -> Result<Claim, Error> {
     // Locked before it has its name, so that of two processes one sees the other.
     lock(&file, path)?;
     let mut file = File::from(file);
-    file.set_len(0).map_err(Error::io("write", &full))?;
-    file.write_all(text.as_bytes()).map_err(Error::io("write", &full))?;
-    file.sync_all().map_err(Error::io("flush", &full))?;
-    match rustix::fs::renameat_with(&root, NEW, &root, NAME, rustix::fs::RenameFlags::NOREPLACE) {
-        // Not every file system can; the lock has kept others out.
-        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&root, NEW, &root, NAME),
-        other => other,
+    if let Err(error) = write(&mut file, &text).and_then(|()| give_name(&root)) {
+        // A directory that is no pool is as empty as it was.
+        let _ = rustix::fs::unlinkat(&root, NEW, AtFlags::empty());
+        return Err(Error::io("make", &full)(error));
     }
-    .map_err(Error::io("rename", &full))?;
     rustix::fs::fsync(&root).map_err(Error::io("flush", path))?;
     // Held open for reading only, the marker does not stand in the way of a remount.
     drop(Lock(file.into()));
     Ok(Claim { first: true, ..claim(path, space, Some(pool))? })
+}
+
+fn write(file: &mut File, text: &str) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn give_name(root: &OwnedFd) -> std::io::Result<()> {
+    Ok(match rustix::fs::renameat_with(root, NEW, root, NAME, rustix::fs::RenameFlags::NOREPLACE) {
+        // Not every file system can; the lock has kept others out.
+        Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(root, NEW, root, NAME),
+        other => other,
+    }?)
 }
 
 /// A pool's first directory must be empty, so that data never mixes; a fresh file system's `lost+found` and the

@@ -81,6 +81,24 @@ impl DirPool {
     ) -> Result<Self, Error> {
         config.sparse.validate().map_err(|why| Error::Unusable(format!("the pool {}: {why}", path.display())))?;
         let claim = marker::claim(path, config.space, config.pool)?;
+        let (space, own, first) = (config.space, claim.pool, claim.first);
+        let opened = Self::open_claimed(path, claim, config, numbers, marks);
+        if first
+            && opened.is_err()
+            && let Err(error) = clear(path, space, own, &[])
+        {
+            tracing::warn!(pool = %path.display(), "it could not be made a pool, and is not as it was: {error}");
+        }
+        opened
+    }
+
+    fn open_claimed(
+        path: &Path,
+        claim: marker::Claim,
+        config: PoolConfig,
+        numbers: Arc<dyn Numbers>,
+        marks: Arc<dyn Marks>,
+    ) -> Result<Self, Error> {
         let abilities = probe::abilities(&claim.root, path)?;
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if !abilities.xattrs {

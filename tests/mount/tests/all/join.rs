@@ -189,3 +189,46 @@ fn a_pool_is_added_to_a_space_in_use_by_root_and_who_mounted_it() {
     assert_eq!(outcome.json()["pools"].as_array().unwrap().len(), 2);
     space.down_and_check();
 }
+
+/// Nothing is left of what was begun, and the space goes on.
+#[test]
+fn a_pool_that_fails_while_it_is_added_is_none() {
+    let mut ground = Ground::new();
+    let (disk, small) = (ground.ext4("disk", 256), ground.tmpfs("small", 64));
+    let place = small.join("pool");
+    fs::create_dir(&place).unwrap();
+    let space = Space::on(ground, &disk);
+    space.up();
+    let pools = || space.pool_command("list", &["--json"]).json()["pools"].as_array().unwrap().len();
+    let is_known = || settings(&space.state).contains("\"more\"");
+    let full = File::create(small.join("full")).unwrap();
+    let filled = (0..100).take_while(|n| full.write_all_at(&PIECE[..4096], n * 4096).is_ok()).count();
+    assert!(filled < 100, "it is not full: nothing was tested");
+    drop(full);
+    let is_as_before = || {
+        let left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(pools() == 1 && !is_known() && left.is_empty(), "{left:?}");
+    };
+    let remount = |how: &str| program("mount", ["-o".as_ref(), how.as_ref(), small.as_os_str()]).ok();
+    remount("remount,ro");
+    add(&space, &named(&place)).refused("is on a file system that is mounted read-only");
+    is_as_before();
+    remount("remount,rw");
+    add(&space, &named(&place)).refused("No space left on device");
+    is_as_before();
+    // Wherever the room ends.
+    for pages in (0..filled as u64).rev() {
+        OpenOptions::new().write(true).open(small.join("full")).unwrap().set_len(pages * 4096).unwrap();
+        let outcome = add(&space, &named(&place));
+        if outcome.code == Some(0) {
+            break;
+        }
+        is_as_before();
+    }
+    fs::write(space.path("file"), "content").unwrap();
+    assert!(pools() == 2 && is_known());
+    space.down_and_check();
+    space.up();
+    assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    space.down_and_check();
+}

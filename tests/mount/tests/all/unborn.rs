@@ -21,7 +21,7 @@ fn space(more: &[&str]) -> (Space, PathBuf) {
     (space, disk)
 }
 
-fn is_in_step(space: &Space) -> bool {
+pub fn is_in_step(space: &Space) -> bool {
     ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json()["trees_behind"] == 0
 }
 

@@ -10,7 +10,7 @@ impl Up {
     /// to change and cannot.
     pub fn change(&self) -> anyhow::Result<Vec<&'static str>> {
         let switches = self.no_passthrough || self.enable_uring || self.transport != TransportChoice::Auto;
-        if self.size.is_none() && self.reserve.is_none() && !switches {
+        if self.size.is_none() && self.reserve.is_none() && self.without.is_empty() && !switches {
             return Ok(Vec::new());
         }
         let (mountpoint, state) = ullage_daemon::find_mount(&self.mountpoint)?;
@@ -39,11 +39,13 @@ impl Up {
             TransportChoice::Fuser => "fuser",
         };
         let other = |reserve: Bytes| settings.pools.iter().any(|pool| pool.reserve_bytes != reserve);
+        let is_there = |name: &String| now.pools.iter().any(|pool| pool.name == *name && !pool.absent);
         let left = [
             ("transport", transport != now.transport),
             ("enable_uring", self.enable_uring && ullage_daemon::uring_is_off()),
             ("no_passthrough", self.no_passthrough && now.passthrough),
             ("reserve", self.reserve.is_some_and(other)),
+            ("without", self.without.iter().any(is_there)),
         ];
         left.into_iter().filter(|(_, is_left)| *is_left).map(|(name, _)| name).collect()
     }
