@@ -12,15 +12,17 @@ use crate::headroom::Blocks;
 use crate::lend::PATIENCE;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
-use crate::refresh::Refreshers;
+use crate::refresh::{Refresher, Refreshers};
 use crate::waiting::{self, Doing, File, Place};
 use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys, threads};
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use ullage_catalog::Inode;
 use ullage_policy::headroom::{BETWEEN_LOOKS, CALL};
+use ullage_types::Kind;
 
 /// What the kernel asks for before it writes.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
@@ -41,6 +43,11 @@ const REST: u32 = 9;
 /// Who has so much left for each [`TICK`] of a pause is not asked, unless it may be used up in a few more at the rate of the last.
 const NEAR: u64 = 64 << 20;
 const LOOKS_AHEAD: u64 = 4;
+/// Who takes so much at once, or several together between two looks, has the files looked at before: what is left for them is counted on until
+/// the next look.
+const AT_ONCE: u64 = 32 << 20;
+/// How long he waits for a call that is under way, which may be his own.
+const IN_LINE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Watched {
@@ -51,7 +58,22 @@ struct Watched {
     asleep: bool,
     /// The next round is not to wait for its time.
     now: bool,
+    /// Rounds that were begun, and that are over.
+    begun: u64,
+    over: u64,
+    /// What the last one had refreshed.
+    asked: Vec<Arc<Refresher>>,
     stop: bool,
+}
+
+/// What somebody is about to take at once of what the files that are watched may have left. Until this is dropped they are looked at as if it
+/// was taken.
+pub(crate) struct Taking<'a>(&'a Brake, u64);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.taking.fetch_sub(self.1, Relaxed);
+    }
 }
 
 /// The files that are watched, and the thread that does it.
@@ -61,6 +83,13 @@ pub(crate) struct Brake {
     bell: Condvar,
     /// Files whose writes are to ask.
     engaged: AtomicUsize,
+    /// A round is over.
+    told: Condvar,
+    /// What is about to be taken at once ([`Taking`]), and what was taken so since the last round began.
+    taking: AtomicU64,
+    taken: AtomicU64,
+    /// Some file is watched.
+    watches: AtomicBool,
     /// Some file was watched since the start.
     used: AtomicBool,
     pub refreshers: Refreshers,
@@ -158,6 +187,49 @@ impl Space {
         self.watch_unseen(std::slice::from_ref(node));
     }
 
+    /// So many bytes are about to be taken at once of some limit. What is written unseen was looked at when more was left, some time ago, and would
+    /// go on as if it still was: those near what will be left ask from now on.
+    ///
+    /// # Errors
+    /// [`Errno::LATER`] where the calling thread may not wait for that.
+    pub(crate) fn before_taking(&self, bytes: u64) -> Outcome<Option<Taking<'_>>> {
+        let brake = &self.brake;
+        if !brake.watches.load(Relaxed) || brake.taken.fetch_add(bytes, Relaxed).saturating_add(bytes) < AT_ONCE {
+            return Ok(None);
+        }
+        hurry::may_wait()?;
+        brake.taking.fetch_add(bytes, Relaxed);
+        let taking = Taking(brake, bytes);
+        let mut watched = brake.watched.lock();
+        let until = Instant::now() + LONG;
+        let round = watched.begun + 1;
+        watched.now = true;
+        brake.bell.notify_all();
+        while watched.over < round && !watched.asleep && !watched.stop && watched.thread.is_some() {
+            if brake.told.wait_until(&mut watched, until).timed_out() {
+                break;
+            }
+        }
+        let asked = watched.asked.clone();
+        drop(watched);
+        for refresher in asked {
+            refresher.wait_in_line(until, IN_LINE);
+        }
+        Ok(Some(taking))
+    }
+
+    /// The same, of what a file takes, or all that lies below a directory.
+    ///
+    /// # Errors
+    /// As [`Space::before_taking`].
+    pub(crate) fn before_taking_all(&self, of: &Inode) -> Outcome<Option<Taking<'_>>> {
+        let bytes = match of.kind {
+            Kind::Directory => of.totals().now().actual.0.iter().map(|charge| charge.bytes.0).sum(),
+            _ => of.lock().record.charge().bytes.0,
+        };
+        self.before_taking(bytes)
+    }
+
     fn watch_unseen(&self, nodes: &[Arc<Node>]) {
         for node in nodes {
             if !std::mem::replace(&mut node.open.lock().watched, true) {
@@ -175,6 +247,9 @@ impl Space {
             return;
         }
         self.brake.used.store(true, Relaxed);
+        if node.is_some() {
+            self.brake.watches.store(true, Relaxed);
+        }
         watched.new.extend(node.cloned());
         // Who was lent room can wait until its time: waking it would cost more than all the rest.
         if std::mem::take(&mut watched.asleep) {
@@ -217,7 +292,7 @@ impl Space {
         if open.lends() {
             return self.look_lent(node, &mut open, grew);
         }
-        let least = NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
+        let least = self.brake.taking.load(Relaxed) + NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
         let near = self.room_of(&node.inode, pool)?.is_some_and(|room| room < near);
         let engages = near && open.braked.is_none();
@@ -409,6 +484,8 @@ fn run(weak: &Weak<Space>) {
             }
             if nodes.is_empty() && watched.new.is_empty() {
                 watched.asleep = true;
+                space.brake.watches.store(false, Relaxed);
+                space.brake.told.notify_all();
                 space.brake.bell.wait_for(&mut watched, ASLEEP);
                 watched.asleep = false;
             }
@@ -416,7 +493,10 @@ fn run(weak: &Weak<Space>) {
                 pause = TICK;
             }
             nodes.append(&mut watched.new);
+            watched.begun += 1;
+            space.brake.taken.store(0, Relaxed);
         }
+        let mut asked = Vec::new();
         let (began, mut idle, mut lends) = (Instant::now(), true, false);
         nodes.retain(|node| {
             // The next pause may be twice as long.
@@ -424,7 +504,7 @@ fn run(weak: &Weak<Space>) {
             let (in_vain, lent) =
                 node.open.try_lock_for(BUSY).map_or((false, true), |mut open| (open.asks_in_vain(), open.lends()));
             if look == Look::Refresh || in_vain {
-                space.refresh(node);
+                asked.push(space.refresh(node));
             }
             idle &= matches!(look, Look::Idle | Look::Over);
             lends |= lent;
@@ -435,6 +515,9 @@ fn run(weak: &Weak<Space>) {
             pause = pause.min(BETWEEN_LOOKS);
         }
         let mut watched = space.brake.watched.lock();
+        watched.over = watched.begun;
+        watched.asked = asked;
+        space.brake.told.notify_all();
         if !watched.stop && !watched.now {
             space.brake.bell.wait_for(&mut watched, pause);
         }

@@ -61,6 +61,18 @@ impl Refresher {
         }
     }
 
+    /// The same; where it waits for the file's lock, which who asks may have himself, no longer than this: it comes before all others then.
+    pub(crate) fn wait_in_line(&self, until: Instant, patience: Duration) {
+        let began = Instant::now();
+        while Instant::now() < until {
+            match self.stands() {
+                Some(true) => return,
+                Some(false) if began.elapsed() > patience => return,
+                _ => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
     /// Whether it is done, or waits for the file's lock; none while it is neither.
     fn stands(&self) -> Option<bool> {
         match self.0.load(Relaxed) {

@@ -32,6 +32,7 @@ impl Space {
         let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
         // Who has them could not move to another pool.
         drop((source, target));
+        let _taking = self.before_taking(length)?;
         let copied = self.with_room(&node, length, false, |target| {
             let (file, offset) = (&*target.file, to_offset);
             let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };

@@ -22,6 +22,8 @@ impl Space {
         // Zeroed ranges are as if never written.
         drop(Self::lock_to_free(&node));
         drop(stream);
+        let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
+        let _taking = self.before_taking(if frees { 0 } else { length })?;
         let outcome = self
             .with_room(&node, length, true, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
         // What has blocks now was not written for that.

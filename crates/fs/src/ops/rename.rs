@@ -25,6 +25,11 @@ impl Space {
         let each_moved =
             |look: Look| self.each_moved((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE, look);
         each_moved(Self::await_unseen)?;
+        let moves = from.id != to.id && self.catalog.has_limits();
+        let moved = if moves { self.catalog.lookup(&from, name)? } else { None };
+        let exchanged = if flags == libc::RENAME_EXCHANGE && moves { self.catalog.lookup(&to, to_name)? } else { None };
+        let taking = |file: Option<Arc<Inode>>| file.map(|file| self.before_taking_all(&file)).transpose();
+        let _taking = (taking(moved)?, taking(exchanged)?);
         let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         if modes.is_some() {
             each_moved(Self::may_move)?;

@@ -84,6 +84,7 @@ impl Space {
             // Who works on the file may stand still with its disk: he is waited for before anybody waits for modes.
             drop(node.open.lock());
         }
+        let _taking = if limited { self.before_taking_all(inode)? } else { None };
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
         if change.uid.is_some() && inode.kind == Kind::Regular {
@@ -177,8 +178,11 @@ impl Space {
                 (None, Some(place)) => {
                     let generation = place.generation;
                     let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
-                    let file = self.pools.get(place.pool)?.open(&binding, Access::Read)?;
-                    set_times(&file, Some(record.atime), Some(record.mtime))?;
+                    let pool = self.pools.get(place.pool)?;
+                    if pool.is_there() {
+                        let file = pool.open(&binding, Access::Read)?;
+                        set_times(&file, Some(record.atime), Some(record.mtime))?;
+                    }
                 }
                 (None, None) => {}
             }

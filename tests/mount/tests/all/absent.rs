@@ -87,6 +87,7 @@ fn work(bed: &Bed) {
         fs::hard_link(&files[3], space.path(format!("linked-{}", files[3].file_name().unwrap().display()))).unwrap();
         fs::set_permissions(&files[4], fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(fs::metadata(&files[4]).unwrap().len(), LENGTH as u64);
+        program("touch", ["-c".as_ref(), "-d".as_ref(), "2001-02-03 UTC".as_ref(), files[5].as_os_str()]).ok();
     }
     for file in &far[3..] {
         fails(fs::read(file));
@@ -112,6 +113,8 @@ fn compare(bed: &Bed) {
         let renamed = space.path(format!("renamed-{}", files[2].file_name().unwrap().display()));
         assert!(fs::read(renamed).unwrap() == content(&files[2]));
         assert_eq!(fs::metadata(&files[4]).unwrap().permissions().mode() & 0o777, 0o640);
+        let time = fs::metadata(&files[5]).unwrap().modified().unwrap();
+        assert_eq!(time, std::time::UNIX_EPOCH + Duration::from_secs(981_158_400));
         for file in files[3..].iter().chain([&files[1]]) {
             assert!(fs::read(file).unwrap() == content(file), "{}", file.display());
         }

@@ -1,8 +1,10 @@
 //! Files that are mapped since before a limit bounded them, or since before the daemon was killed: they go on being written in the kernel.
 
-use super::bed::{Below, in_pool, limit, limited, set};
+use super::bed::{Below, in_pool, is_full, limit, limited, set};
+use super::lend::spacious;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -225,5 +227,54 @@ fn who_writes_right_after_a_kill_to_what_others_still_have_mapped_is_counted() {
     assert!(in_pool(&space) <= 8 * MIB);
     drop((writer, map));
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+static PIECE: [u8; 65536] = [1; 65536];
+
+/// Whoever has not written for a while is looked at seldom where much is left; another took all of that at once meanwhile.
+#[test]
+fn who_rests_since_before_a_limit_stops_at_it_when_another_takes_what_is_left() {
+    let space = spacious(Below::Xfs);
+    for round in 0..5 {
+        let dir = space.path("box");
+        fs::create_dir(&dir).unwrap();
+        let mut file = File::create(dir.join("file")).unwrap();
+        file.write_all(&[1; 4096]).unwrap();
+        let all = 8 << 30;
+        limit(&[&format!("{}B", all + PAGE)], &dir);
+        // Until it is looked at seldom.
+        std::thread::sleep(Duration::from_secs(1));
+        let other = both(&dir.join("other"));
+        // Beside each piece there has to be room for its map.
+        let (room, rest) = (16 * MIB, 512 * MIB);
+        fallocate(&other, FallocateFlags::empty(), 0, all - rest).unwrap();
+        fallocate(&other, FallocateFlags::empty(), all - rest, rest - room).unwrap();
+        let outcome = (0..2 * room / 65536).try_for_each(|_| file.write_all(&PIECE));
+        // What xfs allocates ahead of it goes when it is closed.
+        let taken = file.metadata().unwrap().len() + other.metadata().unwrap().blocks() * 512;
+        assert!(taken <= all, "round {round}: {} bytes past the limit ({outcome:?})", taken - all);
+        assert!(is_full(&outcome), "{outcome:?}");
+        drop((file, other));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    space.down_and_check();
+}
+
+/// Who is looked at before something is taken may be who takes it: the kernel has his file locked for that.
+#[test]
+fn who_takes_much_for_a_file_from_before_a_limit_does_not_wait_for_himself() {
+    let space = spacious(Below::Ext4);
+    let dir = space.path("box");
+    fs::create_dir(&dir).unwrap();
+    let mut file = File::create(dir.join("file")).unwrap();
+    file.write_all(&[1; 4096]).unwrap();
+    limit(&["2G"], &dir);
+    let began = std::time::Instant::now();
+    for n in 0..10 {
+        fallocate(&file, FallocateFlags::empty(), n * 100 * MIB, 100 * MIB).unwrap();
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    drop(file);
     space.down_and_check();
 }
