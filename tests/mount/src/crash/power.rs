@@ -201,6 +201,15 @@ impl Machine {
             let name = if pool.starts_with("main=") { "pool" } else { "beside" };
             fs::create_dir_all(mounted[mounted.len() - 1].join(name)).map_err(|error| error.to_string())?;
         }
+        // Where the disk of the state is gone first, nobody counts a turn in the pools any more, which comes after.
+        let turns = |at: &Path| fs::read_to_string(at).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let counted = turns(&state.join("turns")).unwrap_or(0);
+        for name in ["pool", "beside"] {
+            let there = mounted[mounted.len() - 1].join(name).join(".ullage-turns");
+            if turns(&there).is_some_and(|count| count > counted) {
+                fs::write(&there, counted.to_string()).map_err(|error| error.to_string())?;
+            }
+        }
         let mut space = Space::on(ground, &mounted[mounted.len() - 1]);
         space.state = state;
         space.flags = self.space.flags.clone();
