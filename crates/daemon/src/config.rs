@@ -165,10 +165,7 @@ impl std::fmt::Display for PoolSettings {
         };
         write!(f, "{}={},kind={kind}", self.name, self.path.display())?;
         if self.kind == Kind::Dir {
-            f.write_str(match self.layout {
-                Layout::Sparse => ",layout=sparse",
-                Layout::Mirror => ",layout=mirror",
-            })?;
+            write!(f, ",layout={}", self.layout.name())?;
             self.sparse.fmt(f)?;
         }
         if self.reserve_bytes.0 > 0 {
@@ -239,6 +236,11 @@ impl SpaceSettings {
     /// Says of the pool with this number whether it is being emptied.
     pub(crate) fn set_draining(&mut self, id: u16, drains: bool) {
         self.pools.iter_mut().filter(|pool| pool.id == id).for_each(|pool| pool.draining = drains);
+    }
+
+    /// The pools that have files of their own, and are there.
+    pub(crate) fn with_files(&self) -> impl Iterator<Item = &PoolSettings> {
+        self.pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent)
     }
 
     /// Has the space started without the pool of this name.

@@ -247,7 +247,7 @@ pub(crate) fn open_pool(
     config.sparse = settings.sparse.of(config.sparse);
     let mut tree = None;
     if settings.layout == Layout::Mirror {
-        config.layout = "mirror";
+        config.layout = settings.layout.name();
         // What is gone is not made again: it is told from what is new by whether it was there before.
         if expected.is_none() {
             Tree::prepare(&settings.path, settings.import).map_err(fail)?;

@@ -7,7 +7,7 @@
 use crate::config::replace;
 use crate::error::io_error;
 use crate::held::Held;
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
+use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use parking_lot::Mutex;
 use std::fs;
 use std::io::ErrorKind;
@@ -61,24 +61,27 @@ struct Pool {
     failed: bool,
 }
 
+impl Pool {
+    fn hold(name: &str, files: &Path) -> Result<Self> {
+        Ok(Self { name: name.to_owned(), files: Held::open(files)?, failed: false })
+    }
+}
+
 impl Turns {
     /// Those of a state that is not older than its pools.
     pub(crate) fn hold(state: &State, settings: &SpaceSettings) -> Result<Self> {
-        let hold = |(name, files): (&str, PathBuf)| {
-            Ok(Pool { name: name.to_owned(), files: Held::open(&files)?, failed: false })
-        };
-        let pools = places(settings).map(hold).collect::<Result<_>>()?;
+        let pools = places(settings).map(|(name, files)| Pool::hold(name, &files)).collect::<Result<_>>()?;
         let counted = Counted { number: newest(state, settings)?, pools };
         Ok(Self { state: Held::open(state.dir())?, shown: state.turns_path(), counted: Mutex::new(counted) })
     }
 
     /// A pool that is added to the space counts with it from now on.
     pub(crate) fn join(&self, pool: &PoolSettings) -> Result<()> {
-        let files = Held::open(&pool.files())?;
+        let pool = Pool::hold(&pool.name, &pool.files())?;
         let mut counted = self.counted.lock();
-        let path = files.join(IN_POOL);
+        let path = pool.files.join(IN_POOL);
         replace(&path, &counted.number.to_string()).map_err(io_error("write", &path))?;
-        counted.pools.push(Pool { name: pool.name.clone(), files, failed: false });
+        counted.pools.push(pool);
         Ok(())
     }
 
@@ -114,8 +117,7 @@ fn newest(state: &State, settings: &SpaceSettings) -> Result<u64> {
 }
 
 fn places(settings: &SpaceSettings) -> impl Iterator<Item = (&str, PathBuf)> {
-    let with_files = settings.pools.iter().filter(|pool| pool.kind != Kind::Null && !pool.absent);
-    with_files.map(|pool| (pool.name.as_str(), pool.files()))
+    settings.with_files().map(|pool| (pool.name.as_str(), pool.files()))
 }
 
 /// None where there is no number: nobody counted there yet, or what is there is no number.

@@ -18,17 +18,16 @@ use crate::pools::{PoolMember, place_of};
 use crate::turns::{Turn, Turns};
 use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_catalog::Backing;
 use ullage_kv::Seq;
-use ullage_pool::{Fresh, Hint, Lease, probe_lease};
+use ullage_pool::{Fresh, Hint, Lease, probe_lease, reopen};
 use ullage_types::{FileId, PoolId};
 
 /// A pool that has less than this beside what was asked for is the one that refused it.
@@ -306,11 +305,10 @@ impl Space {
         }
         // The second of us is the copy's own.
         let Some(rest) = self.at_rest(node, open, 2)? else { return Ok(None) };
-        let (mut atime, mut mtime) = (rest.measure.atime, rest.measure.mtime);
-        if open.backing.as_ref().is_some_and(|backing| backing.times_behind) {
-            let record = node.inode.lock();
-            (atime, mtime) = (record.record.atime, record.record.mtime);
-        }
+        let behind = open.backing.as_ref().is_some_and(|backing| backing.times_behind);
+        let record = behind.then(|| node.inode.record());
+        let Measure { atime, mtime, .. } = rest.measure;
+        let (atime, mtime) = record.map_or((atime, mtime), |record| (record.atime, record.mtime));
         set_times(&fresh.file, Some(atime), Some(mtime))?;
         let new = Measure::of(&fresh.file)?;
         // Its map may be larger there.
@@ -384,10 +382,7 @@ fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
 
 /// Opens a file once more to read it without its time of access moving: no user does. As it is where only its owner may.
 fn unseen(file: &Arc<File>) -> Arc<File> {
-    let mut options = File::options();
-    options.read(true).custom_flags(libc::O_NOATIME);
-    let own = options.open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    own.map_or_else(|_| file.clone(), Arc::new)
+    reopen(file, OFlags::RDONLY | OFlags::NOATIME).map_or_else(|_| file.clone(), |own| Arc::new(own.into()))
 }
 
 /// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more, as long as it `goes_on`.

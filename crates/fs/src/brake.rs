@@ -13,16 +13,15 @@ use crate::lend::PATIENCE;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::refresh::{Refresher, Refreshers};
+use crate::taking::AtOnce;
 use crate::waiting::{self, Doing, File, Place};
 use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys, threads};
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use ullage_catalog::Inode;
 use ullage_policy::headroom::{BETWEEN_LOOKS, CALL};
-use ullage_types::Kind;
 
 /// What the kernel asks for before it writes.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
@@ -43,11 +42,6 @@ const REST: u32 = 9;
 /// Who has so much left for each [`TICK`] of a pause is not asked, unless it may be used up in a few more at the rate of the last.
 const NEAR: u64 = 64 << 20;
 const LOOKS_AHEAD: u64 = 4;
-/// Who takes so much at once, or several together between two looks, has the files looked at before: what is left for them is counted on until
-/// the next look.
-const AT_ONCE: u64 = 32 << 20;
-/// How long he waits for a call that is under way, which may be his own.
-const IN_LINE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Watched {
@@ -61,19 +55,9 @@ struct Watched {
     /// Rounds that were begun, and that are over.
     begun: u64,
     over: u64,
-    /// What the last one had refreshed.
+    /// What they had refreshed, and is not done.
     asked: Vec<Arc<Refresher>>,
     stop: bool,
-}
-
-/// What somebody is about to take at once of what the files that are watched may have left. Until this is dropped they are looked at as if it
-/// was taken.
-pub(crate) struct Taking<'a>(&'a Brake, u64);
-
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        self.0.taking.fetch_sub(self.1, Relaxed);
-    }
 }
 
 /// The files that are watched, and the thread that does it.
@@ -85,9 +69,7 @@ pub(crate) struct Brake {
     engaged: AtomicUsize,
     /// A round is over.
     told: Condvar,
-    /// What is about to be taken at once ([`Taking`]), and what was taken so since the last round began.
-    taking: AtomicU64,
-    taken: AtomicU64,
+    pub at_once: AtOnce,
     /// Some file is watched.
     watches: AtomicBool,
     /// Some file was watched since the start.
@@ -109,6 +91,26 @@ impl Brake {
             let _ = thread.join();
         }
         self.refreshers.stop();
+    }
+
+    /// Has all that is watched looked at once more, from the first file to the last, or waits until then. Gives back what had the kernel ask before
+    /// writes, and may not be done.
+    pub(crate) fn look_now(&self, until: Instant) -> Vec<Arc<Refresher>> {
+        let mut watched = self.watched.lock();
+        let round = watched.begun + 1;
+        watched.now = true;
+        self.bell.notify_all();
+        while watched.over < round && !watched.asleep && !watched.stop && watched.thread.is_some() {
+            if self.told.wait_until(&mut watched, until).timed_out() {
+                break;
+            }
+        }
+        watched.asked.clone()
+    }
+
+    /// Whether any file is watched.
+    pub(crate) fn watches(&self) -> bool {
+        self.watches.load(Relaxed)
     }
 
     /// Whether it was ever needed.
@@ -187,49 +189,6 @@ impl Space {
         self.watch_unseen(std::slice::from_ref(node));
     }
 
-    /// So many bytes are about to be taken at once of some limit. What is written unseen was looked at when more was left, some time ago, and would
-    /// go on as if it still was: those near what will be left ask from now on.
-    ///
-    /// # Errors
-    /// [`Errno::LATER`] where the calling thread may not wait for that.
-    pub(crate) fn before_taking(&self, bytes: u64) -> Outcome<Option<Taking<'_>>> {
-        let brake = &self.brake;
-        if !brake.watches.load(Relaxed) || brake.taken.fetch_add(bytes, Relaxed).saturating_add(bytes) < AT_ONCE {
-            return Ok(None);
-        }
-        hurry::may_wait()?;
-        brake.taking.fetch_add(bytes, Relaxed);
-        let taking = Taking(brake, bytes);
-        let mut watched = brake.watched.lock();
-        let until = Instant::now() + LONG;
-        let round = watched.begun + 1;
-        watched.now = true;
-        brake.bell.notify_all();
-        while watched.over < round && !watched.asleep && !watched.stop && watched.thread.is_some() {
-            if brake.told.wait_until(&mut watched, until).timed_out() {
-                break;
-            }
-        }
-        let asked = watched.asked.clone();
-        drop(watched);
-        for refresher in asked {
-            refresher.wait_in_line(until, IN_LINE);
-        }
-        Ok(Some(taking))
-    }
-
-    /// The same, of what a file takes, or all that lies below a directory.
-    ///
-    /// # Errors
-    /// As [`Space::before_taking`].
-    pub(crate) fn before_taking_all(&self, of: &Inode) -> Outcome<Option<Taking<'_>>> {
-        let bytes = match of.kind {
-            Kind::Directory => of.totals().now().actual.0.iter().map(|charge| charge.bytes.0).sum(),
-            _ => of.lock().record.charge().bytes.0,
-        };
-        self.before_taking(bytes)
-    }
-
     fn watch_unseen(&self, nodes: &[Arc<Node>]) {
         for node in nodes {
             if !std::mem::replace(&mut node.open.lock().watched, true) {
@@ -292,7 +251,7 @@ impl Space {
         if open.lends() {
             return self.look_lent(node, &mut open, grew);
         }
-        let least = self.brake.taking.load(Relaxed) + NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
+        let least = self.brake.at_once.now() + NEAR * pause.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let near = least.max(grew.saturating_mul(LOOKS_AHEAD));
         let near = self.room_of(&node.inode, pool)?.is_some_and(|room| room < near);
         let engages = near && open.braked.is_none();
@@ -494,7 +453,7 @@ fn run(weak: &Weak<Space>) {
             }
             nodes.append(&mut watched.new);
             watched.begun += 1;
-            space.brake.taken.store(0, Relaxed);
+            space.brake.at_once.looks_begin();
         }
         let mut asked = Vec::new();
         let (began, mut idle, mut lends) = (Instant::now(), true, false);
@@ -516,7 +475,8 @@ fn run(weak: &Weak<Space>) {
         }
         let mut watched = space.brake.watched.lock();
         watched.over = watched.begun;
-        watched.asked = asked;
+        watched.asked.retain(|refresher| !refresher.is_done());
+        watched.asked.extend(asked);
         space.brake.told.notify_all();
         if !watched.stop && !watched.now {
             space.brake.bell.wait_for(&mut watched, pause);

@@ -51,6 +51,7 @@ mod solid;
 mod space;
 mod splits;
 mod sys;
+mod taking;
 #[cfg(test)]
 mod test_kernel;
 mod threads;

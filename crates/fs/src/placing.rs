@@ -6,12 +6,12 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
 use parking_lot::MutexGuard;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 use ullage_policy::headroom::Counting;
+use ullage_pool::reopen;
 use ullage_types::PoolId;
 
 /// The kernel writes out so much of a file in one piece, at least: what its writeback takes of one at a time is four times as much.
@@ -118,7 +118,7 @@ impl Space {
         let placed = || -> Outcome<Measure> {
             let before = Measure::of(&backing.file)?;
             // Who proved that nobody can write to it has it open for reading.
-            let writer = File::options().write(true).open(format!("/proc/self/fd/{}", backing.file.as_raw_fd()))?;
+            let writer = File::from(reopen(&backing.file, OFlags::WRONLY)?);
             if !delayed.iter().all(|run| self.allocate(backing.pool, &writer, run, block)) {
                 sys::write_out(&writer)?;
             }

@@ -108,13 +108,13 @@ impl Space {
                 binding.file
             );
             self.pools.get(id)?.doom(&binding)?;
-            kept.insert((id, leaf_of(&binding.locator.0).into()));
+            kept.insert((id, binding.locator.leaf().into()));
         }
         for (id, binding) in &strays {
             self.pools.get(*id)?.doom(binding)?;
         }
         for (id, binding) in strays.iter().chain(&missing) {
-            kept.insert((*id, leaf_of(&binding.locator.0).into()));
+            kept.insert((*id, binding.locator.leaf().into()));
         }
         let places = busy.iter().filter_map(|inode: &Arc<Inode>| inode.record().backing);
         kept.extend(places.map(|place| (place.pool, leaf_of(&place.locator).into())));

@@ -54,9 +54,13 @@ pub(crate) struct Refresher(AtomicI32);
 const DONE: i32 = -1;
 
 impl Refresher {
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.load(Relaxed) == DONE
+    }
+
     /// Waits until it is done, or gives up then: a call under way may take as long as it likes.
     pub(crate) fn wait(&self, until: Instant) {
-        while self.0.load(Relaxed) != DONE && Instant::now() < until {
+        while !self.is_done() && Instant::now() < until {
             std::thread::sleep(PAUSE);
         }
     }
@@ -92,7 +96,7 @@ impl Space {
     /// Starts to have the kernel ask before the next write to a file, unless that was begun already and is not done.
     pub(crate) fn refresh(&self, node: &Arc<Node>) -> Arc<Refresher> {
         let mut open = node.open.lock();
-        if let Some(under_way) = open.refresher.as_ref().filter(|it| it.0.load(Relaxed) != DONE) {
+        if let Some(under_way) = open.refresher.as_ref().filter(|it| !it.is_done()) {
             return under_way.clone();
         }
         let refresher = Arc::new(Refresher::default());

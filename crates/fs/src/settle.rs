@@ -14,13 +14,14 @@ use crate::open_file::{OpenBacking, OpenFile};
 use crate::owing::Owing;
 use crate::{Outcome, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fs::OFlags;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_kv::Seq;
+use ullage_pool::reopen;
 
 /// At the end, all files together are waited for so long to be written to by nobody. One that still is costs the next start
 /// a look at its leaf.
@@ -376,9 +377,9 @@ impl Space {
             return true;
         }
         if backing.writable {
-            let Ok(reader) = File::open(format!("/proc/self/fd/{}", backing.file.as_raw_fd())) else { return false };
+            let Ok(reader) = reopen(&backing.file, OFlags::RDONLY) else { return false };
             self.unregister(backing);
-            backing.file = Arc::new(reader);
+            backing.file = Arc::new(reader.into());
             backing.writable = false;
         }
         // The kernel's own descriptors of ended handles are put away with a delay: a refusal is asked again later.

@@ -158,6 +158,15 @@ fn settled(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
 /// How long the answer to a question may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
+/// Has the daemon do something that it says nothing of but that it is done. One that is silent is not waited for.
+fn have_done(client: &mut ullage_daemon::Client, request: &ullage_daemon::Request) -> anyhow::Result<()> {
+    client.patience(Some(PATIENCE));
+    match client.ask(request)? {
+        ullage_daemon::Answer::Done => Ok(()),
+        _ => anyhow::bail!("the daemon answered another question"),
+    }
+}
+
 /// A connection to the daemon of a space that is up, for questions.
 fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
     let client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;

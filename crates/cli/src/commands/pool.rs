@@ -90,21 +90,21 @@ fn list(mountpoint: &Path, state: &State, json: bool) -> anyhow::Result<()> {
 }
 
 fn add(mountpoint: &Path, state: &State, pool: &PoolSettings, json: bool) -> anyhow::Result<()> {
-    let up = match Client::connect(state)? {
-        Some(mut client) => match client.ask(&Request::AddPool { pool: Box::new(pool.clone()) })? {
-            Answer::Done => true,
-            _ => anyhow::bail!("the daemon answered another question"),
-        },
-        None => false,
+    let mut daemon = Client::connect(state)?;
+    let settings = match &mut daemon {
+        Some(client) => {
+            super::have_done(client, &Request::AddPool { pool: Box::new(pool.clone()) })?;
+            state.existing()?
+        }
+        None => add_pool(state, pool)?,
     };
-    let settings = if up { state.existing()? } else { add_pool(state, pool)? };
     if json {
         let shown =
             |pool: &PoolSettings| serde_json::json!({ "name": pool.name, "path": pool.path.display().to_string() });
         return output::json(&serde_json::json!({ "pools": settings.pools.iter().map(shown).collect::<Vec<_>>() }));
     }
     let pools = settings.pools.len();
-    if up {
+    if daemon.is_some() {
         say!("the space has {pools} pools now, and new files go to all of them");
     } else {
         say!("the space has {pools} pools from the next `{}` on", hint::command("up", state, mountpoint));

@@ -4,7 +4,7 @@ use super::copies::{Copies, Rest};
 use super::files::{DIRECTORY, Generation, SETTINGS, generations};
 use crate::error::io_error;
 use crate::held::{Held, shown};
-use crate::{Kind, PoolSettings, Result, SpaceSettings};
+use crate::{PoolSettings, Result, SpaceSettings};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -57,9 +57,8 @@ type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::
 impl Writer {
     /// Into these pools, each with what it is to leave free.
     pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Result<Self> {
-        let pools = settings.pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent);
         let mut writer = Self { places: Vec::new(), needs: 0 };
-        for pool in pools {
+        for pool in settings.with_files() {
             writer.join(pool, reserve(pool))?;
         }
         Ok(writer)

@@ -9,7 +9,7 @@ use ullage_catalog::{Inode, New};
 use ullage_types::{Class, Kind, NodeId};
 
 /// Whether a file may move from one directory to another.
-type Look = fn(&Space, &Arc<Inode>, &Arc<Inode>, &Arc<Inode>) -> Outcome<()>;
+type Look<'a> = dyn FnMut(&Arc<Inode>, &Arc<Inode>, &Arc<Inode>) -> Outcome<()> + 'a;
 
 impl Space {
     pub(crate) fn do_rename(
@@ -23,16 +23,16 @@ impl Space {
         let to = self.inode(to)?;
         let now = crate::now();
         let each_moved =
-            |look: Look| self.each_moved((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE, look);
-        each_moved(Self::await_unseen)?;
-        let moves = from.id != to.id && self.catalog.has_limits();
-        let moved = if moves { self.catalog.lookup(&from, name)? } else { None };
-        let exchanged = if flags == libc::RENAME_EXCHANGE && moves { self.catalog.lookup(&to, to_name)? } else { None };
-        let taking = |file: Option<Arc<Inode>>| file.map(|file| self.before_taking_all(&file)).transpose();
-        let _taking = (taking(moved)?, taking(exchanged)?);
+            |look: &mut Look<'_>| self.each_moved((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE, look);
+        let mut taking = Vec::new();
+        each_moved(&mut |file, from, to| {
+            self.await_unseen(file, from, to)?;
+            taking.push(self.before_taking_all(file)?);
+            Ok(())
+        })?;
         let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         if modes.is_some() {
-            each_moved(Self::may_move)?;
+            each_moved(&mut |file, from, to| self.may_move(file, from, to))?;
         }
         if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0 {
             self.will_replace((&from, name), (&to, to_name))?;
@@ -112,16 +112,16 @@ impl Space {
         (from, name): (&Arc<Inode>, &[u8]),
         (to, to_name): (&Arc<Inode>, &[u8]),
         exchange: bool,
-        look: Look,
+        look: &mut Look<'_>,
     ) -> Outcome<()> {
         if from.id == to.id || !self.catalog.has_limits() {
             return Ok(());
         }
         if let Some(file) = self.catalog.lookup(from, name)? {
-            look(self, &file, from, to)?;
+            look(&file, from, to)?;
         }
         if exchange && let Some(file) = self.catalog.lookup(to, to_name)? {
-            look(self, &file, to, from)?;
+            look(&file, to, from)?;
         }
         Ok(())
     }

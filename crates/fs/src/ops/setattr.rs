@@ -7,6 +7,7 @@ use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
+use crate::pools::PoolMember;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -176,10 +177,10 @@ impl Space {
             match (&open.backing, record.backing) {
                 (Some(backing), _) => set_times(&backing.file, Some(record.atime), Some(record.mtime))?,
                 (None, Some(place)) => {
-                    let generation = place.generation;
-                    let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
-                    let pool = self.pools.get(place.pool)?;
-                    if pool.is_there() {
+                    let member = self.pools.member(place.pool).filter(|member| member.tree.is_some());
+                    if let Some(PoolMember { pool, .. }) = member {
+                        let generation = place.generation;
+                        let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
                         let file = pool.open(&binding, Access::Read)?;
                         set_times(&file, Some(record.atime), Some(record.mtime))?;
                     }

@@ -25,10 +25,10 @@ fn draining(space: &Space, name: &str) -> serde_json::Value {
     pools.iter().find(|pool| pool["name"] == name).unwrap()["draining"].clone()
 }
 
-const STRANGER: [&str; 3] = ["--reuid=12345", "--regid=12345", "--clear-groups"];
+pub const STRANGER: [&str; 3] = ["--reuid=12345", "--regid=12345", "--clear-groups"];
 
 /// The program where everybody can run it.
-fn for_all(space: &Space) -> PathBuf {
+pub fn for_all(space: &Space) -> PathBuf {
     let binary = space.ground.join("ullage-for-all");
     copy_program(binary::path().to_str().unwrap(), &binary);
     binary

@@ -1,5 +1,6 @@
 //! A pool is added to a space while everybody works on.
 
+use crate::drain::{STRANGER, for_all};
 use crate::pools::{add, pool_of};
 use crate::rebuild::rebuild;
 use crate::stuck::Ends;
@@ -9,9 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use ullage_mount_tests::binary;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{copy_program, eventually, program, ullage};
+use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
 /// A space that is up, on an ext4 of 256 MiB, and a directory on another one.
@@ -166,26 +166,15 @@ fn who_is_killed_after_a_pool_was_added_has_it_with_the_next_start() {
 #[test]
 fn a_pool_is_added_to_a_space_in_use_by_root_and_who_mounted_it() {
     let (space, place) = bed();
-    let binary = space.ground.join("ullage-for-all");
-    copy_program(binary::path().to_str().unwrap(), &binary);
-    let words = ["pool", "add", space.mount.to_str().unwrap(), &named(&place)].map(String::from);
-    let tail = words.into_iter().chain(["--state".into(), space.state.to_str().unwrap().into()]);
-    let stranger = ["--reuid=12345", "--regid=12345", "--clear-groups", binary.to_str().unwrap()].map(String::from);
+    let (binary, pool) = (for_all(&space), named(&place));
+    let tail = ["pool", "add", space.mount.to_str().unwrap(), &pool, "--state", space.state.to_str().unwrap()];
+    let stranger = STRANGER.into_iter().chain([binary.to_str().unwrap()]).chain(tail);
     let before = settings(&space.state);
-    program("setpriv", stranger.into_iter().chain(tail)).refused("only root and who mounted the space may add pools");
+    program("setpriv", stranger).refused("only root and who mounted the space may add pools");
     add(&space, &format!("{},layout=mirror", named(&place))).refused("add it while the space is down");
     assert_eq!(settings(&space.state), before);
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
-    // By its state alone, and from where its path begins.
-    let outcome = ullage([
-        "pool".as_ref(),
-        "add".as_ref(),
-        space.mount.as_os_str(),
-        named(&place).as_ref(),
-        "--json".as_ref(),
-        "--state".as_ref(),
-        space.state.as_os_str(),
-    ]);
+    let outcome = space.pool_command("add", &[&pool, "--json"]);
     assert_eq!(outcome.json()["pools"].as_array().unwrap().len(), 2);
     space.down_and_check();
 }

@@ -1,6 +1,6 @@
 //! `ullage pool remove`.
 
-use super::super::{connect, hint, state_at};
+use super::super::{connect, have_done, hint, state_at};
 use crate::output;
 use anyhow::bail;
 use clap::Args;
@@ -48,10 +48,7 @@ impl Remove {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = state_at(&self.mountpoint, self.state.as_deref())?;
         let Some(mut client) = Client::connect(&state)? else { return self.while_down(&state) };
-        match client.ask(&Request::Drain { pool: self.pool.clone(), drains: !self.cancel })? {
-            Answer::Done => {}
-            _ => bail!("the daemon answered another question"),
-        }
+        have_done(&mut client, &Request::Drain { pool: self.pool.clone(), drains: !self.cancel })?;
         let down = hint::command("down", &state, &self.mountpoint);
         if self.cancel {
             return self.say(None, &format!("the pool '{}' takes files again", self.pool));
