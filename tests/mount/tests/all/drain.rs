@@ -144,9 +144,9 @@ fn a_file_whose_times_were_set_goes_with_them_at_once() {
         program("touch", times).ok();
         program("touch", ["-m", "-d", "2002-03-04 UTC"].map(AsRef::as_ref).into_iter().chain([file.as_os_str()])).ok();
     }
-    let lies = |file: &Path| PathBuf::from(space.stat(file)["backing"].as_str().unwrap());
-    let place = |file: &PathBuf| OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(lies(file)).unwrap();
-    let places: Vec<File> = files.iter().map(place).collect();
+    let by_path =
+        |file: &PathBuf| OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(space.backing(file)).unwrap();
+    let places: Vec<File> = files.iter().map(by_path).collect();
     let before: Vec<fs::Metadata> = places.iter().map(|place| place.metadata().unwrap()).collect();
     pool(&space, &["remove", "old"]).ok();
     for (file, (place, before)) in files.iter().zip(places.iter().zip(before)) {
@@ -154,7 +154,7 @@ fn a_file_whose_times_were_set_goes_with_them_at_once() {
         // It stays for some seconds.
         let is_there = now.nlink() > 0 && now.len() == before.len();
         assert!(!is_there || now.ctime_nsec() == before.ctime_nsec(), "{}: it was changed", file.display());
-        for path in [file, &lies(file)] {
+        for path in [file, &space.backing(file)] {
             let now = fs::metadata(path).unwrap();
             assert_eq!((now.accessed().unwrap(), now.modified().unwrap()), (time(981_158_400), time(1_015_200_000)));
         }

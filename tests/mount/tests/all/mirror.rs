@@ -1,6 +1,7 @@
 //! Pools in the `mirror` layout: a plain tree shows what the mount shows, whatever happens; and a directory with files in it
 //! becomes a space.
 
+use crate::unborn::is_in_step;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -360,9 +361,7 @@ fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
     program("cp", ["-a".as_ref(), old.as_os_str(), pool.as_os_str()]).ok();
     fs::remove_dir_all(&old).unwrap();
     space.up();
-    eventually("all is looked at", Duration::from_secs(20), || {
-        ullage(["status".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json()["trees_behind"] == 0
-    });
+    eventually("all is looked at", Duration::from_secs(20), || is_in_step(&space));
     fs::rename(space.path("dir/sub"), space.path("sub")).unwrap();
     fs::remove_file(space.path("sub/file-3")).unwrap();
     fs::write(space.path("sub/file-4"), "other").unwrap();

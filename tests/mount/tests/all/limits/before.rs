@@ -5,7 +5,7 @@ use super::lend::spacious;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -232,31 +232,87 @@ fn who_writes_right_after_a_kill_to_what_others_still_have_mapped_is_counted() {
 
 static PIECE: [u8; 65536] = [1; 65536];
 
-/// Whoever has not written for a while is looked at seldom where much is left; another took all of that at once meanwhile.
+/// What is left when much of it was taken at once, and the whole limit.
+const ROOM: u64 = 16 * MIB;
+const ALL: u64 = 8 << 30;
+
+/// Who has a file open since before a limit bounds it, and has not written for a while, is looked at seldom where much is left: he stops at it also
+/// where another takes all but a little of that at once.
+#[track_caller]
+fn stops_after(file: &mut File, bounds: impl FnOnce(), takes: impl FnOnce() -> File) {
+    file.write_all(&[1; 4096]).unwrap();
+    bounds();
+    std::thread::sleep(Duration::from_secs(1));
+    let other = takes();
+    let outcome = (0..2 * ROOM / 65536).try_for_each(|_| file.write_all(&PIECE));
+    // What xfs allocates ahead of it goes when it is closed.
+    let taken = file.metadata().unwrap().len() + other.metadata().unwrap().blocks() * 512;
+    assert!(taken <= ALL, "{} bytes past the limit ({outcome:?})", taken - ALL);
+    assert!(is_full(&outcome), "{outcome:?}");
+}
+
 #[test]
-fn who_rests_since_before_a_limit_stops_at_it_when_another_takes_what_is_left() {
+fn who_rests_since_before_a_limit_stops_at_it_when_another_allocates_what_is_left() {
     let space = spacious(Below::Xfs);
-    for round in 0..5 {
+    for _ in 0..5 {
         let dir = space.path("box");
         fs::create_dir(&dir).unwrap();
-        let mut file = File::create(dir.join("file")).unwrap();
-        file.write_all(&[1; 4096]).unwrap();
-        let all = 8 << 30;
-        limit(&[&format!("{}B", all + PAGE)], &dir);
-        // Until it is looked at seldom.
-        std::thread::sleep(Duration::from_secs(1));
-        let other = both(&dir.join("other"));
-        // Beside each piece there has to be room for its map.
-        let (room, rest) = (16 * MIB, 512 * MIB);
-        fallocate(&other, FallocateFlags::empty(), 0, all - rest).unwrap();
-        fallocate(&other, FallocateFlags::empty(), all - rest, rest - room).unwrap();
-        let outcome = (0..2 * room / 65536).try_for_each(|_| file.write_all(&PIECE));
-        // What xfs allocates ahead of it goes when it is closed.
-        let taken = file.metadata().unwrap().len() + other.metadata().unwrap().blocks() * 512;
-        assert!(taken <= all, "round {round}: {} bytes past the limit ({outcome:?})", taken - all);
-        assert!(is_full(&outcome), "{outcome:?}");
-        drop((file, other));
+        let bounds = || limit(&[&format!("{}B", ALL + PAGE)], &dir);
+        stops_after(&mut File::create(dir.join("file")).unwrap(), bounds, || {
+            let other = both(&dir.join("other"));
+            // Beside each piece there has to be room for its map.
+            let rest = 512 * MIB;
+            fallocate(&other, FallocateFlags::empty(), 0, ALL - rest).unwrap();
+            fallocate(&other, FallocateFlags::empty(), ALL - rest, rest - ROOM).unwrap();
+            other
+        });
         fs::remove_dir_all(&dir).unwrap();
+    }
+    space.down_and_check();
+}
+
+/// A file of nearly as much as a limit, which none bounds yet.
+fn large(space: &Space) -> PathBuf {
+    let path = space.path("large");
+    fallocate(both(&path), FallocateFlags::empty(), 0, ALL - ROOM).unwrap();
+    path
+}
+
+#[test]
+fn who_rests_since_before_a_limit_stops_at_it_when_another_moves_a_large_file_there() {
+    let space = spacious(Below::Xfs);
+    for _ in 0..5 {
+        let dir = space.path("box");
+        fs::create_dir(&dir).unwrap();
+        let large = large(&space);
+        let bounds = || limit(&[&format!("{}B", ALL + PAGE)], &dir);
+        stops_after(&mut File::create(dir.join("file")).unwrap(), bounds, || {
+            fs::rename(&large, dir.join("large")).unwrap();
+            File::open(dir.join("large")).unwrap()
+        });
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn who_rests_since_before_a_limit_stops_at_it_when_a_large_file_is_given_to_him() {
+    const USER: u32 = 4711;
+    let space = spacious(Below::Xfs);
+    for _ in 0..5 {
+        let path = space.path("file");
+        let mut file = File::create(&path).unwrap();
+        chown(&path, Some(USER), None).unwrap();
+        let large = large(&space);
+        let bounds = || limit(&["--user", &USER.to_string(), &format!("{ALL}B")], &space.mount);
+        stops_after(&mut file, bounds, || {
+            chown(&large, Some(USER), None).unwrap();
+            File::open(&large).unwrap()
+        });
+        drop(file);
+        limit(&["--user", &USER.to_string(), "none"], &space.mount);
+        fs::remove_file(&large).unwrap();
+        fs::remove_file(&path).unwrap();
     }
     space.down_and_check();
 }
