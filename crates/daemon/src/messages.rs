@@ -132,7 +132,7 @@ pub struct StatusReport {
     pub pools: Vec<PoolReport>,
     /// The catalog's store.
     pub store: BTreeMap<String, u64>,
-    /// Requests from the kernel by name, where the transport counts them.
+    /// Requests from the kernel by name.
     pub messages: BTreeMap<String, u64>,
     /// Changes that the plain trees of `mirror` pools do not show yet.
     #[serde(default)]

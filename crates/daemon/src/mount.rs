@@ -160,11 +160,10 @@ impl Mount {
 
     /// Requests by name.
     pub(crate) fn messages(&self) -> BTreeMap<String, u64> {
-        match &self.server {
-            Server::Own(mounted) => {
-                mounted.counters().snapshot().into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
-            }
-            Server::Fuser(_) => BTreeMap::new(),
-        }
+        let counters = match &self.server {
+            Server::Own(mounted) => mounted.counters(),
+            Server::Fuser(mounted) => mounted.counters(),
+        };
+        counters.snapshot().into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }
 }

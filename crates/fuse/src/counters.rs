@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The counts of one thread. Only that thread adds, so that adding needs no locked instruction.
+#[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Tally([AtomicU64; opcode::COUNT + 1]);
 
@@ -19,7 +20,7 @@ impl Tally {
 }
 
 /// Message counts of a connection, by opcode, and of notifications to the kernel.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Counters {
     tallies: Mutex<Vec<Arc<Tally>>>,
     notifications: AtomicU64,

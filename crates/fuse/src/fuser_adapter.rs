@@ -11,6 +11,7 @@ mod sys;
 mod threads;
 mod wire;
 
+use crate::counters::Counters;
 use crate::device::SPARES;
 use crate::fuser_adapter::carry_out::Parts;
 use crate::fuser_adapter::dispatch::Adapter;
@@ -51,6 +52,7 @@ pub struct FuserOptions {
 pub struct FuserMount {
     mountpoint: PathBuf,
     device: Option<(u32, u32)>,
+    counters: Arc<Counters>,
     server: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -72,6 +74,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
     let device = Kernel::device(&*connection);
+    let counters = Arc::clone(&connection.counters);
     fs.attach(connection);
     let served = fs.clone();
     let server = std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
@@ -81,7 +84,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
         ended
     });
     let server = threads::await_last(server.inspect_err(|_| fs.detach())?, count)?;
-    Ok(FuserMount { mountpoint, device, server: Mutex::new(Some(server)) })
+    Ok(FuserMount { mountpoint, device, counters, server: Mutex::new(Some(server)) })
 }
 
 impl FuserMount {
@@ -92,6 +95,11 @@ impl FuserMount {
     pub fn join(&self) -> io::Result<()> {
         let Some(server) = self.server.lock().take() else { return Ok(()) };
         threads::join(server)
+    }
+
+    /// How many messages of each kind came. Of FORGETs that came in one message each counts.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Unmounts, wherever the mount is now, with `lazy` also while it is in use; service ends when the last user is gone (see

@@ -257,7 +257,7 @@ impl Mounted {
     }
 
     /// How many messages of each kind came.
-    pub fn counters(&self) -> &Arc<Counters> {
+    pub fn counters(&self) -> &Counters {
         &self.counters
     }
 }

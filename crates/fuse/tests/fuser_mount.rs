@@ -35,9 +35,16 @@ fn exercise(allow_other: bool) {
     let mount = mount_with_fuser(fs.clone(), directory.path(), &options).unwrap();
     // A failure must not leave a mount behind, which would also stop the directory from being removed.
     let outcome = std::panic::catch_unwind(|| use_it(directory.path()));
+    let counts = mount.counters().snapshot();
     mount.take_away(false).unwrap();
     mount.join().unwrap();
     outcome.unwrap();
+    for (name, least) in
+        [("LOOKUP", 10), ("GETATTR", 1), ("CREATE", 1), ("RELEASE", 2), ("MKDIR", 1), ("RENAME", 1), ("FORGET", 1)]
+    {
+        assert!(counts.get(name).is_some_and(|count| *count >= least), "{name}: {counts:?}");
+    }
+    assert_eq!(counts.get("UNKNOWN"), None);
     assert_eq!((fs.attached.load(Ordering::SeqCst), fs.detached.load(Ordering::SeqCst)), (1, 1));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     let in_the_kernel = fs.data_requests.load(Ordering::SeqCst) == 0;

@@ -42,12 +42,13 @@ impl Adapter {
     pub(super) fn carry_out<T>(
         &self,
         request: &Request,
+        opcode: u32,
         waits: Waits,
         bytes: &[u8],
         call: impl Fn(&dyn Filesystem, &[u8]) -> Outcome<T> + Send + 'static,
         answer: impl FnOnce(&To<'_>, Outcome<T>) + Send + 'static,
     ) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode);
         let unique = request.unique().0;
         if waits == Waits::Maybe {
             match hurried(|| call(&*self.parts.fs, bytes)) {

@@ -1,5 +1,6 @@
 //! One method per request: decode, call, reply.
 
+use crate::abi::opcode;
 use crate::fuser_adapter::carry_out::Parts;
 use crate::fuser_adapter::carry_out::Waits::{self, Always, Maybe};
 use crate::fuser_adapter::line::{Line, Turn};
@@ -40,35 +41,37 @@ pub(super) struct Adapter {
 impl Adapter {
     /// For a session of so many threads, and others.
     pub(super) fn new(parts: Parts, workers: Arc<Workers>, threads: usize) -> Self {
-        let line = Line::of(threads, parts.connection.servers.clone());
+        let line = Line::of(threads, &parts.connection);
         Self { parts, workers, line }
     }
 
-    pub(super) fn turn(&self, request: &Request) -> Turn {
-        self.line.turn(request.pid())
+    pub(super) fn turn(&self, request: &Request, opcode: u32) -> Turn {
+        self.line.turn(request.pid(), opcode)
     }
 
     /// What is answered with nothing.
     fn plain(
         &self,
         request: &Request,
+        opcode: u32,
         waits: Waits,
         bytes: &[u8],
         reply: ReplyEmpty,
         call: impl Fn(&dyn Filesystem, &[u8]) -> Outcome<()> + Send + 'static,
     ) {
-        self.carry_out(request, waits, bytes, call, |_, outcome| empty(reply, outcome));
+        self.carry_out(request, opcode, waits, bytes, call, |_, outcome| empty(reply, outcome));
     }
 
     /// What is answered with an entry.
     fn entry(
         &self,
         request: &Request,
+        opcode: u32,
         bytes: &[u8],
         reply: ReplyEntry,
         call: impl Fn(&dyn Filesystem, &[u8]) -> Outcome<Entry> + Send + 'static,
     ) {
-        self.carry_out(request, Maybe, bytes, call, |to, outcome| to.entry(reply, outcome));
+        self.carry_out(request, opcode, Maybe, bytes, call, |to, outcome| to.entry(reply, outcome));
     }
 }
 
@@ -148,11 +151,12 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let parent = node(parent);
-        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.lookup(parent, name));
+        self.entry(request, opcode::LOOKUP, name.as_bytes(), reply, move |fs, name| fs.lookup(parent, name));
     }
 
     // No turn ends here: one message may bring many of them.
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
+        self.line.count(opcode::FORGET);
         hurried(|| self.parts.fs.forget(node(ino), count));
     }
 
@@ -160,6 +164,7 @@ impl fuser::Filesystem for Adapter {
         let (node, handle) = (node(ino), handle.map(|handle| handle.0));
         self.carry_out(
             request,
+            opcode::GETATTR,
             Maybe,
             &[],
             move |fs, _| fs.getattr(node, handle),
@@ -203,6 +208,7 @@ impl fuser::Filesystem for Adapter {
         let (caller, node) = (caller(request), node(ino));
         self.carry_out(
             request,
+            opcode::SETATTR,
             Maybe,
             &[],
             move |fs, _| fs.setattr(caller, node, change),
@@ -214,6 +220,7 @@ impl fuser::Filesystem for Adapter {
         let node = node(ino);
         self.carry_out(
             request,
+            opcode::READLINK,
             Maybe,
             &[],
             move |fs, _| fs.readlink(node),
@@ -236,28 +243,32 @@ impl fuser::Filesystem for Adapter {
     ) {
         let (caller, parent) = (caller(request), node(parent));
         let call = move |fs: &dyn Filesystem, name: &[u8]| fs.mknod(caller, parent, name, mode, umask, rdev);
-        self.entry(request, name.as_bytes(), reply, call);
+        self.entry(request, opcode::MKNOD, name.as_bytes(), reply, call);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (caller, parent) = (caller(request), node(parent));
-        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.mkdir(caller, parent, name, mode, umask));
+        self.entry(request, opcode::MKDIR, name.as_bytes(), reply, move |fs, name| {
+            fs.mkdir(caller, parent, name, mode, umask)
+        });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent = node(parent);
-        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.unlink(parent, name));
+        self.plain(request, opcode::UNLINK, Maybe, name.as_bytes(), reply, move |fs, name| fs.unlink(parent, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let parent = node(parent);
-        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.rmdir(parent, name));
+        self.plain(request, opcode::RMDIR, Maybe, name.as_bytes(), reply, move |fs, name| fs.rmdir(parent, name));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (caller, parent) = (caller(request), node(parent));
         let target = target.as_os_str().as_bytes().to_vec();
-        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.symlink(caller, parent, name, &target));
+        self.entry(request, opcode::SYMLINK, name.as_bytes(), reply, move |fs, name| {
+            fs.symlink(caller, parent, name, &target)
+        });
     }
 
     fn rename(
@@ -273,18 +284,20 @@ impl fuser::Filesystem for Adapter {
         let (caller, parent, to) = (caller(request), node(parent), node(to));
         let (to_name, flags) = (to_name.as_bytes().to_vec(), flags.bits());
         let call = move |fs: &dyn Filesystem, name: &[u8]| fs.rename(caller, parent, name, to, &to_name, flags);
-        self.plain(request, Maybe, name.as_bytes(), reply, call);
+        let opcode = if flags == 0 { opcode::RENAME } else { opcode::RENAME2 };
+        self.plain(request, opcode, Maybe, name.as_bytes(), reply, call);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (node, parent) = (node(ino), node(parent));
-        self.entry(request, name.as_bytes(), reply, move |fs, name| fs.link(node, parent, name));
+        self.entry(request, opcode::LINK, name.as_bytes(), reply, move |fs, name| fs.link(node, parent, name));
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (caller, node, flags) = (caller(request), node(ino), flags.0 as u32);
         self.carry_out(
             request,
+            opcode::OPEN,
             Maybe,
             &[],
             move |fs, _| fs.open(caller, node, flags),
@@ -312,6 +325,7 @@ impl fuser::Filesystem for Adapter {
         let (caller, parent, flags) = (caller(request), node(parent), flags as u32);
         self.carry_out(
             request,
+            opcode::CREATE,
             Maybe,
             name.as_bytes(),
             move |fs, name| fs.create(caller, parent, name, mode, umask, flags),
@@ -341,6 +355,7 @@ impl fuser::Filesystem for Adapter {
         let (node, handle) = (node(ino), handle.0);
         self.carry_out(
             request,
+            opcode::READ,
             Maybe,
             &[],
             move |fs, _| {
@@ -374,6 +389,7 @@ impl fuser::Filesystem for Adapter {
         let least = if flags.contains(WriteFlags::FUSE_WRITE_CACHE) { data.len() } else { 0 };
         self.carry_out(
             request,
+            opcode::WRITE,
             if ullage_fs::syncs(open_flags) { Always } else { Maybe },
             data,
             move |fs, data| fs.write(node, handle, offset, data, open_flags, stranger),
@@ -387,6 +403,7 @@ impl fuser::Filesystem for Adapter {
 
     /// Not sent again: what close(2) has to tell the kernel knows itself.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.line.count(opcode::FLUSH);
         reply.error(fuser::Errno::ENOSYS);
     }
 
@@ -401,7 +418,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (node, handle) = (node(ino), handle.0);
-        self.plain(request, Maybe, &[], reply, move |fs, _| {
+        self.plain(request, opcode::RELEASE, Maybe, &[], reply, move |fs, _| {
             fs.may_release(node)?;
             fs.release(node, handle);
             Ok(())
@@ -410,11 +427,11 @@ impl fuser::Filesystem for Adapter {
 
     fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         let (node, handle) = (node(ino), handle.0);
-        self.plain(request, Always, &[], reply, move |fs, _| fs.fsync(node, handle, data_only));
+        self.plain(request, opcode::FSYNC, Always, &[], reply, move |fs, _| fs.fsync(node, handle, data_only));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::OPENDIR);
         match self.parts.fs.opendir(node(ino)) {
             Ok(Opened { handle, .. }) => {
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
@@ -424,7 +441,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::READDIR);
         let mut sink = |listed: &Listed<'_>| {
             let name = OsStr::from_bytes(listed.name);
             !reply.add(INodeNo(listed.ino), listed.next, file_type(listed.mode), name)
@@ -436,7 +453,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::READDIRPLUS);
         let mut body = Body::default();
         let mut given = Vec::new();
         let mut sink = |listed: &Listed<'_>| {
@@ -460,20 +477,21 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn releasedir(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::RELEASEDIR);
         self.parts.fs.releasedir(node(ino), handle.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let node = node(ino);
-        self.plain(request, Always, &[], reply, move |fs, _| fs.fsyncdir(node));
+        self.plain(request, opcode::FSYNCDIR, Always, &[], reply, move |fs, _| fs.fsyncdir(node));
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let node = node(ino);
         self.carry_out(
             request,
+            opcode::STATFS,
             Maybe,
             &[],
             move |fs, _| fs.statfs(node),
@@ -500,13 +518,14 @@ impl fuser::Filesystem for Adapter {
         let (caller, node, flags) = (caller(request), node(ino), flags as u32);
         let name = name.as_bytes().to_vec();
         let call = move |fs: &dyn Filesystem, value: &[u8]| fs.setxattr(caller, node, &name, value, flags, false);
-        self.plain(request, Maybe, value, reply, call);
+        self.plain(request, opcode::SETXATTR, Maybe, value, reply, call);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let (caller, node) = (caller(request), node(ino));
         self.carry_out(
             request,
+            opcode::GETXATTR,
             Maybe,
             name.as_bytes(),
             move |fs, name| fs.getxattr(caller, node, name, size),
@@ -518,6 +537,7 @@ impl fuser::Filesystem for Adapter {
         let (caller, node) = (caller(request), node(ino));
         self.carry_out(
             request,
+            opcode::LISTXATTR,
             Maybe,
             &[],
             move |fs, _| fs.listxattr(caller, node, size),
@@ -527,11 +547,13 @@ impl fuser::Filesystem for Adapter {
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (caller, node) = (caller(request), node(ino));
-        self.plain(request, Maybe, name.as_bytes(), reply, move |fs, name| fs.removexattr(caller, node, name));
+        self.plain(request, opcode::REMOVEXATTR, Maybe, name.as_bytes(), reply, move |fs, name| {
+            fs.removexattr(caller, node, name)
+        });
     }
 
     fn access(&self, request: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::ACCESS);
         // The kernel checks (`default_permissions`); after this answer it never asks again.
         reply.error(Errno::ENOSYS);
     }
@@ -547,7 +569,9 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (node, handle, mode) = (node(ino), handle.0, mode as u32);
-        self.plain(request, Always, &[], reply, move |fs, _| fs.fallocate(node, handle, offset, length, mode));
+        self.plain(request, opcode::FALLOCATE, Always, &[], reply, move |fs, _| {
+            fs.fallocate(node, handle, offset, length, mode)
+        });
     }
 
     fn lseek(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -555,6 +579,7 @@ impl fuser::Filesystem for Adapter {
         let (node, handle, whence) = (node(ino), handle.0, whence as u32);
         self.carry_out(
             request,
+            opcode::LSEEK,
             Maybe,
             &[],
             move |fs, _| fs.lseek(node, handle, offset, whence),
@@ -583,6 +608,7 @@ impl fuser::Filesystem for Adapter {
         let (from, to, from_handle, to_handle) = (node(from), node(to), from_handle.0, to_handle.0);
         self.carry_out(
             request,
+            opcode::COPY_FILE_RANGE,
             Always,
             &[],
             move |fs, _| fs.copy_file_range(from, from_handle, from_offset, to, to_handle, to_offset, length),
@@ -604,7 +630,7 @@ impl fuser::Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::IOCTL);
         reply.error(Errno::ENOTTY);
     }
 
@@ -618,7 +644,7 @@ impl fuser::Filesystem for Adapter {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        let _turn = self.turn(request);
+        let _turn = self.turn(request, opcode::POLL);
         // Files are always ready; after this answer the kernel knows and never asks again.
         reply.error(Errno::ENOSYS);
     }

@@ -1,6 +1,7 @@
 //! The kernel's side of a connection: replies that `fuser` cannot express, notifications, backing files.
 
 use crate::connection::mounted_at;
+use crate::counters::Counters;
 use crate::fuser_adapter::{dispatch::Adapter, sys};
 use crate::servers::Servers;
 use fuser::{BackingId, INodeNo, Notifier, Session};
@@ -9,8 +10,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use ullage_fs::{Envoy, Kernel};
 use ullage_types::NodeId;
 
@@ -21,6 +22,7 @@ pub(super) struct Connection {
     passthrough: AtomicBool,
     mountpoint: PathBuf,
     mounted: OnceLock<Option<(u32, u32)>>,
+    pub(super) counters: Arc<Counters>,
     /// The threads that answer.
     pub(super) servers: Servers,
 }
@@ -32,6 +34,7 @@ impl Connection {
             passthrough: AtomicBool::new(false),
             mountpoint: mountpoint.to_owned(),
             mounted: OnceLock::new(),
+            counters: Arc::default(),
             servers: Servers::default(),
         }
     }
@@ -78,10 +81,12 @@ impl Kernel for Connection {
     }
 
     fn invalidate_node(&self, node: NodeId, offset: i64, length: i64) -> io::Result<()> {
+        self.counters.notified();
         self.channel()?.1.inval_inode(INodeNo(node.0), offset, length)
     }
 
     fn invalidate_name(&self, parent: NodeId, name: &[u8]) -> io::Result<()> {
+        self.counters.notified();
         self.channel()?.1.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name))
     }
 
