@@ -9,7 +9,7 @@ use hyper::header::CONNECTION;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use ullage_net::client::{CallError, Client};
@@ -26,6 +26,8 @@ pub struct BankClient {
     client: Arc<Client>,
     banks: Vec<String>,
     preferred: Arc<Mutex<String>>,
+    /// Over how many users are spread, once a bank said so: that never changes.
+    shards: Arc<OnceLock<usize>>,
     patience: Duration,
 }
 
@@ -33,7 +35,33 @@ impl BankClient {
     /// Of the banks at these `host:port`; a request is repeated for up to `patience` while no bank leads.
     pub fn new(client: Arc<Client>, banks: Vec<String>, patience: Duration) -> Self {
         let preferred = Arc::new(Mutex::new(banks.first().cloned().unwrap_or_default()));
-        Self { client, banks, preferred, patience }
+        Self { client, banks, preferred, shards: Arc::default(), patience }
+    }
+
+    /// For requests to other shards, which may have another leader: what it finds out of that concerns it alone.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { preferred: Arc::new(Mutex::new(self.preferred.lock().clone())), ..self.clone() }
+    }
+
+    /// The same of the leader of each shard.
+    async fn ask_each<B: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<Vec<Result<B, CallError>>, CallError> {
+        let shards = match self.shards.get() {
+            Some(shards) => *shards,
+            None => {
+                let status: BankStatus = self.ask(Method::GET, "/v1/status", None::<&()>).await?;
+                *self.shards.get_or_init(|| status.shards.len())
+            }
+        };
+        let mut answers = Vec::new();
+        for shard in 0..shards {
+            answers.push(self.ask(method.clone(), &format!("{path}?shard={shard}"), None::<&()>).await);
+        }
+        Ok(answers)
     }
 
     async fn ask<A: Serialize + Sync, B: DeserializeOwned>(
@@ -185,7 +213,11 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn accounts(&self) -> Result<Vec<AccountView>, CallError> {
-        self.ask(Method::GET, "/v1/users", None::<&()>).await
+        let all: Vec<Vec<AccountView>> =
+            self.ask_each(Method::GET, "/v1/users").await?.into_iter().collect::<Result<_, _>>()?;
+        let mut all = all.concat();
+        all.sort_by(|a, b| a.user.cmp(&b.user));
+        Ok(all)
     }
 
     /// A user's past.
@@ -201,15 +233,30 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn findings(&self) -> Result<Vec<FindingView>, CallError> {
-        self.ask(Method::GET, "/v1/findings", None::<&()>).await
+        let all: Vec<Vec<FindingView>> =
+            self.ask_each(Method::GET, "/v1/findings").await?.into_iter().collect::<Result<_, _>>()?;
+        let mut all = all.concat();
+        all.sort_by_key(|finding| finding.at_ms);
+        Ok(all)
     }
 
-    /// Gives a store up.
+    /// Gives a store up, in every shard that knows it. Gives back how their leaders see them then.
     ///
     /// # Errors
-    /// As [`Self::messages`].
+    /// As [`Self::messages`]; when no shard knows it.
     pub async fn exclude(&self, node: u32) -> Result<BankStatus, CallError> {
-        self.ask(Method::POST, &format!("/v1/stores/{node}/exclude"), None::<&()>).await
+        let (mut shards, mut unknown) = (Vec::new(), None);
+        for answer in self.ask_each::<BankStatus>(Method::POST, &format!("/v1/stores/{node}/exclude")).await? {
+            match answer {
+                Ok(status) => shards.extend(status.shards),
+                Err(error) if error.code() == Some("not_found") => unknown = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match unknown {
+            Some(error) if shards.is_empty() => Err(error),
+            _ => Ok(BankStatus { shards }),
+        }
     }
 
     /// How one given bank is.

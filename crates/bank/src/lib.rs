@@ -7,6 +7,8 @@
 #![deny(missing_docs)]
 
 mod answers;
+#[cfg(feature = "etcd")]
+mod balance;
 pub mod capability;
 pub mod client;
 pub mod config;

@@ -24,6 +24,10 @@ use ullage_voucher::{Client, Micros, Op, User};
 /// How often time is told to the core, at most.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How long who handed the lead over waits before he would have it again: others look four times a second.
+#[cfg(feature = "etcd")]
+const YIELDS: Duration = Duration::from_secs(3);
+
 /// Reasons for failed campaigns that are not said again.
 #[cfg(feature = "etcd")]
 const REASONS_MAX: usize = 32;
@@ -44,6 +48,14 @@ struct Lead {
     posted: Notify,
 }
 
+impl Lead {
+    /// It is another's now: who waits for an answer is to ask there.
+    fn end(&self) {
+        self.post.lock().waiting.clear();
+        self.posted.notify_waiters();
+    }
+}
+
 /// One shard in this process.
 pub(crate) struct Member {
     pub(crate) shard: u32,
@@ -54,6 +66,9 @@ pub(crate) struct Member {
     /// Why campaigns failed since this process last led: each reason is said once, and members of etcd may differ in theirs.
     #[cfg(feature = "etcd")]
     in_vain: Mutex<BTreeSet<String>>,
+    /// The lead was left to another, who is let take it first.
+    #[cfg(feature = "etcd")]
+    yields: AtomicBool,
     stopped: AtomicBool,
     failed: mpsc::UnboundedSender<EngineError>,
     answers: Arc<Answers>,
@@ -109,6 +124,8 @@ impl Member {
             leader: Mutex::new(None),
             #[cfg(feature = "etcd")]
             in_vain: Mutex::default(),
+            #[cfg(feature = "etcd")]
+            yields: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             failed,
             answers,
@@ -135,6 +152,20 @@ impl Member {
         *self.lead.lock() = None;
     }
 
+    /// Leaves the lead to a bank that waits for it. What is under way ends first.
+    #[cfg(feature = "etcd")]
+    pub(crate) async fn hand_over(&self) {
+        let Some(lead) = self.lead.lock().take() else { return };
+        tracing::info!(shard = self.shard, "hands the lead over");
+        self.yields.store(true, Ordering::SeqCst);
+        lead.end();
+        let (sender, receiver) = oneshot::channel();
+        lead.engine.append(&[], Box::new(move |result| drop(sender.send(result))));
+        // One that fails has lost the lead.
+        let _ = receiver.await;
+        lead.engine.give_up();
+    }
+
     /// Ends the bank, which can go on no more.
     fn fail(&self, error: EngineError) {
         if !self.stopped.swap(true, Ordering::SeqCst) {
@@ -154,6 +185,9 @@ impl Member {
                 (None, EngineChoice::Embedded { .. }) => return self.fail(EngineError::Failed),
                 #[cfg(feature = "etcd")]
                 (None, EngineChoice::Etcd(etcd)) => {
+                    if self.yields.swap(false, Ordering::SeqCst) {
+                        tokio::time::sleep(YIELDS).await;
+                    }
                     self.campaign(etcd).await;
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -211,7 +245,7 @@ impl Member {
         let mut lead = self.lead.lock();
         if lead.as_ref().is_some_and(|lead| !lead.engine.is_leading()) {
             tracing::warn!(shard = self.shard, "no longer leads");
-            *lead = None;
+            lead.take().inspect(|lead| lead.end());
         }
         lead.clone()
     }
@@ -373,6 +407,9 @@ impl Member {
             let mail = lead.post.lock().mail.take(user, client);
             if let Some(mail) = mail {
                 return Ok(mail);
+            }
+            if !lead.engine.is_leading() {
+                return Err(self.not_leading());
             }
             if tokio::time::timeout_at(until, posted).await.is_err() {
                 return Ok(Vec::new());

@@ -52,8 +52,8 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
     match (&head.method, parts.as_slice()) {
         (&Method::POST, ["v1", "messages"]) => messages(&shared, &peer, head.uri.query(), body).await,
         (&Method::POST, ["v1", "stores", "messages"]) => from_store(&shared, &peer, body).await,
-        (&Method::POST, ["v1", "stores", node, "exclude"]) => exclude(&shared, &peer, node).await,
-        (&Method::GET, ["v1", "users"]) => users(&shared, &peer).await,
+        (&Method::POST, ["v1", "stores", node, "exclude"]) => exclude(&shared, &peer, node, head.uri.query()).await,
+        (&Method::GET, ["v1", "users"]) => users(&shared, &peer, head.uri.query()).await,
         (&Method::GET, ["v1", "users", name]) => {
             may_see(&peer, name)?;
             account(&shared, name).await.map(|view| json(&view))
@@ -61,7 +61,7 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
         (&Method::PUT, ["v1", "users", name]) => change(&shared, &peer, name, body).await,
         (&Method::DELETE, ["v1", "users", name]) => remove(&shared, &peer, name).await,
         (&Method::GET, ["v1", "users", name, "history"]) => history(&shared, &peer, name).await,
-        (&Method::GET, ["v1", "findings"]) => findings(&shared, &peer).await,
+        (&Method::GET, ["v1", "findings"]) => findings(&shared, &peer, head.uri.query()).await,
         (&Method::GET, ["v1", "status"]) => {
             Ok(json(&BankStatus { shards: shared.members.iter().map(|member| member.status()).collect() }))
         }
@@ -204,10 +204,17 @@ async fn account(shared: &Shared, name: &str) -> Result<AccountView, Problem> {
     member_of(shared, user)?.read(|live| view(live, user)).await?.ok_or_else(|| no_user(name))
 }
 
-async fn users(shared: &Shared, peer: &Peer) -> Result<Answer, Problem> {
+/// The shards that a request is about: the one it names, or all, which this bank then has to lead.
+fn named<'a>(shared: &'a Shared, query: Option<&str>) -> Result<&'a [Arc<Member>], Problem> {
+    let Some(shard) = query.and_then(|query| query.strip_prefix("shard=")) else { return Ok(&shared.members) };
+    let of = |shard: usize| shared.members.get(shard..=shard);
+    shard.parse().ok().and_then(of).ok_or_else(|| bad("no such shard"))
+}
+
+async fn users(shared: &Shared, peer: &Peer, query: Option<&str>) -> Result<Answer, Problem> {
     must_be_admin(peer)?;
     let mut all = Vec::new();
-    for member in &shared.members {
+    for member in named(shared, query)? {
         let views = |live: &Live| live.core.users().filter_map(|user| view(live, user)).collect::<Vec<_>>();
         all.extend(member.read(views).await?);
     }
@@ -249,21 +256,22 @@ async fn history(shared: &Shared, peer: &Peer, name: &str) -> Result<Answer, Pro
     Ok(json(&History { user: name.to_owned(), entries }))
 }
 
-async fn findings(shared: &Shared, peer: &Peer) -> Result<Answer, Problem> {
+async fn findings(shared: &Shared, peer: &Peer, query: Option<&str>) -> Result<Answer, Problem> {
     must_be_admin(peer)?;
     let mut all = Vec::new();
-    for member in &shared.members {
+    for member in named(shared, query)? {
         all.extend(member.read(|live| live.memory.findings()).await?);
     }
     all.sort_by_key(|finding| finding.at_ms);
     Ok(json(&all))
 }
 
-async fn exclude(shared: &Shared, peer: &Peer, node: &str) -> Result<Answer, Problem> {
+async fn exclude(shared: &Shared, peer: &Peer, node: &str, query: Option<&str>) -> Result<Answer, Problem> {
     must_be_admin(peer)?;
+    let members = named(shared, query)?;
     let store = Node(node.parse().map_err(|_| bad("a store is named by its number"))?);
     let mut known = false;
-    for member in &shared.members {
+    for member in members {
         known |= member.read(|live| live.core.knows_store(store)).await?;
     }
     if !known {
@@ -271,8 +279,8 @@ async fn exclude(shared: &Shared, peer: &Peer, node: &str) -> Result<Answer, Pro
             format!("there is no store {node} here, or it counts no more; `ullage bank status` names those that do");
         return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", message));
     }
-    for member in &shared.members {
+    for member in members {
         member.step(|_, _, _| {}, vec![BankEvent::Exclude { store }]).await?;
     }
-    Ok(json(&BankStatus { shards: shared.members.iter().map(|member| member.status()).collect() }))
+    Ok(json(&BankStatus { shards: members.iter().map(|member| member.status()).collect() }))
 }

@@ -76,6 +76,10 @@ impl Bank {
             member.start().await?;
             members.push(member);
         }
+        #[cfg(feature = "etcd")]
+        if let EngineChoice::Etcd(etcd) = &settings.engine {
+            tokio::spawn(crate::balance::run(etcd.clone(), members.clone()));
+        }
         let rate = settings.limits.requests_per_second;
         let rate = RateLimit::new(rate, rate.max(1));
         let memory = Memory::new(BODIES_MIB, REPORT_MAX_BYTES as u64);

@@ -120,6 +120,9 @@ impl Engine for Embedded {
     fn is_leading(&self) -> bool {
         !self.failed.load(Ordering::SeqCst)
     }
+
+    /// Nobody else can open the directory.
+    fn give_up(&self) {}
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! callers' writes at once, since a compare-and-swap per voucher would give a few hundred a second.
 //!
 //! # Keys, under `/ullage/NAME/SHARD/`
-//! `leader` the leader's address, bound to its lease; `log/N` one commit, or the end of one whose beginning is `part/N/PART`;
+//! `leader` the leader's address, `waiting/ADDRESS` of each who would lead, both bound to leases; `log/N` one commit, or the end of one whose beginning is `part/N/PART`;
 //! `snapshot/N/PART` all rows before commit N; `base` the N of the newest whole snapshot.
 //!
 //! # Never two leaders
@@ -19,7 +19,7 @@ use self::queue::{Item, Queue, refuse};
 use super::{Done, Engine, EngineError, EtcdSettings};
 use crate::rows::{Rows, encode_rows, encode_writes};
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
 };
 use parking_lot::Mutex;
 use std::path::Path;
@@ -34,6 +34,16 @@ use ullage_voucher::Write;
 /// Commits, or bytes in them, after which a snapshot is due: etcd holds 2 GiB by default.
 const SNAPSHOT_AFTER_COMMITS: u64 = 2000;
 const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
+
+/// Who leads a shard, and who would.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The leader's address.
+    pub leader: Option<String>,
+    /// Addresses of those that wait for the lead.
+    pub waiting: Vec<String>,
+}
+
 impl EtcdSettings {
     fn prefix(&self, shard: u32) -> String {
         format!("/ullage/{}/{shard}/", self.name)
@@ -55,10 +65,38 @@ impl EtcdSettings {
     /// # Errors
     /// When etcd cannot be reached.
     pub async fn leader(&self, shard: u32) -> Result<Option<String>, EngineError> {
-        let mut client = self.connect().await?;
-        let answer = client.get(format!("{}leader", self.prefix(shard)), None).await.map_err(failed)?;
-        Ok(answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned()))
+        leader(&mut self.connect().await?, &self.prefix(shard)).await
     }
+
+    /// Who leads, and who waits for that, of each of so many shards. Two round trips a shard.
+    ///
+    /// # Errors
+    /// When etcd cannot be reached.
+    pub async fn standings(&self, shards: u32) -> Result<Vec<Standing>, EngineError> {
+        let mut client = self.connect().await?;
+        let mut standings = Vec::new();
+        for shard in 0..shards {
+            let prefix = self.prefix(shard);
+            let leader = leader(&mut client, &prefix).await?;
+            let below = waiting(&prefix, "");
+            let keys = GetOptions::new().with_prefix().with_keys_only();
+            let answer = client.get(below.as_str(), Some(keys)).await.map_err(failed)?;
+            let address = |key: &str| key.strip_prefix(&below).map(str::to_owned);
+            let waiting = answer.kvs().iter().filter_map(|pair| address(pair.key_str().ok()?)).collect();
+            standings.push(Standing { leader, waiting });
+        }
+        Ok(standings)
+    }
+}
+
+async fn leader(client: &mut Client, prefix: &str) -> Result<Option<String>, EngineError> {
+    let answer = client.get(format!("{prefix}leader"), None).await.map_err(failed)?;
+    Ok(answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned()))
+}
+
+/// The key of who waits for a lead.
+fn waiting(prefix: &str, address: &str) -> String {
+    format!("{prefix}waiting/{address}")
 }
 
 /// What TLS takes. Read anew for each connection, so that a renewed certificate counts at once.
@@ -106,23 +144,30 @@ pub async fn campaign(settings: &EtcdSettings, shard: u32) -> Result<(Etcd, Rows
     let prefix = settings.prefix(shard);
     let leader = format!("{prefix}leader");
     let lease = client.lease_grant(settings.lease_secs, None).await.map_err(failed)?.id();
-    let revision =
-        loop {
-            let won = Txn::new().when([Compare::create_revision(leader.as_bytes(), CompareOp::Equal, 0)]).and_then([
-                TxnOp::put(leader.as_bytes(), settings.address.as_bytes(), Some(PutOptions::new().with_lease(lease))),
-            ]);
-            let answer = client.txn(won).await.map_err(failed)?;
-            if answer.succeeded() {
-                break answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-            }
-            let (mut keeper, mut kept) = client.lease_keep_alive(lease).await.map_err(failed)?;
-            keeper.keep_alive().await.map_err(failed)?;
-            match kept.message().await.map_err(failed)? {
-                Some(answer) if answer.ttl() > 0 => {}
-                _ => return Err(EngineError::Etcd("the lease ran out while waiting for the lead".into())),
-            }
-            tokio::time::sleep(Duration::from_millis(250)).await;
-        };
+    let bound = || Some(PutOptions::new().with_lease(lease));
+    let waiting = waiting(&prefix, &settings.address);
+    let mut waits = false;
+    let revision = loop {
+        let won = Txn::new().when([Compare::create_revision(leader.as_bytes(), CompareOp::Equal, 0)]).and_then([
+            TxnOp::put(leader.as_bytes(), settings.address.as_bytes(), bound()),
+            TxnOp::delete(waiting.as_bytes(), None),
+        ]);
+        let answer = client.txn(won).await.map_err(failed)?;
+        if answer.succeeded() {
+            break answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        }
+        if !waits {
+            client.put(waiting.as_bytes(), "", bound()).await.map_err(failed)?;
+            waits = true;
+        }
+        let (mut keeper, mut kept) = client.lease_keep_alive(lease).await.map_err(failed)?;
+        keeper.keep_alive().await.map_err(failed)?;
+        match kept.message().await.map_err(failed)? {
+            Some(answer) if answer.ttl() > 0 => {}
+            _ => return Err(EngineError::Etcd("the lease ran out while waiting for the lead".into())),
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    };
     let shared = Arc::new(Shared {
         queue: Mutex::default(),
         work: Notify::new(),
@@ -198,6 +243,10 @@ impl Engine for Etcd {
 
     fn is_leading(&self) -> bool {
         self.shared.leading.load(Ordering::SeqCst)
+    }
+
+    fn give_up(&self) {
+        depose(&self.shared);
     }
 }
 

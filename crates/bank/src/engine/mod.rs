@@ -9,7 +9,7 @@ mod parts;
 
 pub use embedded::Embedded;
 #[cfg(feature = "etcd")]
-pub use etcd::{Etcd, campaign};
+pub use etcd::{Etcd, Standing, campaign};
 pub use etcd_settings::EtcdSettings;
 
 use crate::rows::Rows;
@@ -65,4 +65,7 @@ pub trait Engine: Send + Sync {
 
     /// Whether the process may still act; once not, never again through this engine.
     fn is_leading(&self) -> bool;
+
+    /// Leaves it to another process to act, if there can be one. What was appended and has not completed fails.
+    fn give_up(&self);
 }

@@ -12,7 +12,7 @@ use ullage_net::tls::Files;
 use ullage_voucher::{KeyId, Keyring, Write};
 
 /// One member and its settings; nothing if Debian's etcd-server is not installed.
-fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
+pub fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
     etcd_of(directory, address, 0)
 }
 

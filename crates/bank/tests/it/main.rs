@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod api;
+#[cfg(feature = "etcd")]
+mod balance;
 mod bounds;
 mod common;
 #[cfg(feature = "etcd")]

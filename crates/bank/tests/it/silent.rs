@@ -18,7 +18,7 @@ use ullage_voucher::bank::{Policy, Waits};
 use ullage_voucher::message::{BankToClient, ClientToBank};
 use ullage_voucher::{KeyId, Keyring, Micros, Op};
 
-const TOKEN_KEY: [u8; 32] = [5; 32];
+pub const TOKEN_KEY: [u8; 32] = [5; 32];
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 async fn bank(directory: &std::path::Path, policy: Policy) -> String {
@@ -37,7 +37,7 @@ async fn bank_within(directory: &std::path::Path, policy: Policy, bound: impl Fn
     address
 }
 
-fn client(name: &str, role: Role, banks: &[&str], patience: Duration) -> BankClient {
+pub fn client(name: &str, role: Role, banks: &[&str], patience: Duration) -> BankClient {
     let token = Bearer { name: name.into(), role, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY);
     let client = Client::new(Settings { token: Some(token), ..Settings::default() });
     BankClient::new(Arc::new(client), banks.iter().map(|bank| (*bank).to_owned()).collect(), patience)

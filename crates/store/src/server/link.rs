@@ -33,6 +33,7 @@ async fn with_accounts<R: Send + 'static>(
 /// Runs until the process ends: one pass at a time per shard, so that answers come back in order.
 pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
     let mut running: std::collections::HashMap<u32, tokio::task::JoinHandle<()>> = std::collections::HashMap::new();
+    let banks: Vec<BankClient> = (0..shards).map(|_| bank.apart()).collect();
     loop {
         let space = space_of(&chunks);
         if let Some(errands) = with_accounts(&chunks, move |accounts| accounts.tick(space)).await {
@@ -46,8 +47,8 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
             for (shard, errands) in by_shard {
                 // What is dropped while an earlier pass still waits for the bank, the core sends again.
                 if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
-                    running
-                        .insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank.clone(), (shard, shards), errands)));
+                    let bank = banks[shard as usize].clone();
+                    running.insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank, (shard, shards), errands)));
                 }
             }
         }

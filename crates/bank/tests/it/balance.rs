@@ -1,0 +1,113 @@
+//! Several banks on one etcd: each leads some of the shards, and whoever asks finds all of them.
+
+use crate::etcd::etcd;
+use crate::silent::{TOKEN_KEY, client};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use ullage_bank::config::EngineChoice;
+use ullage_bank::engine::EtcdSettings;
+use ullage_bank::wire::{AccountChange, ClientBatch};
+use ullage_bank::{Bank, BankSettings, identity};
+use ullage_net::Role;
+use ullage_voucher::message::{BankToClient, ClientToBank};
+use ullage_voucher::{KeyId, Keyring, Op};
+
+const SHARDS: u32 = 4;
+const USERS: u32 = 8;
+const QUOTA: u64 = 1 << 40;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn bank(etcd: &EtcdSettings) -> String {
+    let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+    let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
+    settings.gate.token_key = Some(TOKEN_KEY);
+    settings.shards = SHARDS;
+    let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+    let address = bank.address().to_string();
+    tokio::spawn(bank.serve(std::future::pending()));
+    address
+}
+
+/// Waits until each of these banks leads so many shards.
+async fn lead(etcd: &EtcdSettings, banks: &[(&String, usize)]) {
+    loop {
+        // It may not have started.
+        let standings = etcd.standings(SHARDS).await.unwrap_or_default();
+        let led_by = |bank: &String| standings.iter().filter(|standing| standing.leader.as_ref() == Some(bank)).count();
+        if banks.iter().all(|(bank, count)| led_by(bank) == *count) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn name(user: u32) -> String {
+    format!("user{user}")
+}
+
+/// Asks for ten bytes again and again, each time once; how many it got and how long it waited at most.
+async fn withdraws(user: u32, banks: [String; 2], stop: Arc<AtomicBool>) -> (u64, Duration) {
+    let bank = client(&name(user), Role::User, &[&banks[0], &banks[1]], PATIENCE);
+    let own = identity::user(&name(user));
+    let (mut granted, mut longest) = (0, Duration::ZERO);
+    for op in 1.. {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let message = ClientToBank::Request { user: own, op: Op(op), want: 10, audience: None };
+        let batch =
+            ClientBatch { client: identity::client(&name(user), 1), messages: vec![message], ..ClientBatch::default() };
+        let began = Instant::now();
+        match bank.messages(&batch).await.unwrap().messages.as_slice() {
+            [BankToClient::Granted { pieces, .. }] => granted += pieces.iter().map(|piece| piece.amount).sum::<u64>(),
+            other => panic!("{other:?}"),
+        }
+        longest = longest.max(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (granted, longest)
+}
+
+/// Who came first led all shards, and the others waited for it to fail. Where two led some each, no list of accounts or findings was to be had, and
+/// no store could be given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_later_is_handed_its_part_and_every_request_finds_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
+    let run = async {
+        let first = bank(&etcd).await;
+        lead(&etcd, &[(&first, SHARDS as usize)]).await;
+        let root = client("root", Role::Admin, &[&first], PATIENCE);
+        for user in 0..USERS {
+            root.change(&name(user), &AccountChange { quota_bytes: Some(QUOTA), blocked: None }).await.unwrap();
+        }
+        let second = bank(&etcd).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let withdrawing: Vec<_> = (0..USERS)
+            .map(|user| tokio::spawn(withdraws(user, [first.clone(), second.clone()], Arc::clone(&stop))))
+            .collect();
+        lead(&etcd, &[(&first, 2), (&second, 2)]).await;
+        let root = client("root", Role::Admin, &[&first, &second], PATIENCE);
+        assert_eq!(root.accounts().await.unwrap().len(), USERS as usize);
+        assert_eq!(root.findings().await.unwrap().len(), 0);
+        assert_eq!(root.exclude(99).await.unwrap_err().code(), Some("not_found"));
+        // It stays so.
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        lead(&etcd, &[(&first, 2), (&second, 2)]).await;
+        stop.store(true, Relaxed);
+        let accounts = root.accounts().await.unwrap();
+        for (user, withdrawn) in (0..).zip(withdrawing) {
+            let (granted, longest) = withdrawn.await.unwrap();
+            println!("{user}: {granted}, at most after {longest:?}");
+            assert!(granted > 0 && longest < Duration::from_secs(5), "{user}: {granted}, once after {longest:?}");
+            let account = accounts.iter().find(|account| account.user == name(user)).unwrap();
+            // What was asked for while the accounts were listed is one request each.
+            assert!(
+                (account.issued_bytes..=account.issued_bytes + 20).contains(&granted),
+                "{user}: {granted} of {account:?}"
+            );
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(90), run).await.unwrap();
+}
