@@ -101,12 +101,14 @@ impl Site {
         let pki = pki.to_str().unwrap();
         ullage(&["pki", "init", pki]);
         ullage(&["pki", "issue", pki, "root", "--role", "admin"]);
+        // Where there are several banks, each comes to lead two.
+        let shards = if plan.banks > 1 { 2 * plan.banks } else { 1 };
         let mut banks = Vec::new();
         for number in 0..plan.banks {
             let name = format!("bank{number}");
             ullage(&["pki", "issue", pki, &name, "--role", "bank", "--host", "127.0.0.1"]);
             let mut command = words(&format!(
-                "bank serve --json --pki {pki} --name {name} --listen 127.0.0.1:0 --epoch-ms {} --lease-ms 3000",
+                "bank serve --json --pki {pki} --name {name} --listen 127.0.0.1:0 --shards {shards} --epoch-ms {} --lease-ms 3000",
                 plan.epoch_ms
             ));
             match &plan.engine {
@@ -122,7 +124,7 @@ impl Site {
             ullage(&["pki", "issue", pki, &name, "--role", "store", "--host", "127.0.0.1"]);
             let place = site.store_directory(node);
             let command = words(&format!(
-                "store {} --json --pki {pki} --name {name} --listen 127.0.0.1:0 --renew-ms 300{addresses}",
+                "store {} --json --pki {pki} --name {name} --listen 127.0.0.1:0 --shards {shards} --renew-ms 300{addresses}",
                 place.display()
             ));
             site.stores.push(Process::start(&command));
