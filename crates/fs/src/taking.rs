@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
-use ullage_types::Kind;
+use ullage_types::{Kind, PoolId};
 
 /// Less than this, alone or several together between two looks, is covered by what those leave.
 const AT_ONCE: u64 = 32 << 20;
@@ -82,7 +82,20 @@ impl Space {
         Ok(Some(taking))
     }
 
-    /// The same, of what a file takes, or all that lies below a directory.
+    /// The same for a file that gets blocks: no more than it can have, however much is asked for.
+    ///
+    /// # Errors
+    /// As [`Space::before_taking`].
+    pub(crate) fn before_taking_for(&self, file: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<Option<Taking<'_>>> {
+        if !self.brake.watches() {
+            return Ok(None);
+        }
+        // What nothing bounds takes of no limit.
+        let Some(room) = self.room_of(file, pool)? else { return Ok(None) };
+        self.before_taking(bytes.min(room))
+    }
+
+    /// The same, of what moves: a file, or all that lies below a directory.
     ///
     /// # Errors
     /// As [`Space::before_taking`].

@@ -27,7 +27,9 @@ impl Space {
         let mut taking = Vec::new();
         each_moved(&mut |file, from, to| {
             self.await_unseen(file, from, to)?;
-            taking.push(self.before_taking_all(file)?);
+            if self.catalog.differ_in_limits(from, to) {
+                taking.push(self.before_taking_all(file)?);
+            }
             Ok(())
         })?;
         let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;

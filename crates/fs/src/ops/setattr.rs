@@ -85,9 +85,11 @@ impl Space {
             // Who works on the file may stand still with its disk: he is waited for before anybody waits for modes.
             drop(node.open.lock());
         }
-        let _taking = if limited { self.before_taking_all(inode)? } else { None };
+        let comes_under =
+            || change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
+        let _taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
-        let comes_under = change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
+        let comes_under = comes_under();
         if change.uid.is_some() && inode.kind == Kind::Regular {
             self.ask_back_here(node)?;
         }

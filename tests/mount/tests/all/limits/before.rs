@@ -334,3 +334,64 @@ fn who_takes_much_for_a_file_from_before_a_limit_does_not_wait_for_himself() {
     drop(file);
     space.down_and_check();
 }
+
+/// How many pages are written in a moment, over and over the same ones, while something is done again and again.
+fn written_beside(file: &File, beside: impl Fn() + Sync) -> u64 {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                beside();
+            }
+        });
+        let until = std::time::Instant::now() + Duration::from_millis(700);
+        let mut written = 0;
+        while std::time::Instant::now() < until {
+            file.write_all_at(&PIECE[..4096], written % 2000 * PAGE).unwrap();
+            written += 1;
+        }
+        over.store(true, Relaxed);
+        written
+    })
+}
+
+/// What nobody can have was counted as if he took it, and what takes nothing as if it took all that it is about: all that is watched was looked at,
+/// and asked before each write, again and again.
+#[test]
+fn who_takes_nothing_slows_nobody_who_writes_since_before_a_limit() {
+    let space = spacious(Below::Ext4);
+    if !space.uses_passthrough() {
+        return;
+    }
+    let [mine, other] = ["mine", "other"].map(|name| space.path(name));
+    let tree = mine.join("tree");
+    for directory in [&mine, &other, &tree] {
+        fs::create_dir(directory).unwrap();
+    }
+    let file = File::create(mine.join("file")).unwrap();
+    file.write_all_at(&PIECE, 2000 * PAGE).unwrap();
+    fallocate(both(&tree.join("large")), FallocateFlags::empty(), 0, 400 * MIB).unwrap();
+    limit(&["900M"], &mine);
+    limit(&["1M"], &other);
+    let refused = both(&other.join("refused"));
+    let (from, to) = (tree.join("large"), mine.join("large"));
+    let compared = || {
+        let usual = written_beside(&file, || drop(fs::metadata(&other)));
+        let ways: [(&str, &(dyn Fn() + Sync)); 3] = [
+            ("an allocation that is refused", &|| {
+                assert!(fallocate(&refused, FallocateFlags::empty(), 0, 1 << 42).is_err());
+            }),
+            ("its owner again", &|| chown(&tree, Some(0), Some(0)).unwrap()),
+            ("a move below one limit", &|| {
+                fs::rename(&from, &to).unwrap();
+                fs::rename(&to, &from).unwrap();
+            }),
+        ];
+        let slow = ways.into_iter().map(|(way, does)| (way, written_beside(&file, does)));
+        slow.filter(|(_, written)| written * 10 < usual).map(|slow| (slow, usual)).collect::<Vec<_>>()
+    };
+    let slow = (0..3).map(|_| compared()).find(Vec::is_empty);
+    assert!(slow.is_some(), "{:?}", compared());
+    drop((file, refused));
+    space.down_and_check();
+}
