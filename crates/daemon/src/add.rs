@@ -2,11 +2,11 @@
 
 use crate::ballast::Ballast;
 use crate::check::open;
-use crate::drain::CHANGES;
 use crate::limit::may_set;
 use crate::messages::Answer;
 use crate::mirror::Mirror;
 use crate::open::{OpenSpace, leave_room, open_pool, precheck, take_in_step};
+use crate::places::refuse_inside;
 use crate::report::refuse;
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places, remove};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     Ballast::of(state)?.release()?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
-    let (settings, _) = with(state, pool)?;
+    let (settings, _) = with(state.existing()?, state, pool)?;
     if pool.layout == Layout::Mirror {
         // Its plain tree has none of the directories yet that are there.
         take_in_step(state)?;
@@ -35,16 +35,15 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     Ok(settings)
 }
 
-/// The settings of a space with one more pool, which can be one of it, and that pool with its number; nothing is changed.
-fn with(state: &State, pool: &PoolSettings) -> Result<(SpaceSettings, PoolSettings)> {
-    let mut settings = state.existing()?;
+/// These settings with one more pool, which can be one of the space, and that pool with its number; nothing is changed.
+fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Result<(SpaceSettings, PoolSettings)> {
     let space = state.uuid_in(&settings)?;
     if pool.kind == Kind::Null {
         let text = "a null pool keeps nothing of what is written to it: a space has one from its first use on, or none";
         return Err(Error::Refused(text.into()));
     }
     let id = settings.next_number().ok_or_else(|| Error::Refused("no number is left for another pool".into()))?;
-    let added = PoolSettings { id, draining: false, uuid: None, ..pool.clone() };
+    let added = PoolSettings { id, draining: false, import: false, uuid: None, ..pool.clone() };
     settings.pools.push(added.clone());
     if let Some(why) = bounds::wrong(&settings) {
         return Err(Error::Refused(why));
@@ -81,18 +80,25 @@ pub(crate) fn while_up(
 
 /// In the settings first: where it ends in between the next start goes on with it. Files go there last, when everything knows of it.
 fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSettings) -> Result<()> {
-    let _change = CHANGES.lock();
     if pool.layout == Layout::Mirror {
         let text = "the plain tree of a mirror pool gets the directories that there are at a start: add it while the space is down";
         return Err(Error::Refused(text.into()));
     }
-    let (mut settings, mut added) = with(state, pool)?;
+    // A disk that does not answer is waited for here, where it keeps nobody else waiting.
+    with(open.settings_now(state)?, state, pool)?;
+    refuse_inside(pool, open.space.mounted_as())?;
+    let _turn = open.changes.begin()?;
+    let (mut settings, mut added) = with(open.settings_now(state)?, state, pool)?;
     state.store(&settings)?;
     let made = make(open, state, settings.clone(), &mut added);
     if made.is_err() {
         // Its directory is as empty as it was then; its number is given to no other.
-        if let Err(why) = remove::take_out(state, &mut settings, &added)? {
-            tracing::warn!(pool = added.name, "its directory stays as it is: {why}");
+        match remove::take_out(state, &mut settings, &added) {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => tracing::warn!(pool = added.name, "its directory stays as it is: {why}"),
+            Err(error) => {
+                tracing::warn!(pool = added.name, "it stays in the settings, and comes with the next start: {error}");
+            }
         }
     }
     let member = made?;
@@ -110,8 +116,8 @@ fn make(open: &OpenSpace, state: &State, mut settings: SpaceSettings, added: &mu
     settings.pools.retain(|other| other.id != added.id);
     settings.pools.push(added.clone());
     state.store(&settings)?;
-    open.turns.join(added)?;
     let mut member = PoolMember { id, name: added.name.clone(), pool, reserve: added.reserve_bytes, tree };
     leave_room(&open.ballast, std::slice::from_mut(&mut member))?;
+    open.turns.join(added)?;
     Ok(member)
 }

@@ -10,16 +10,34 @@ use crate::error::io_error;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ullage_kv::Room;
 
+const NAME: &str = "ballast";
 /// The most that is held.
 const MOST_BYTES: u64 = 64 << 20;
 /// No more of the whole disk than one part in so many.
 const PART: u64 = 16;
 /// There is plenty when so many times as much is free.
 const PLENTY: u64 = 4;
+
+/// Of what is held, one part in so many is enough for any file of the state but the catalog.
+const FILE_PART: u64 = 8;
+
+/// Gives a part of what is held in a state directory to one of its files that finds no room. Whether there is anything to give.
+pub(crate) fn give_to_file(state: &Path) -> std::io::Result<bool> {
+    let file = match File::options().write(true).open(state.join(NAME)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    file.set_len(length - length / FILE_PART)?;
+    // Some file systems have it only then.
+    file.sync_all()?;
+    Ok(length >= FILE_PART)
+}
 
 /// The room held for the catalog of one space.
 pub(crate) struct Ballast {
@@ -34,7 +52,7 @@ impl Ballast {
     /// That of a space; its state directory exists.
     pub(crate) fn of(state: &State) -> crate::Result<Self> {
         let device = std::fs::metadata(state.dir()).map_err(io_error("look at", state.dir()))?.dev();
-        let mut ballast = Self { path: state.dir().join("ballast"), bytes: 0, device, full: AtomicBool::default() };
+        let mut ballast = Self { path: state.dir().join(NAME), bytes: 0, device, full: AtomicBool::default() };
         ballast.bytes = (ballast.disk()?.0 / PART).min(MOST_BYTES);
         Ok(ballast)
     }

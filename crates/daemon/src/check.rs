@@ -1,12 +1,14 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
+use crate::error::io_error;
 use crate::facts::{Progress, refuse, survey};
-use crate::{Error, PoolSettings, Result, SpaceSettings, State};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::path::PathBuf;
 use ullage_catalog::{Facts, Report, describe_key};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
-use ullage_pool::leaf_of;
+use ullage_pool::{DirPool, leaf_of};
 use ullage_types::PoolId;
 
 /// What a check found.
@@ -45,15 +47,24 @@ pub struct RepairReport {
 
 /// Checks the catalog against itself and against the pools, and with `repair` sets right what is wrong. The space must be
 /// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing. Where a
-/// pool holds none of its files it is refused, but for pools that are named in `without`.
+/// pool holds none of its files it is refused, but for pools that are named in `without`; these need not be there.
 pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Progress<'_>) -> Result<CheckReport> {
-    let settings = state.existing()?;
+    let mut settings = state.existing()?;
     let space = state.uuid_in(&settings)?;
     state.refuse_without_catalog()?;
+    let mut gone = FxHashSet::default();
+    for name in without {
+        let pool = settings.pool_called(name)?;
+        if is_gone(pool)? {
+            gone.insert(PoolId(pool.id));
+            settings.leave_out(name)?;
+        }
+    }
     // For as long as this takes, nobody else opens the pools.
     crate::ballast::Ballast::of(state)?.release()?;
     let store = open(state)?;
-    let seen = survey(&settings.pools, space, progress)?;
+    let mut seen = survey(&settings.pools, space, progress)?;
+    seen.facts.gone = gone;
     let facts = &seen.facts;
     let (mut report, records) = look(&store, &settings, facts, progress)?;
     store.close()?;
@@ -88,6 +99,16 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     }
     report.repair = Some(RepairReport { saved, done, lost: repaired.lost, changes: repaired.changes });
     Ok(report)
+}
+
+/// Whether there is nothing of a pool where it lay: another disk, or none.
+fn is_gone(pool: &PoolSettings) -> Result<bool> {
+    let files = pool.files();
+    if pool.kind == Kind::Null {
+        return Ok(false);
+    }
+    let is_there = DirPool::is_there(&files).map_err(io_error("look at", &files))?;
+    Ok(!is_there)
 }
 
 pub(crate) fn open(state: &State) -> Result<Store> {
@@ -149,6 +170,11 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     };
     let mut present = 0;
     for (&(pool, generation), &file) in &report.bindings {
+        if facts.gone.contains(&pool) {
+            let name = settings.pools.iter().find(|settings| settings.id == pool.0).map_or("", |pool| &pool.name);
+            findings.push(format!("inode {file} lies in the pool '{name}', of which there is nothing"));
+            continue;
+        }
         if !facts.pools.contains(&pool) {
             if !settings.pools.iter().any(|settings| settings.id == pool.0) {
                 findings.push(format!("inode {file} lies in pool {pool}, which the space does not have"));

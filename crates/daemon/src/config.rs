@@ -1,11 +1,12 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
+use crate::ballast::give_to_file;
 use crate::error::io_error;
 use crate::shape::Shape;
 use crate::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use ullage_pool::Uuid;
@@ -324,7 +325,7 @@ impl State {
         let path = self.settings_path();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path)(error)),
         };
         let settings: SpaceSettings =
@@ -380,7 +381,13 @@ impl State {
     /// Writes one of its files, durably and in one step.
     pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
         fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
-        replace(path, text).map_err(io_error("write", path))
+        let written = match replace(path, text) {
+            Err(error) if error.kind() == ErrorKind::StorageFull && give_to_file(&self.dir).unwrap_or(false) => {
+                replace(path, text)
+            }
+            outcome => outcome,
+        };
+        written.map_err(io_error("write", path))
     }
 }
 

@@ -2,37 +2,34 @@
 
 use crate::limit::{may_set, path_of};
 use crate::messages::{Answer, DrainReport, FilesUse};
+use crate::open::OpenSpace;
 use crate::report::refuse;
 use crate::{Error, Kind, Result, State, remove};
-use parking_lot::Mutex;
 use std::path::Path;
 use ullage_fs::Space;
 use ullage_types::{Bytes, PoolId};
 
-pub(crate) fn set(space: &Space, state: &State, pool: &str, drains: bool, peer: u32) -> Answer {
+pub(crate) fn set(open: &OpenSpace, state: &State, pool: &str, drains: bool, peer: u32) -> Answer {
     if !may_set(peer) {
         return refuse("only root and who mounted the space may take pools away");
     }
-    match change(space, state, pool, drains) {
+    match change(open, state, pool, drains) {
         Ok(()) => Answer::Done,
         Err(error) => refuse(error),
     }
 }
 
-/// Held while the settings change: together two could take all pools away.
-pub(crate) static CHANGES: Mutex<()> = Mutex::new(());
-
 /// In the settings first: the next start goes on with it.
-fn change(space: &Space, state: &State, name: &str, drains: bool) -> Result<()> {
-    let _change = CHANGES.lock();
-    let mut settings = state.existing()?;
+fn change(open: &OpenSpace, state: &State, name: &str, drains: bool) -> Result<()> {
+    let _turn = open.changes.begin()?;
+    let mut settings = open.settings_now(state)?;
     let pool = settings.pool_called(name)?;
-    let id = pool.id;
+    let (id, space) = (pool.id, &open.space);
     if drains {
         if pool.kind == Kind::Null {
             return Err(Error::Refused("a null pool has kept nothing that could go to another one".into()));
         }
-        if space.pools().get(PoolId(id)).is_ok_and(|pool| !pool.is_there()) {
+        if pool.absent {
             return Err(Error::Refused(format!(
                 "the space was started without the pool '{name}': start it with it, and have it emptied then; or, if its files are gone for \
                  good, give them up with `ullage check --repair --without {name}` while the space is down"

@@ -35,11 +35,11 @@ pub(crate) fn refuse(such: &[String]) -> Result<()> {
     }
 }
 
-/// Looks through pools, which stay locked as long as what was seen is kept.
+/// Looks through pools that are there, which stay locked as long as what was seen is kept.
 pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progress<'_>) -> Result<Seen> {
     let mut seen = Seen::default();
     let mut count = 0;
-    for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir) {
+    for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent) {
         let fail = |source| Error::Pool { name: pool.name.clone(), source };
         let uuid = pool.uuid.as_deref().and_then(Uuid::parse);
         let root = pool.files();

@@ -7,6 +7,7 @@ mod add;
 mod background;
 mod ballast;
 mod bounds;
+mod changes;
 mod check;
 mod client;
 mod config;

@@ -2,6 +2,7 @@
 
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
+use crate::changes::Changes;
 use crate::import::import;
 use crate::turns::Turns;
 use crate::{
@@ -31,6 +32,8 @@ pub struct OpenSpace {
     pub(crate) turns: Arc<Turns>,
     /// Room that the catalog has for itself.
     pub(crate) ballast: Arc<Ballast>,
+    /// Whose turn it is to change the pools.
+    pub(crate) changes: Changes,
 }
 
 impl OpenSpace {
@@ -116,7 +119,7 @@ impl OpenSpace {
         for pool in settings.pools.iter().filter(|pool| pool.draining && !pool.absent) {
             space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
         }
-        Ok(Self { space, store, settings, recovered, turns, ballast })
+        Ok(Self { space, store, settings, recovered, turns, ballast, changes: Changes::default() })
     }
 }
 

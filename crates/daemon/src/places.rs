@@ -3,6 +3,7 @@
 use crate::error::io_error;
 use crate::paths::refuse_odd_paths;
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A path by the one name that the kernel's list of mounts has for it: no symbolic links, no slash at its end. What is not there yet
@@ -23,6 +24,7 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
     refuse_odd_paths(settings, state)?;
     let refused = |text| Err(Error::Refused(text));
     let (mountpoint, dir) = (settled(&settings.mountpoint)?, settled(state.dir())?);
+    let catalog = settled(&state.catalog_path())?;
     if dir.starts_with(&mountpoint) {
         return refused(format!(
             "the mount point {} would hide the state {}; put it elsewhere with --state",
@@ -45,7 +47,21 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
                 mountpoint.display()
             ));
         }
+        if path.starts_with(&catalog) {
+            return refused(format!("pool '{}' would lie in the catalog of the space; put it elsewhere", pool.name));
+        }
+        // Those that were there before this was refused stay.
+        let is_new = |pool: &PoolSettings| pool.uuid.is_none();
+        let inner = |other: &PoolSettings, at: &Path| {
+            other.kind == Kind::Dir && at != path && at.starts_with(path) && (is_new(pool) || is_new(other))
+        };
         if pool.layout != Layout::Mirror {
+            if let Some((_, (other, _))) = pools().find(|(_, (other, at))| pool.kind == Kind::Dir && inner(other, at)) {
+                return refused(format!(
+                    "pool '{}' would lie in the directory of pool '{}'; put it elsewhere",
+                    other.name, pool.name
+                ));
+            }
             continue;
         }
         if let Some((_, (other, _))) = pools().find(|(at, (_, other))| *at != index && other.starts_with(path)) {
@@ -70,6 +86,25 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a pool that lies in the space that it is to be one of, mounted as this device, by whatever path: its daemon would wait for itself.
+pub(crate) fn refuse_inside(pool: &PoolSettings, mounted_as: Option<(u32, u32)>) -> Result<()> {
+    let Some((major, minor)) = mounted_as else { return Ok(()) };
+    let own = rustix::fs::makedev(major, minor);
+    let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev());
+    let at = device(&pool.path).map_err(io_error("look at", &pool.path))?;
+    let (major, minor) = (rustix::fs::major(at), rustix::fs::minor(at));
+    let image = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file"));
+    let in_image = image.is_ok_and(|image| device(Path::new(image.trim_end())).is_ok_and(|at| at == own));
+    if at != own && !in_image {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "pool '{}': {} lies in the space itself, whose daemon would wait for itself; put it elsewhere",
+        pool.name,
+        pool.path.display()
+    )))
 }
 
 #[cfg(test)]
@@ -109,6 +144,9 @@ mod tests {
             ("/no/m", "/no/m/s", &["a=/no/x"], "would hide the state"),
             ("/no/m", "/no/m.ullage", &["a=/no/x,layout=mirror", "b=/no/x/y"], "pool 'b' would lie in the plain tree"),
             ("/no/m", "/no/m.ullage", &["b=/no/x/y", "a=/no/x,layout=mirror"], "pool 'b' would lie in the plain tree"),
+            ("/no/m", "/no/m.ullage", &["a=/no/x", "b=/no/x/y"], "pool 'b' would lie in the directory of pool 'a'"),
+            ("/no/m", "/no/m.ullage", &["b=/no/x/y", "a=/no/x"], "pool 'b' would lie in the directory of pool 'a'"),
+            ("/no/m", "/no/s", &["a=/no/s/catalog/x"], "would lie in the catalog"),
             ("/no/x/m", "/no/s", &["a=/no/x,layout=mirror"], "the mount point /no/x/m lies in the plain tree"),
             ("/no/m", "/no/x/s", &["a=/no/x,layout=mirror"], "the state /no/x/s lies in the plain tree"),
         ] {

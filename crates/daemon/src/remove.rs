@@ -63,7 +63,8 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
 
 /// Refuses to be without a pool that files can go to.
 pub(crate) fn refuse_last(settings: &SpaceSettings, pool: &PoolSettings) -> Result<()> {
-    let takes = |other: &PoolSettings| other.id != pool.id && !other.draining && other.kind != Kind::Null;
+    let takes =
+        |other: &PoolSettings| other.id != pool.id && !other.draining && !other.absent && other.kind != Kind::Null;
     if settings.pools.iter().any(takes) {
         return Ok(());
     }
@@ -73,12 +74,12 @@ pub(crate) fn refuse_last(settings: &SpaceSettings, pool: &PoolSettings) -> Resu
     )))
 }
 
-/// At the end of a space: takes out all pools that were to be emptied, and are. Everything is on disk by now.
-pub(crate) fn all_drained(state: &State, kv: &dyn Kv) -> Result<()> {
-    let mut settings = state.existing()?;
-    let draining: Vec<PoolSettings> = settings.pools.iter().filter(|pool| pool.draining).cloned().collect();
-    for pool in draining {
-        if !lies_in(kv, PoolId(pool.id))?.is_empty() {
+/// At the end of a space: takes out all pools that were to be emptied, and are. Everything is on disk by now. One that was not there is not looked
+/// at: a start with it takes back first what was removed meanwhile.
+pub(crate) fn all_drained(state: &State, mut settings: SpaceSettings, kv: &dyn Kv) -> Result<()> {
+    let draining = settings.pools.iter().filter(|pool| pool.draining && !pool.absent);
+    for pool in draining.cloned().collect::<Vec<PoolSettings>>() {
+        if refuse_last(&settings, &pool).is_err() || !lies_in(kv, PoolId(pool.id))?.is_empty() {
             continue;
         }
         match take_out(state, &mut settings, &pool)? {

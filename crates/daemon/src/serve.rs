@@ -99,6 +99,7 @@ impl Serving {
         notify::supervisor(notify::STOPPING);
         handle.close();
         let _ = waiter.join();
+        let settled = self.open.changes.end();
         let written = self.open.store.settle();
         if let Some(mirror) = &self.mirror {
             mirror.finish();
@@ -110,7 +111,11 @@ impl Serving {
             if self.open.space.trees_in_step() && !self.open.settings.pools.iter().any(|pool| pool.absent) {
                 leave_in_step(&self.state);
             }
-            if let Err(error) = remove::all_drained(&self.state, &*self.open.store) {
+            let settings = if settled { self.open.settings_now(&self.state).map(Some) } else { Ok(None) };
+            let drained = settings.and_then(|settings| {
+                settings.map_or(Ok(()), |settings| remove::all_drained(&self.state, settings, &*self.open.store))
+            });
+            if let Err(error) = drained {
                 tracing::warn!("a pool that was to be emptied stays in the space: {error}");
             }
         }
@@ -141,7 +146,7 @@ fn listen(
         Request::Du { ino } => report::du(&open.space, ino, peer),
         Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
-        Request::Drain { pool, drains } => drain::set(&open.space, &own, &pool, drains, peer),
+        Request::Drain { pool, drains } => drain::set(&open, &own, &pool, drains, peer),
         Request::AddPool { pool } => add::while_up(&open, mirror.as_deref(), &own, &pool, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {

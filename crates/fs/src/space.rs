@@ -164,6 +164,11 @@ impl Space {
         self.own.clone()
     }
 
+    /// Major and minor number of the mount, once there is one: files in it have them as their device.
+    pub fn mounted_as(&self) -> Option<(u32, u32)> {
+        self.kernel()?.device()
+    }
+
     pub(crate) fn kernel(&self) -> Option<&Arc<dyn Kernel>> {
         self.kernel.get()
     }

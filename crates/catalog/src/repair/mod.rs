@@ -18,7 +18,7 @@ pub use facts::{Facts, Found, Mode};
 use crate::{Result, keys};
 use model::Model;
 use ullage_kv::{Batch, Kv};
-use ullage_types::Timestamp;
+use ullage_types::{PoolId, Timestamp};
 
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +42,7 @@ pub struct Repaired {
 /// Those of the store, and [`ullage_kv::Error::Newer`] for a catalog of a later version. Nothing is changed then.
 pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> Result<Repaired> {
     let mut model = Model::load(kv, owner, now)?;
+    model.marks.retain(|(pool, _)| !facts.gone.contains(&PoolId(*pool)));
     inodes::mend(&mut model, facts);
     entries::mend(&mut model);
     tree::mend(&mut model, facts);

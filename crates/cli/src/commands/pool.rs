@@ -93,7 +93,10 @@ fn add(mountpoint: &Path, state: &State, pool: &PoolSettings, json: bool) -> any
     let mut daemon = Client::connect(state)?;
     let settings = match &mut daemon {
         Some(client) => {
-            super::have_done(client, &Request::AddPool { pool: Box::new(pool.clone()) })?;
+            super::have_done(client, &Request::AddPool { pool: Box::new(pool.clone()) }).map_err(|error| {
+                let is_silent = matches!(error.downcast_ref(), Some(ullage_daemon::Error::Silent(_)));
+                if is_silent { error.context("the pool may be added later: `ullage pool list` tells") } else { error }
+            })?;
             state.existing()?
         }
         None => add_pool(state, pool)?,

@@ -125,6 +125,14 @@ impl DirPool {
         marker::examine(path, space, pool)
     }
 
+    /// Whether there is a pool in a directory, of whatever space, where it matters that a disk may fail.
+    ///
+    /// # Errors
+    /// Those of stat(2), but for ENOENT.
+    pub fn is_there(path: &Path) -> std::io::Result<bool> {
+        path.join(marker::NAME).try_exists()
+    }
+
     /// Whether a directory is a pool already, of whatever space.
     pub fn is_in(path: &Path) -> bool {
         path.join(marker::NAME).exists()

@@ -1,13 +1,15 @@
 //! A space is started without one of its pools, whose disk is gone or does not answer.
 
-use crate::pools::pool_of;
+use crate::pools::{add, pool_of};
 use crate::unborn::is_in_step;
+use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -243,5 +245,155 @@ fn what_went_to_a_pool_that_is_gone_with_the_power_has_what_it_went_from() {
         assert!(fs::read(file).unwrap() == content(file), "{}", file.display());
         assert_eq!(pool_of(space, file), "main");
     }
+    space.down_and_check();
+}
+
+#[test]
+fn the_last_pool_that_is_there_cannot_be_taken_away() {
+    let bed = bed("");
+    let Bed { space, near, .. } = &bed;
+    bed.up_without(&["far"]).ok();
+    space
+        .pool_command("remove", &["main", "--no-wait"])
+        .refused("'main' is the only pool of the space that takes files");
+    fs::write(space.path("new"), "content").unwrap();
+    for file in near {
+        assert!(fs::read(file).unwrap() == content(file), "{}", file.display());
+    }
+    space.down();
+    space.up();
+    space.down_and_check();
+}
+
+/// Its directory was cleared at the end of the space, and what was removed meanwhile lay there for good.
+#[test]
+fn a_pool_that_was_being_emptied_leaves_with_the_end_of_a_space_that_has_it() {
+    let bed = bed("");
+    let Bed { space, place, far, .. } = &bed;
+    space.pool_command("remove", &["far"]).ok();
+    bed.up_without(&["far"]).ok();
+    for file in far {
+        fs::remove_file(file).unwrap();
+    }
+    space.down();
+    let is_known = || fs::read_to_string(space.state.join("space.toml")).unwrap().contains("\"far\"");
+    assert!(is_known() && held(place) >= far.len(), "it was touched");
+    space.up();
+    space.down_and_check();
+    assert!(!is_known());
+    assert_eq!(fs::read_dir(place).unwrap().count(), 0);
+}
+
+/// What SEMANTICS.md says to do was refused where the disk is gone, as it is then.
+#[test]
+fn what_lies_in_a_pool_that_is_gone_for_good_is_given_up_by_a_repair() {
+    for (layout, another_disk, killed) in [
+        ("", false, false),
+        ("", true, false),
+        ("", false, true),
+        (",layout=mirror", false, false),
+        (",layout=mirror", true, true),
+    ] {
+        let bed = bed(layout);
+        let Bed { space, place, near, far } = &bed;
+        if killed {
+            space.up();
+            let open: Vec<File> =
+                far[..5].iter().map(|file| OpenOptions::new().append(true).open(file).unwrap()).collect();
+            space.sync();
+            space.kill();
+            drop(open);
+        }
+        bed.take_away();
+        if another_disk {
+            fs::create_dir(place).unwrap();
+        }
+        if killed {
+            bed.up_without(&["far"]).ok();
+            space.down();
+        }
+        space.try_check(&["--repair"]).refused("far");
+        space.try_check(&["--repair", "--without", "fra"]).refused("the space has no pool 'fra'");
+        let outcome = space.try_check(&["--repair", "--without", "far"]);
+        let told: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
+        let lost = told["repair"]["lost"].as_array().unwrap();
+        assert_eq!(lost.len(), far.len(), "{told}");
+        space.pool_command("remove", &["far"]).ok();
+        space.up();
+        for file in near {
+            assert!(fs::read(file).unwrap() == content(file), "{}", file.display());
+        }
+        assert!(far.iter().all(|file| !file.exists()));
+        // Another disk in its place is one more pool.
+        if !another_disk {
+            fs::create_dir(place).unwrap();
+        }
+        if layout.is_empty() {
+            add(space, &format!("far={}", place.display())).ok();
+        }
+        fs::write(space.path("new"), "content").unwrap();
+        space.down_and_check();
+    }
+}
+
+/// A disk that answers nobody: names in this directory are asked for in vain until this is dropped.
+struct Hanging(Space, u32);
+
+impl Hanging {
+    fn new() -> Self {
+        let ground = Ground::new();
+        let disk = ground.directory("disk");
+        let space = Space::on(ground, &disk);
+        space.up();
+        let pid = space.pid();
+        process::signal(pid, Signal::STOP);
+        Self(space, pid)
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        process::signal(self.1, Signal::CONT);
+    }
+}
+
+/// The pool that is not there was asked after, and whoever came later waited behind that.
+#[test]
+fn a_disk_that_hangs_is_not_asked_when_other_pools_come_and_go() {
+    let bed = bed("");
+    let Bed { space, place, .. } = &bed;
+    let more = place.with_file_name("more");
+    fs::create_dir(&more).unwrap();
+    bed.take_away();
+    let hanging = Hanging::new();
+    std::os::unix::fs::symlink(hanging.0.path("nobody asked for it before"), place).unwrap();
+    let began = std::time::Instant::now();
+    bed.up_without(&["far"]).ok();
+    add(space, &format!("more={}", more.display())).ok();
+    space.pool_command("remove", &["main"]).ok();
+    space.down();
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    // One that hangs itself keeps nobody else waiting.
+    bed.up_without(&["far"]).ok();
+    let late = hanging.0.path("nor for this");
+    let (own, state) = (space.mount.clone(), space.state.clone());
+    let waits = std::thread::spawn(move || {
+        let pool = format!("late={}", late.display());
+        let words =
+            ["pool".as_ref(), "add".as_ref(), own.as_os_str(), pool.as_ref(), "--state".as_ref(), state.as_os_str()];
+        ullage(words)
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let other = place.with_file_name("other");
+    fs::create_dir(&other).unwrap();
+    let began = std::time::Instant::now();
+    add(space, &format!("other={}", other.display())).ok();
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    drop(hanging);
+    waits.join().unwrap().refused("does not exist");
+    space.down();
+    fs::remove_file(place).unwrap();
+    bed.bring_back();
+    space.up();
     space.down_and_check();
 }

@@ -5,14 +5,16 @@ use crate::pools::{add, pool_of};
 use crate::rebuild::rebuild;
 use crate::stuck::Ends;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
 
 /// A space that is up, on an ext4 of 256 MiB, and a directory on another one.
 fn bed() -> (Space, PathBuf) {
@@ -219,5 +221,130 @@ fn a_pool_that_fails_while_it_is_added_is_none() {
     space.down_and_check();
     space.up();
     assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
+    space.down_and_check();
+}
+
+/// Its daemon waited for itself, and so did everybody, for ever.
+#[test]
+fn a_pool_in_the_space_itself_is_refused_by_whatever_path() {
+    let (mut space, _) = bed();
+    let mount = space.mount.clone();
+    fs::create_dir(space.path("empty")).unwrap();
+    let bound = space.ground.directory("bound");
+    program("mount", ["--bind".as_ref(), mount.as_os_str(), bound.as_os_str()]).ok();
+    let outcome = add(&space, &named(&bound.join("empty")));
+    program("umount", [&bound]).ok();
+    outcome.refused("lies in the space itself");
+    let image = space.path("image");
+    File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    program("mkfs.ext4", ["-q".as_ref(), "-F".as_ref(), image.as_os_str()]).ok();
+    let inner = space.ground.mount_image("inner", &image);
+    let outcome = add(&space, &named(&inner));
+    program("umount", [&inner]).ok();
+    outcome.refused("lies in the space itself");
+    fs::write(space.path("file"), "goes on").unwrap();
+    space.down_and_check();
+}
+
+/// Each held files that the other did not know, and a check was never clean.
+#[test]
+fn a_pool_in_the_directory_of_another_or_of_the_catalog_is_refused() {
+    let (space, _) = bed();
+    for at in [space.pool().join("sub"), space.state.join("catalog/sub")] {
+        fs::create_dir(&at).unwrap();
+        add(&space, &named(&at)).refused("would lie in the");
+        fs::remove_dir(&at).unwrap();
+    }
+    space.down_and_check();
+}
+
+/// The settings could not be written, where room for the state is held.
+#[test]
+fn a_full_disk_that_has_the_state_too_gets_another_beside_it() {
+    let mut ground = Ground::new();
+    let (first, second) =
+        (ground.image("first", 256, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop"), ground.ext4("second", 256));
+    let place = second.join("pool");
+    fs::create_dir(&place).unwrap();
+    let space = Space::on(ground, &first);
+    space.up();
+    // All of it, also what pools leave to the catalog there, and what the space gives up at first.
+    let fill = File::create(first.join("fill")).unwrap();
+    let filled: usize = (0..4)
+        .map(|round| {
+            while (&fill).write(&PIECE).is_ok_and(|written| written > 0) {}
+            std::thread::sleep(Duration::from_millis(500));
+            let small = |n| fs::write(first.join(format!("fill-{round}-{n}")), &PIECE[..1024]).is_ok();
+            (0..1000).take_while(|n| small(*n)).count()
+        })
+        .sum();
+    assert!(filled < 1000, "it is not full: nothing was tested");
+    add(&space, &named(&place)).ok();
+    eventually("it takes files", Duration::from_secs(20), || fs::write(space.path("file"), &PIECE[..]).is_ok());
+    assert_eq!(pool_of(&space, &space.path("file")), "more");
+    fs::remove_file(first.join("fill")).unwrap();
+    drop(fill);
+    space.down_and_check();
+    space.up();
+    assert!(fs::read(space.path("file")).unwrap() == PIECE);
+    space.down_and_check();
+}
+
+/// What the daemon answers to a request that comes right after the mount has gone.
+fn asked_at_the_end(space: &Space, request: &str, pause: Duration) -> String {
+    let mut asks = UnixStream::connect(space.state.join("control.sock")).unwrap();
+    asks.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    std::thread::scope(|scope| {
+        let down = scope.spawn(|| space.down());
+        while is_mounted(&space.mount) {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(pause);
+        let mut answer = String::new();
+        // It may have ended.
+        let _ = writeln!(asks, "{request}");
+        let _ = BufReader::new(&asks).read_line(&mut answer);
+        down.join().unwrap();
+        answer
+    })
+}
+
+/// The end of the space, and who added a pool just then, wrote the settings over each other: a pool that was added was not there, or one that had left came
+/// back without its directory.
+#[test]
+fn a_pool_that_is_added_as_the_space_ends_is_one_of_it_or_refused() {
+    let (space, place) = bed();
+    let parent = place.parent().unwrap();
+    for n in 0..4000 {
+        fs::write(space.path(format!("file-{n}")), "x").unwrap();
+    }
+    let mut added = 0;
+    for round in 0..12 {
+        let [leaves, comes] = ["leaves", "comes"].map(|name| format!("{name}{round}"));
+        for name in [&leaves, &comes] {
+            fs::create_dir(parent.join(name)).unwrap();
+        }
+        add(&space, &format!("{leaves}={}", parent.join(&leaves).display())).ok();
+        space.pool_command("remove", &[&leaves]).ok();
+        for n in 0..2000 {
+            fs::rename(space.path(format!("file-{n}")), space.path(format!("moved-{n}"))).unwrap();
+            fs::rename(space.path(format!("moved-{n}")), space.path(format!("file-{n}"))).unwrap();
+        }
+        let pool = serde_json::json!({ "name": comes, "id": 0, "path": parent.join(&comes), "kind": "dir", "layout": "sparse", "reserve_bytes": 0 });
+        let request = serde_json::json!({ "ask": "add-pool", "pool": pool }).to_string();
+        let answer = asked_at_the_end(&space, &request, Duration::from_millis(12 * round));
+        println!("{round}: {answer:?}");
+        let settings = settings(&space.state);
+        let is_one = answer.contains("done");
+        assert_eq!(is_one, settings.contains(&comes), "round {round}: {answer}: {settings}");
+        assert!(is_one || answer.is_empty() || answer.contains("about to end"), "{answer}");
+        assert!(!settings.contains(&leaves), "round {round}: {settings}");
+        added += u32::from(is_one);
+        space.up();
+        if is_one {
+            space.pool_command("remove", &[&comes]).ok();
+        }
+    }
+    println!("{added} came in time");
     space.down_and_check();
 }
