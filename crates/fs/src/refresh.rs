@@ -65,15 +65,20 @@ impl Refresher {
         }
     }
 
-    /// The same; where it waits for the file's lock, which who asks may have himself, no longer than this: it comes before all others then.
-    pub(crate) fn wait_in_line(&self, until: Instant, patience: Duration) {
-        let began = Instant::now();
-        while Instant::now() < until {
-            match self.stands() {
-                Some(true) => return,
-                Some(false) if began.elapsed() > patience => return,
-                _ => std::thread::sleep(PAUSE),
+    /// The same for several; for each that waits for the file's lock, which who asks may have himself, no longer than this: it comes before all
+    /// others then.
+    pub(crate) fn wait_in_line(all: Vec<Arc<Self>>, until: Instant, patience: Duration) {
+        let mut left: Vec<(Arc<Self>, Option<Instant>)> = all.into_iter().map(|each| (each, None)).collect();
+        loop {
+            left.retain_mut(|(each, since)| match each.stands() {
+                None => true,
+                Some(true) => false,
+                Some(false) => since.get_or_insert_with(Instant::now).elapsed() <= patience,
+            });
+            if left.is_empty() || Instant::now() >= until {
+                return;
             }
+            std::thread::sleep(PAUSE);
         }
     }
 

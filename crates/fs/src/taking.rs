@@ -75,10 +75,7 @@ impl Space {
         hurry::may_wait()?;
         let taking = self.brake.at_once.take(bytes);
         let until = Instant::now() + PATIENCE;
-        let asked: Vec<Arc<Refresher>> = self.brake.look_now(until);
-        for refresher in asked {
-            refresher.wait_in_line(until, IN_LINE);
-        }
+        Refresher::wait_in_line(self.brake.look_now(until), until, IN_LINE);
         Ok(Some(taking))
     }
 

@@ -59,3 +59,11 @@ pub fn reopen(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
 }
+
+/// Whether something that was written to a file was lost on its way to the disk, and nobody was told of it. From then on nobody is: without a
+/// flush, and without waiting where nothing is under way.
+pub fn lost_writes(file: impl AsFd) -> bool {
+    // SAFETY: the call touches no memory of ours; the caller's borrow keeps the descriptor open.
+    let looked = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE) };
+    looked != 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS)
+}

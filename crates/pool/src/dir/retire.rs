@@ -256,16 +256,16 @@ fn is_empty(file: impl AsFd) -> rustix::io::Result<bool> {
     Ok(stat.st_size == 0 && stat.st_blocks == 0)
 }
 
-/// Empties a file; whether nothing is left. It may be an attribute that somebody set: not worth an exact list.
+/// Empties a file; whether nothing is left. It may be an attribute that somebody set: not worth an exact list. Or an error that its next owner would
+/// be told of by fsync(2).
 fn empty(file: impl AsFd) -> rustix::io::Result<bool> {
-    if is_empty(&file)? {
-        return Ok(true);
+    if !is_empty(&file)? {
+        rustix::fs::ftruncate(&file, 0)?;
+        // ext4, xfs and btrfs take this for a program that replaces a file: at the next close they would write out at once
+        // what the file's next owner has written (ext4 calls it `auto_da_alloc`). So that close is here.
+        drop(sys::reopen(&file, OFlags::RDWR));
     }
-    rustix::fs::ftruncate(&file, 0)?;
-    // ext4, xfs and btrfs take this for a program that replaces a file: at the next close they would write out at once
-    // what the file's next owner has written (ext4 calls it `auto_da_alloc`). So that close is here.
-    drop(sys::reopen(&file, OFlags::RDWR));
-    is_empty(&file)
+    Ok(!sys::lost_writes(&file) && is_empty(&file)?)
 }
 
 /// Who has a file of a directory open; with it the file itself, open for reading and writing, when nobody has.

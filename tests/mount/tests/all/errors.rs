@@ -303,3 +303,57 @@ fn a_file_that_cannot_be_measured_hides_no_name_and_nothing_that_is_removed_keep
     drop(open);
     space.kill();
 }
+
+/// The inode remembers what was lost until somebody is told, and the file's next owner was: fsync(2) of what he had just written failed.
+#[test]
+fn what_was_lost_of_a_removed_file_is_nothing_that_the_next_one_is_told_of() {
+    const FILES: usize = 80;
+    let mut ground = Ground::new();
+    // A disk that has no room below, for a while.
+    let below = ground.tmpfs("below", 150 << 10);
+    let image = below.join("image");
+    File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    // All that it will ever need for itself is there, and it goes on after errors.
+    let whole = "lazy_itable_init=0,nodiscard";
+    program("mkfs.ext4", ["-q", "-F", "-E", whole, "-N", "4096", "-O", "^has_journal", image.to_str().unwrap()]).ok();
+    let disk = ground.mount_image("disk", &image);
+    let mut space = Space::on(ground, &disk);
+    space.state = space.ground.directory("plain").join("state");
+    space.up();
+    let path = |kind: &str, n: usize| space.path(format!("{kind}-{n}"));
+    let flush = || rustix::fs::syncfs(File::open(&disk).unwrap());
+    for n in 0..FILES {
+        fs::write(path("before", n), vec![1; 32 << 10]).unwrap();
+    }
+    flush().unwrap();
+    for n in 0..FILES {
+        fs::remove_file(path("before", n)).unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    flush().unwrap();
+    program("fstrim", [&disk]).ok();
+    let fill = below.join("fill");
+    let filling = File::create(&fill).unwrap();
+    while (&filling).write(&[1; 4096]).is_ok() {}
+    for n in 0..FILES {
+        fs::write(path("lost", n), vec![n as u8; 16 << 10]).unwrap();
+        fs::write(path("told", n), vec![n as u8; 16 << 10]).unwrap();
+    }
+    // Whether or not whoever asks is told.
+    let _ = flush();
+    fs::remove_file(fill).unwrap();
+    drop(filling);
+    let is_lost = |n| File::open(path("told", n)).unwrap().sync_all().is_err();
+    assert!((0..FILES).any(is_lost), "nothing was lost: nothing was tested");
+    let failed = (0..4 * FILES).filter(|n| {
+        if n % 4 == 0 {
+            fs::remove_file(path("lost", n / 4)).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut file = File::create_new(path("new", *n)).unwrap();
+        file.write_all(b"new").unwrap();
+        file.sync_all().is_err()
+    });
+    assert_eq!(failed.count(), 0);
+    space.down();
+}
