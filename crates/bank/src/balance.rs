@@ -4,10 +4,15 @@ use crate::engine::{EtcdSettings, Standing};
 use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a bank looks. Who waits at two looks in a row is there to stay.
 const LOOKS: Duration = Duration::from_secs(5);
+/// In so many looks a lead that was handed over has to be kept.
+const PROOF: u32 = 2;
+/// How long who did not keep one gets none, at first and at most.
+const SHUN: Duration = Duration::from_secs(600);
+const SHUN_MAX: Duration = Duration::from_secs(86_400);
 
 /// Which shard `own` leaves to which other bank: to that which leads fewest of those that wait, if these are two fewer at least. One at a time.
 fn gives<'a>(own: &str, standings: &'a [Standing]) -> Option<(usize, &'a str)> {
@@ -22,21 +27,57 @@ fn gives<'a>(own: &str, standings: &'a [Standing]) -> Option<(usize, &'a str)> {
     (led_by(fewest.1) + 2 <= led_by(own)).then_some(fewest)
 }
 
+/// Banks that were handed a lead and did not keep it: nothing is left to such a one for a while, each time for twice as long.
+#[derive(Default)]
+struct Failures {
+    /// What was handed over last: the shard, to whom, and how many looks ago.
+    given: Option<(usize, String, u32)>,
+    until: BTreeMap<String, (Instant, Duration)>,
+}
+
+impl Failures {
+    /// Whoever leads it now was there to lead it, but for us and nobody.
+    fn look(&mut self, own: &str, standings: &[Standing], now: Instant) {
+        let Some((shard, to, looks)) = &mut self.given else { return };
+        *looks += 1;
+        let kept = standings[*shard].leader.as_deref().is_some_and(|leader| leader != own);
+        if !kept {
+            let rest = self.until.get(to).map_or(SHUN, |(_, rest)| *rest * 2).min(SHUN_MAX);
+            tracing::warn!(shard, to, "was handed the lead and did not keep it; it gets none for {} s", rest.as_secs());
+            self.until.insert(to.clone(), (now + rest, rest));
+        }
+        if !kept || *looks >= PROOF {
+            self.given = None;
+        }
+    }
+
+    fn shuns(&self, bank: &str, now: Instant) -> bool {
+        self.until.get(bank).is_some_and(|(until, _)| now < *until)
+    }
+}
+
 /// Hands leads over as long as the process runs.
 pub(crate) async fn run(etcd: EtcdSettings, members: Vec<Arc<Member>>) {
     let mut seen: BTreeSet<(usize, String)> = BTreeSet::new();
+    let mut failures = Failures::default();
     loop {
         tokio::time::sleep(LOOKS).await;
         // Where etcd does not answer, campaigns say so.
         let Ok(mut standings) = etcd.standings(members.len() as u32).await else { continue };
+        let now = Instant::now();
+        failures.look(&etcd.address, &standings, now);
         let mut waits = BTreeSet::new();
         for (shard, standing) in standings.iter_mut().enumerate() {
             waits.extend(standing.waiting.iter().map(|bank| (shard, bank.clone())));
-            standing.waiting.retain(|bank| seen.contains(&(shard, bank.clone())));
+            standing.waiting.retain(|bank| seen.contains(&(shard, bank.clone())) && !failures.shuns(bank, now));
         }
         seen = waits;
-        if let Some((shard, to)) = gives(&etcd.address, &standings) {
+        // One after the other, each seen to be kept.
+        if failures.given.is_none()
+            && let Some((shard, to)) = gives(&etcd.address, &standings)
+        {
             tracing::info!(shard, to, "has more leads than it");
+            failures.given = Some((shard, to.to_owned(), 0));
             members[shard].hand_over().await;
         }
     }
@@ -95,5 +136,22 @@ mod tests {
             let counts: Vec<usize> = banks.chars().map(count).collect();
             assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{leaders}: {counts:?}");
         }
+    }
+
+    #[test]
+    fn who_does_not_keep_a_lead_gets_none_for_longer_each_time() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        let gives = |failures: &mut Failures, leader: &str, now| {
+            failures.given = Some((0, "b".into(), 0));
+            (0..PROOF).for_each(|_| failures.look("a", &standings(leader, "abc"), now));
+        };
+        for leader in ["b", "c"] {
+            gives(&mut failures, leader, now);
+            assert!(!failures.shuns("b", now) && failures.given.is_none(), "{leader}");
+        }
+        gives(&mut failures, "-", now);
+        assert!(failures.shuns("b", now) && !failures.shuns("c", now) && !failures.shuns("b", now + SHUN));
+        gives(&mut failures, "a", now + SHUN);
+        assert!(failures.shuns("b", now + SHUN * 2) && !failures.shuns("b", now + SHUN * 3));
     }
 }

@@ -217,6 +217,8 @@ impl BankClient {
             self.ask_each(Method::GET, "/v1/users").await?.into_iter().collect::<Result<_, _>>()?;
         let mut all = all.concat();
         all.sort_by(|a, b| a.user.cmp(&b.user));
+        // An older bank that leads all tells all each time.
+        all.dedup_by(|a, b| a.user == b.user);
         Ok(all)
     }
 

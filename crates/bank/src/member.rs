@@ -152,18 +152,25 @@ impl Member {
         *self.lead.lock() = None;
     }
 
-    /// Leaves the lead to a bank that waits for it. What is under way ends first.
+    /// Leaves the lead to a bank that waits for it. What is under way ends first. Done when that one had time to take it.
     #[cfg(feature = "etcd")]
     pub(crate) async fn hand_over(&self) {
-        let Some(lead) = self.lead.lock().take() else { return };
+        let lead = {
+            let mut lead = self.lead.lock();
+            self.yields.store(lead.is_some(), Ordering::SeqCst);
+            lead.take()
+        };
+        let Some(lead) = lead else { return };
         tracing::info!(shard = self.shard, "hands the lead over");
-        self.yields.store(true, Ordering::SeqCst);
-        lead.end();
+        *self.leader.lock() = None;
         let (sender, receiver) = oneshot::channel();
         lead.engine.append(&[], Box::new(move |result| drop(sender.send(result))));
         // One that fails has lost the lead.
         let _ = receiver.await;
         lead.engine.give_up();
+        lead.end();
+        tokio::time::sleep(YIELDS).await;
+        self.yields.store(false, Ordering::SeqCst);
     }
 
     /// Ends the bank, which can go on no more.
@@ -185,10 +192,9 @@ impl Member {
                 (None, EngineChoice::Embedded { .. }) => return self.fail(EngineError::Failed),
                 #[cfg(feature = "etcd")]
                 (None, EngineChoice::Etcd(etcd)) => {
-                    if self.yields.swap(false, Ordering::SeqCst) {
-                        tokio::time::sleep(YIELDS).await;
+                    if !self.yields.load(Ordering::SeqCst) {
+                        self.campaign(etcd).await;
                     }
-                    self.campaign(etcd).await;
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 #[cfg(not(feature = "etcd"))]
@@ -199,8 +205,15 @@ impl Member {
 
     #[cfg(feature = "etcd")]
     async fn campaign(&self, etcd: &crate::engine::EtcdSettings) {
-        *self.leader.lock() = etcd.leader(self.shard).await.ok().flatten();
-        match crate::engine::campaign(etcd, self.shard).await {
+        // Who could not lead is not to wait for it: he would be handed what he cannot use.
+        if let Ok(rows) = crate::engine::look(etcd, self.shard).await
+            && let Err(error @ (EngineError::Load(_) | EngineError::Shards { .. })) =
+                Live::load(&self.settings, self.shard, rows)
+        {
+            return self.fail(error);
+        }
+        let heard = |leader: Option<String>| *self.leader.lock() = leader;
+        match crate::engine::campaign(etcd, self.shard, &heard).await {
             Ok(_) if self.stopped.load(Ordering::SeqCst) => {}
             Ok((engine, rows)) => {
                 tracing::info!(shard = self.shard, "leads");

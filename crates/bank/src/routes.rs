@@ -206,7 +206,9 @@ async fn account(shared: &Shared, name: &str) -> Result<AccountView, Problem> {
 
 /// The shards that a request is about: the one it names, or all, which this bank then has to lead.
 fn named<'a>(shared: &'a Shared, query: Option<&str>) -> Result<&'a [Arc<Member>], Problem> {
-    let Some(shard) = query.and_then(|query| query.strip_prefix("shard=")) else { return Ok(&shared.members) };
+    let Some(shard) = query.and_then(|query| query.split('&').find_map(|part| part.strip_prefix("shard="))) else {
+        return Ok(&shared.members);
+    };
     let of = |shard: usize| shared.members.get(shard..=shard);
     shard.parse().ok().and_then(of).ok_or_else(|| bad("no such shard"))
 }

@@ -19,7 +19,8 @@ use self::queue::{Item, Queue, refuse};
 use super::{Done, Engine, EngineError, EtcdSettings};
 use crate::rows::{Rows, encode_rows, encode_writes};
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, PutOptions, TlsOptions, Txn, TxnOp,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, GetResponse, Identity, PutOptions, TlsOptions,
+    Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use parking_lot::Mutex;
 use std::path::Path;
@@ -68,7 +69,7 @@ impl EtcdSettings {
         leader(&mut self.connect().await?, &self.prefix(shard)).await
     }
 
-    /// Who leads, and who waits for that, of each of so many shards. Two round trips a shard.
+    /// Who leads, and who waits for that, of each of so many shards. One round trip a shard.
     ///
     /// # Errors
     /// When etcd cannot be reached.
@@ -77,12 +78,16 @@ impl EtcdSettings {
         let mut standings = Vec::new();
         for shard in 0..shards {
             let prefix = self.prefix(shard);
-            let leader = leader(&mut client, &prefix).await?;
             let below = waiting(&prefix, "");
             let keys = GetOptions::new().with_prefix().with_keys_only();
-            let answer = client.get(below.as_str(), Some(keys)).await.map_err(failed)?;
+            let both = [TxnOp::get(format!("{prefix}leader"), None), TxnOp::get(below.as_str(), Some(keys))];
+            let answer = client.txn(Txn::new().and_then(both)).await.map_err(failed)?;
+            let mut found = gets(&answer);
+            let leader = found.next().and_then(|leader| value(&leader));
             let address = |key: &str| key.strip_prefix(&below).map(str::to_owned);
-            let waiting = answer.kvs().iter().filter_map(|pair| address(pair.key_str().ok()?)).collect();
+            let waiting = found.next().map_or_else(Vec::new, |all| {
+                all.kvs().iter().filter_map(|pair| address(pair.key_str().ok()?)).collect()
+            });
             standings.push(Standing { leader, waiting });
         }
         Ok(standings)
@@ -90,8 +95,20 @@ impl EtcdSettings {
 }
 
 async fn leader(client: &mut Client, prefix: &str) -> Result<Option<String>, EngineError> {
-    let answer = client.get(format!("{prefix}leader"), None).await.map_err(failed)?;
-    Ok(answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned()))
+    Ok(value(&client.get(format!("{prefix}leader"), None).await.map_err(failed)?))
+}
+
+/// The one value that was asked for, if it is there.
+fn value(answer: &GetResponse) -> Option<String> {
+    answer.kvs().first().map(|pair| String::from_utf8_lossy(pair.value()).into_owned())
+}
+
+/// What a transaction read.
+fn gets(answer: &TxnResponse) -> impl Iterator<Item = GetResponse> + use<> {
+    answer.op_responses().into_iter().filter_map(|response| match response {
+        TxnOpResponse::Get(get) => Some(get),
+        _ => None,
+    })
 }
 
 /// The key of who waits for a lead.
@@ -135,30 +152,44 @@ pub struct Etcd {
     shared: Arc<Shared>,
 }
 
-/// Waits until this process leads the shard, and returns the rows as the last leader left them.
+/// The rows of a shard that another process may lead.
+///
+/// # Errors
+/// When etcd cannot be reached, and where the leader replaces what is being read; try again.
+pub async fn look(settings: &EtcdSettings, shard: u32) -> Result<Rows, EngineError> {
+    let client = settings.connect().await?;
+    Ok(load(&client, &settings.prefix(shard)).await?.0)
+}
+
+/// Waits until this process leads the shard, and returns the rows as the last leader left them. `heard` is told meanwhile who leads.
 ///
 /// # Errors
 /// When etcd cannot be reached; try again.
-pub async fn campaign(settings: &EtcdSettings, shard: u32) -> Result<(Etcd, Rows), EngineError> {
+pub async fn campaign(
+    settings: &EtcdSettings,
+    shard: u32,
+    heard: &(dyn Fn(Option<String>) + Sync),
+) -> Result<(Etcd, Rows), EngineError> {
     let mut client = settings.connect().await?;
     let prefix = settings.prefix(shard);
     let leader = format!("{prefix}leader");
     let lease = client.lease_grant(settings.lease_secs, None).await.map_err(failed)?.id();
     let bound = || Some(PutOptions::new().with_lease(lease));
     let waiting = waiting(&prefix, &settings.address);
-    let mut waits = false;
     let revision = loop {
         let won = Txn::new().when([Compare::create_revision(leader.as_bytes(), CompareOp::Equal, 0)]).and_then([
             TxnOp::put(leader.as_bytes(), settings.address.as_bytes(), bound()),
             TxnOp::delete(waiting.as_bytes(), None),
         ]);
+        let won = won.or_else([TxnOp::get(leader.as_bytes(), None), TxnOp::get(waiting.as_bytes(), None)]);
         let answer = client.txn(won).await.map_err(failed)?;
         if answer.succeeded() {
             break answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         }
-        if !waits {
+        let mut found = gets(&answer);
+        heard(found.next().and_then(|leader| value(&leader)));
+        if found.next().is_some_and(|waiting| waiting.kvs().is_empty()) {
             client.put(waiting.as_bytes(), "", bound()).await.map_err(failed)?;
-            waits = true;
         }
         let (mut keeper, mut kept) = client.lease_keep_alive(lease).await.map_err(failed)?;
         keeper.keep_alive().await.map_err(failed)?;

@@ -9,7 +9,7 @@ mod parts;
 
 pub use embedded::Embedded;
 #[cfg(feature = "etcd")]
-pub use etcd::{Etcd, Standing, campaign};
+pub use etcd::{Etcd, Standing, campaign, look};
 pub use etcd_settings::EtcdSettings;
 
 use crate::rows::Rows;

@@ -3,15 +3,16 @@
 use crate::etcd::etcd;
 use crate::silent::{TOKEN_KEY, client};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::EtcdSettings;
 use ullage_bank::wire::{AccountChange, ClientBatch};
-use ullage_bank::{Bank, BankSettings, identity};
+use ullage_bank::{Bank, BankError, BankSettings, identity};
 use ullage_net::Role;
+use ullage_voucher::bank::{Policy, Waits};
 use ullage_voucher::message::{BankToClient, ClientToBank};
-use ullage_voucher::{KeyId, Keyring, Op};
+use ullage_voucher::{KeyId, Keyring, Micros, Op};
 
 const SHARDS: u32 = 4;
 const USERS: u32 = 8;
@@ -19,14 +20,21 @@ const QUOTA: u64 = 1 << 40;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn bank(etcd: &EtcdSettings) -> String {
+    bank_with(etcd, |_| {}).await.0
+}
+
+async fn bank_with(
+    etcd: &EtcdSettings,
+    other: impl FnOnce(&mut BankSettings),
+) -> (String, tokio::task::JoinHandle<Result<(), BankError>>) {
     let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
     let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
     settings.gate.token_key = Some(TOKEN_KEY);
     settings.shards = SHARDS;
+    other(&mut settings);
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
     let address = bank.address().to_string();
-    tokio::spawn(bank.serve(std::future::pending()));
-    address
+    (address, tokio::spawn(bank.serve(std::future::pending())))
 }
 
 /// Waits until each of these banks leads so many shards.
@@ -108,6 +116,85 @@ async fn who_comes_later_is_handed_its_part_and_every_request_finds_it() {
                 "{user}: {granted} of {account:?}"
             );
         }
+    };
+    tokio::time::timeout(Duration::from_secs(90), run).await.unwrap();
+}
+
+/// A user of shard `0`, which is the first to be handed over.
+fn user_of_first() -> u32 {
+    (0..1000).find(|number| identity::shard_of(identity::user(&name(*number)), SHARDS) == 0).unwrap()
+}
+
+/// It was woken while the old leader still led, and waited there on: what another asked it for it was not told, and that one was denied.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_listens_at_a_shard_that_is_handed_over_is_sent_to_its_leader() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
+    let run = async {
+        let (first, _) = bank_with(&etcd, |settings| {
+            settings.policy = Policy::Revocation { timeout: Micros::from_secs(5), waits: Waits::Answers };
+        })
+        .await;
+        lead(&etcd, &[(&first, SHARDS as usize)]).await;
+        let user = name(user_of_first());
+        let root = client("root", Role::Admin, &[&first], PATIENCE);
+        root.change(&user, &AccountChange { quota_bytes: Some(QUOTA), blocked: None }).await.unwrap();
+        let listens = client(&user, Role::User, &[&first], Duration::ZERO);
+        let batch = ClientBatch { client: identity::client(&user, 1), ..ClientBatch::default() };
+        let listening = tokio::spawn(async move {
+            loop {
+                // Until there is another leader.
+                if let Err(error) = listens.listen(&batch, 28_000).await {
+                    return (error, Instant::now());
+                }
+            }
+        });
+        let second = bank(&etcd).await;
+        let leads = async || etcd.standings(1).await.is_ok_and(|all| all[0].leader.as_ref() == Some(&second));
+        while !leads().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let since = Instant::now();
+        let (error, told) = listening.await.unwrap();
+        assert_eq!(error.code(), Some("not_leading"));
+        assert!(told.saturating_duration_since(since) < Duration::from_secs(2), "{:?}", told - since);
+        // And the first knows who leads now.
+        while root.status(&first).await.unwrap().shards[0].leader.as_ref() != Some(&second) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    };
+    tokio::time::timeout(Duration::from_secs(90), run).await.unwrap();
+}
+
+/// It was handed the lead, found that it cannot use it, ended, was started again, and was handed it again: most of the time nobody led.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_cannot_lead_ends_and_is_handed_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
+    let run = async {
+        let first = bank(&etcd).await;
+        lead(&etcd, &[(&first, SHARDS as usize)]).await;
+        // The same bank each time.
+        let settings = EtcdSettings { address: "second:1".into(), ..etcd.clone() };
+        let ends = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&ends);
+        let ending = tokio::spawn(async move {
+            loop {
+                let (_, serving) = bank_with(&settings, |settings| settings.shards = SHARDS / 2).await;
+                let error = serving.await.unwrap().unwrap_err().to_string();
+                assert!(error.contains("over 4 shards"), "{error}");
+                counted.fetch_add(1, Relaxed);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(18);
+        while Instant::now() < until {
+            let standings = etcd.standings(SHARDS).await.unwrap();
+            assert!(standings.iter().all(|standing| standing.leader.as_ref() == Some(&first)), "{standings:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(ends.load(Relaxed) > 3 && !ending.is_finished());
     };
     tokio::time::timeout(Duration::from_secs(90), run).await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use super::super::EngineError;
 use super::queue::{PART_BYTES, Task, refuse};
-use super::{Shared, depose, failed};
+use super::{Shared, depose, failed, gets};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -123,10 +123,7 @@ impl Committer {
     }
 
     fn is_ours(&self, answer: &etcd_client::TxnResponse, record: &[u8]) -> bool {
-        let mut gets = answer.op_responses().into_iter().filter_map(|response| match response {
-            etcd_client::TxnOpResponse::Get(get) => Some(get),
-            _ => None,
-        });
+        let mut gets = gets(answer);
         let leads = gets
             .next()
             .is_some_and(|get| get.kvs().first().is_some_and(|pair| pair.create_revision() == self.revision));
