@@ -3,7 +3,7 @@
 //! A limit stops growth and nothing else: it may lie below present use, and taking away always works. Growth is asked
 //! for before an operation changes anything, and all limits in its way are looked at as one.
 
-use crate::account::Delta;
+use crate::account::{Account, Delta};
 use crate::inode::Inode;
 use crate::ledger::Ledger;
 use crate::{Catalog, Error, Result, keys};
@@ -475,16 +475,30 @@ impl Catalog {
     /// Bytes and inodes that may still be added in this directory by this user (by anybody where none is given): the
     /// least of all limits; none where there is no limit.
     pub fn room(&self, uid: Option<u32>, directory: &Arc<Inode>) -> (Option<u64>, Option<u64>) {
+        self.least(uid, directory, Account::room)
+    }
+
+    /// Bytes that may still be added so, with what is held taken for free: it comes back where it is not used.
+    pub fn unused(&self, uid: u32, directory: &Arc<Inode>) -> Option<u64> {
+        self.least(Some(uid), directory, Account::unused).0
+    }
+
+    fn least(
+        &self,
+        uid: Option<u32>,
+        directory: &Arc<Inode>,
+        left: impl Fn(&Account) -> (Option<u64>, Option<u64>),
+    ) -> (Option<u64>, Option<u64>) {
         if !self.has_limits() {
             return (None, None);
         }
         let mut rooms = Vec::new();
         if let Some(uid) = uid {
-            rooms.push(self.ledger.user(uid).account.room());
+            rooms.push(left(&self.ledger.user(uid).account));
         }
         let mut at = Some(directory.clone());
         while let Some(inode) = at {
-            rooms.push(inode.totals.account.room());
+            rooms.push(left(&inode.totals.account));
             at = inode.parent.read().clone();
         }
         (rooms.iter().filter_map(|room| room.0).min(), rooms.iter().filter_map(|room| room.1).min())

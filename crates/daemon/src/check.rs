@@ -1,6 +1,5 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
-use crate::error::io_error;
 use crate::facts::{Progress, refuse, survey};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
@@ -107,7 +106,12 @@ fn is_gone(pool: &PoolSettings) -> Result<bool> {
     if pool.kind == Kind::Null {
         return Ok(false);
     }
-    let is_there = DirPool::is_there(&files).map_err(io_error("look at", &files))?;
+    let is_there = DirPool::is_there(&files).map_err(|error| {
+        let (name, files) = (&pool.name, files.display());
+        Error::Refused(format!(
+            "cannot look for the pool '{name}' at {files} ({error}): unmount what is left of its disk, and try again"
+        ))
+    })?;
     Ok(!is_there)
 }
 

@@ -382,13 +382,15 @@ impl State {
     pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
         fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
         let written = match replace(path, text) {
-            Err(error) if error.kind() == ErrorKind::StorageFull && give_to_file(&self.dir).unwrap_or(false) => {
-                replace(path, text)
-            }
+            Err(error) if is_full(&error) && give_to_file(&self.dir).unwrap_or(false) => replace(path, text),
             outcome => outcome,
         };
         written.map_err(io_error("write", path))
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Writes a file durably and in one step.

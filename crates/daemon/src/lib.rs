@@ -43,6 +43,7 @@ mod serve;
 mod shape;
 mod turns;
 mod ways;
+mod within;
 
 pub use add::add_pool;
 pub use background::{PROGRESS, start_in_background};

@@ -3,7 +3,6 @@
 use crate::error::io_error;
 use crate::paths::refuse_odd_paths;
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A path by the one name that the kernel's list of mounts has for it: no symbolic links, no slash at its end. What is not there yet
@@ -86,25 +85,6 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Refuses a pool that lies in the space that it is to be one of, mounted as this device, by whatever path: its daemon would wait for itself.
-pub(crate) fn refuse_inside(pool: &PoolSettings, mounted_as: Option<(u32, u32)>) -> Result<()> {
-    let Some((major, minor)) = mounted_as else { return Ok(()) };
-    let own = rustix::fs::makedev(major, minor);
-    let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev());
-    let at = device(&pool.path).map_err(io_error("look at", &pool.path))?;
-    let (major, minor) = (rustix::fs::major(at), rustix::fs::minor(at));
-    let image = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file"));
-    let in_image = image.is_ok_and(|image| device(Path::new(image.trim_end())).is_ok_and(|at| at == own));
-    if at != own && !in_image {
-        return Ok(());
-    }
-    Err(Error::Refused(format!(
-        "pool '{}': {} lies in the space itself, whose daemon would wait for itself; put it elsewhere",
-        pool.name,
-        pool.path.display()
-    )))
 }
 
 #[cfg(test)]

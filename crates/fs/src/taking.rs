@@ -6,11 +6,10 @@
 
 use crate::refresh::Refresher;
 use crate::{Outcome, Space, hurry};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
-use ullage_types::{Kind, PoolId};
+use ullage_types::Kind;
 
 /// Less than this, alone or several together between two looks, is covered by what those leave.
 const AT_ONCE: u64 = 32 << 20;
@@ -79,17 +78,26 @@ impl Space {
         Ok(Some(taking))
     }
 
-    /// The same for a file that gets blocks: no more than it can have, however much is asked for.
+    /// The same for a file that gets blocks: no more than it can have, however much is asked for. What is only held comes back to who needs it, and
+    /// where its pool is full it goes to another.
     ///
     /// # Errors
     /// As [`Space::before_taking`].
-    pub(crate) fn before_taking_for(&self, file: &Arc<Inode>, pool: PoolId, bytes: u64) -> Outcome<Option<Taking<'_>>> {
+    pub(crate) fn before_taking_for(&self, file: &Inode, bytes: u64) -> Outcome<Option<Taking<'_>>> {
         if !self.brake.watches() {
             return Ok(None);
         }
-        // What nothing bounds takes of no limit.
-        let Some(room) = self.room_of(file, pool)? else { return Ok(None) };
-        self.before_taking(bytes.min(room))
+        let (uid, parent) = {
+            let state = file.lock();
+            (state.record.uid, state.record.parent)
+        };
+        let most = match self.catalog.unused(uid, &self.catalog.get(parent)?) {
+            Some(most) => most,
+            None if self.pools.members().any(|member| member.reserve.0 > 0) => MOST,
+            // What nothing bounds takes of no limit.
+            None => return Ok(None),
+        };
+        self.before_taking(bytes.min(most))
     }
 
     /// The same, of what moves: a file, or all that lies below a directory.

@@ -1,5 +1,6 @@
 //! What the pools say, handed to a repair.
 
+use crate::Backing;
 use rustc_hash::{FxHashMap, FxHashSet};
 use ullage_types::{Class, FileId, Generation, PoolId, Timestamp};
 
@@ -72,9 +73,11 @@ impl Facts {
         newest.into_iter().map(|(file, (_, generation))| (file, generation)).collect()
     }
 
-    /// Whether a file went from one backing file to another since the records were made: that has its name since it was whole.
-    pub(super) fn went(&self, file: FileId, from: Generation, to: Generation) -> bool {
-        self.mode == Mode::Rebuild && to > from && self.found.get(&(file, to)).is_some_and(Found::holds)
+    /// Whether a file went from one backing file to another since the records were made: that has its name since it was whole. Records of now
+    /// may be behind in that where the other is in a pool that is gone.
+    pub(super) fn went(&self, file: FileId, from: &Backing, to: Generation) -> bool {
+        let may_be_behind = self.mode == Mode::Rebuild || self.gone.contains(&from.pool);
+        may_be_behind && to > from.generation && self.found.get(&(file, to)).is_some_and(Found::holds)
     }
 }
 

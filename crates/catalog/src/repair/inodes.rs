@@ -75,7 +75,7 @@ fn bind(model: &mut Model, facts: &Facts) {
     let mut dropped = Vec::new();
     for (&id, record) in &mut model.records {
         let Some(backing) = &mut record.backing else { continue };
-        let went = backed.get(&id).is_some_and(|newest| facts.went(id, backing.generation, *newest));
+        let went = backed.get(&id).is_some_and(|newest| facts.went(id, backing, *newest));
         if facts.gone.contains(&backing.pool) && !went {
             dropped.push((id, "its pool was given up"));
             continue;
@@ -122,8 +122,10 @@ fn bind(model: &mut Model, facts: &Facts) {
     }
     for (id, why) in dropped {
         model.gone.insert(id);
-        let name = model.records.remove(&id).map(|record| String::from_utf8_lossy(&record.name).into_owned());
-        if facts.mode == Mode::Repair {
+        let record = model.records.remove(&id);
+        let name = record.as_ref().map(|record| String::from_utf8_lossy(&record.name).into_owned());
+        let had_name = record.is_none_or(|record| record.nlink > 0);
+        if facts.mode == Mode::Repair && had_name {
             model.lost.push(format!("inode {id} ('{}') was dropped: {why}", name.unwrap_or_default()));
         }
     }

@@ -31,9 +31,8 @@ impl Space {
         let size = rustix::fs::fstat(&source.file)?.st_size as u64;
         let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
         // Who has them could not move to another pool.
-        let pool = target.pool;
         drop((source, target));
-        let _taking = self.before_taking_for(&node.inode, pool, length)?;
+        let _taking = self.before_taking_for(&node.inode, length)?;
         let copied = self.with_room(&node, length, false, |target| {
             let (file, offset) = (&*target.file, to_offset);
             let range = Range { node: &node, file, offset, length, work: Work::Writes, whole: false, reaches: offset };

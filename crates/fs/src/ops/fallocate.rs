@@ -21,10 +21,9 @@ impl Space {
         let mode = FallocateFlags::from_bits_retain(mode);
         // Zeroed ranges are as if never written.
         drop(Self::lock_to_free(&node));
-        let pool = stream.pool;
         drop(stream);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
-        let _taking = if frees { None } else { self.before_taking_for(&node.inode, pool, length)? };
+        let _taking = if frees { None } else { self.before_taking_for(&node.inode, length)? };
         let outcome = self
             .with_room(&node, length, true, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
         // What has blocks now was not written for that.

@@ -298,8 +298,14 @@ fn what_lies_in_a_pool_that_is_gone_for_good_is_given_up_by_a_repair() {
         let Bed { space, place, near, far } = &bed;
         if killed {
             space.up();
-            let open: Vec<File> =
+            let mut open: Vec<File> =
                 far[..5].iter().map(|file| OpenOptions::new().append(true).open(file).unwrap()).collect();
+            // What had no name any more is no loss.
+            for n in 0..4 {
+                let path = space.path(format!("unnamed-{n}"));
+                open.push(File::create_new(&path).unwrap());
+                fs::remove_file(path).unwrap();
+            }
             space.sync();
             space.kill();
             drop(open);

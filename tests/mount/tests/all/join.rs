@@ -235,13 +235,19 @@ fn a_pool_in_the_space_itself_is_refused_by_whatever_path() {
     let outcome = add(&space, &named(&bound.join("empty")));
     program("umount", [&bound]).ok();
     outcome.refused("lies in the space itself");
-    let image = space.path("image");
-    File::create(&image).unwrap().set_len(32 << 20).unwrap();
-    program("mkfs.ext4", ["-q".as_ref(), "-F".as_ref(), image.as_os_str()]).ok();
-    let inner = space.ground.mount_image("inner", &image);
-    let outcome = add(&space, &named(&inner));
-    program("umount", [&inner]).ok();
-    outcome.refused("lies in the space itself");
+    let mut refused = Vec::new();
+    for (mkfs, within) in [("mkfs.ext4", ""), ("mkfs.btrfs", ""), ("mkfs.ext4", "inner-mkfs.ext4")] {
+        let at = if within.is_empty() { mount.clone() } else { space.ground.join(within) };
+        let (name, image) = (format!("{within}inner-{mkfs}"), at.join(format!("image-{mkfs}")));
+        File::create(&image).unwrap().set_len(if within.is_empty() { 128 << 20 } else { 32 << 20 }).unwrap();
+        program(mkfs, ["-q".as_ref(), image.as_os_str()]).ok();
+        let inner = space.ground.mount_image(&name, &image);
+        refused.push((add(&space, &named(&inner)), inner));
+    }
+    for (outcome, inner) in refused.into_iter().rev() {
+        program("umount", [&inner]).ok();
+        outcome.refused("lies in the space itself");
+    }
     fs::write(space.path("file"), "goes on").unwrap();
     space.down_and_check();
 }
