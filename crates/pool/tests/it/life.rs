@@ -195,11 +195,13 @@ fn files_taken_back_are_emptied_kept_and_used_again() {
     let before = pool.stats();
     // Where more is asked for than is made, all are made ready at once.
     assert!(before.emptied + before.recycled > 500, "{before:?}");
-    assert_eq!(before.removed, 0, "{before:?}");
+    // A child that another test is just starting has copies of all descriptors for a moment: such a file is not known to be nobody's.
+    const COPIES: u64 = 20;
+    assert!(before.removed <= COPIES, "{before:?}");
     let again = make();
     let after = pool.stats();
     let used_again = (after.recycled - before.recycled).max(after.hits - before.hits);
-    assert!(used_again > 500 && after.removed == 0, "{after:?}");
+    assert!(used_again > 500 && after.removed <= COPIES, "{after:?}");
     drop(again);
     pool.close().unwrap();
     assert_eq!(files(dir.path()).len(), 3000);
