@@ -44,7 +44,7 @@ impl BankClient {
         Self { preferred: Arc::new(Mutex::new(self.preferred.lock().clone())), ..self.clone() }
     }
 
-    /// The same of the leader of each shard.
+    /// Asks the leader of each shard, one after the other.
     async fn ask_each<B: DeserializeOwned>(
         &self,
         method: Method,
@@ -62,6 +62,15 @@ impl BankClient {
             answers.push(self.ask(method.clone(), &format!("{path}?shard={shard}"), None::<&()>).await);
         }
         Ok(answers)
+    }
+
+    /// What all shards have of something, one after the other.
+    async fn list<B: DeserializeOwned>(&self, path: &str) -> Result<Vec<B>, CallError> {
+        let mut all = Vec::new();
+        for of_shard in self.ask_each::<Vec<B>>(Method::GET, path).await? {
+            all.extend(of_shard?);
+        }
+        Ok(all)
     }
 
     async fn ask<A: Serialize + Sync, B: DeserializeOwned>(
@@ -213,9 +222,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn accounts(&self) -> Result<Vec<AccountView>, CallError> {
-        let all: Vec<Vec<AccountView>> =
-            self.ask_each(Method::GET, "/v1/users").await?.into_iter().collect::<Result<_, _>>()?;
-        let mut all = all.concat();
+        let mut all: Vec<AccountView> = self.list("/v1/users").await?;
         all.sort_by(|a, b| a.user.cmp(&b.user));
         // An older bank that leads all tells all each time.
         all.dedup_by(|a, b| a.user == b.user);
@@ -235,9 +242,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn findings(&self) -> Result<Vec<FindingView>, CallError> {
-        let all: Vec<Vec<FindingView>> =
-            self.ask_each(Method::GET, "/v1/findings").await?.into_iter().collect::<Result<_, _>>()?;
-        let mut all = all.concat();
+        let mut all: Vec<FindingView> = self.list("/v1/findings").await?;
         all.sort_by_key(|finding| finding.at_ms);
         Ok(all)
     }

@@ -66,6 +66,9 @@ pub(crate) struct Member {
     /// Why campaigns failed since this process last led: each reason is said once, and members of etcd may differ in theirs.
     #[cfg(feature = "etcd")]
     in_vain: Mutex<BTreeSet<String>>,
+    /// The accounts were looked at, and can be led with these settings.
+    #[cfg(feature = "etcd")]
+    looked: AtomicBool,
     /// The lead was left to another, who is let take it first.
     #[cfg(feature = "etcd")]
     yields: AtomicBool,
@@ -124,6 +127,8 @@ impl Member {
             leader: Mutex::new(None),
             #[cfg(feature = "etcd")]
             in_vain: Mutex::default(),
+            #[cfg(feature = "etcd")]
+            looked: AtomicBool::new(false),
             #[cfg(feature = "etcd")]
             yields: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -205,12 +210,16 @@ impl Member {
 
     #[cfg(feature = "etcd")]
     async fn campaign(&self, etcd: &crate::engine::EtcdSettings) {
-        // Who could not lead is not to wait for it: he would be handed what he cannot use.
-        if let Ok(rows) = crate::engine::look(etcd, self.shard).await
-            && let Err(error @ (EngineError::Load(_) | EngineError::Shards { .. })) =
-                Live::load(&self.settings, self.shard, rows)
+        // Who could not lead is not to wait for it: he would be handed what he cannot use. Neither changes while the process runs.
+        if !self.looked.load(Ordering::SeqCst)
+            && let Ok(rows) = crate::engine::look(etcd, self.shard).await
         {
-            return self.fail(error);
+            self.looked.store(true, Ordering::SeqCst);
+            if let Err(error @ (EngineError::Load(_) | EngineError::Shards { .. })) =
+                Live::load(&self.settings, self.shard, rows)
+            {
+                return self.fail(error);
+            }
         }
         let heard = |leader: Option<String>| *self.leader.lock() = leader;
         match crate::engine::campaign(etcd, self.shard, &heard).await {

@@ -51,7 +51,7 @@ fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Resu
     refuse_places(&settings, state)?;
     precheck(pool, space)?;
     // Of this space: of another one it would have been refused by now.
-    if DirPool::is_in(&pool.files()) {
+    if DirPool::is_in(&pool.files()).unwrap_or(false) {
         return Err(Error::Refused(format!(
             "pool '{}': {} is, or was, a pool of this space, and what lies in it is known by another number; use an empty directory",
             pool.name,

@@ -106,7 +106,7 @@ fn is_gone(pool: &PoolSettings) -> Result<bool> {
     if pool.kind == Kind::Null {
         return Ok(false);
     }
-    let is_there = DirPool::is_there(&files).map_err(|error| {
+    let is_there = DirPool::is_in(&files).map_err(|error| {
         let (name, files) = (&pool.name, files.display());
         Error::Refused(format!(
             "cannot look for the pool '{name}' at {files} ({error}): unmount what is left of its disk, and try again"

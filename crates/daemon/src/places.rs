@@ -49,25 +49,25 @@ pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
         if path.starts_with(&catalog) {
             return refused(format!("pool '{}' would lie in the catalog of the space; put it elsewhere", pool.name));
         }
-        // Those that were there before this was refused stay.
-        let is_new = |pool: &PoolSettings| pool.uuid.is_none();
-        let inner = |other: &PoolSettings, at: &Path| {
-            other.kind == Kind::Dir && at != path && at.starts_with(path) && (is_new(pool) || is_new(other))
+        let mirror = pool.layout == Layout::Mirror;
+        // Others than in plain trees that were there before this was refused stay.
+        let may_not_hold = |other: &PoolSettings, place: &Path| {
+            let both = pool.kind == Kind::Dir && other.kind == Kind::Dir && place != path;
+            mirror || both && (pool.uuid.is_none() || other.uuid.is_none())
         };
-        if pool.layout != Layout::Mirror {
-            if let Some((_, (other, _))) = pools().find(|(_, (other, at))| pool.kind == Kind::Dir && inner(other, at)) {
-                return refused(format!(
-                    "pool '{}' would lie in the directory of pool '{}'; put it elsewhere",
-                    other.name, pool.name
-                ));
-            }
-            continue;
-        }
-        if let Some((_, (other, _))) = pools().find(|(at, (_, other))| *at != index && other.starts_with(path)) {
+        let is_inner = |(at, (other, place)): &(usize, (&PoolSettings, &PathBuf))| {
+            *at != index && place.starts_with(path) && may_not_hold(other, place)
+        };
+        if let Some((_, (other, _))) = pools().find(is_inner) {
             return refused(format!(
-                "pool '{}' would lie in the plain tree of pool '{}'; put it elsewhere",
-                other.name, pool.name
+                "pool '{}' would lie in the {} of pool '{}'; put it elsewhere",
+                other.name,
+                if mirror { "plain tree" } else { "directory" },
+                pool.name
             ));
+        }
+        if !mirror {
+            continue;
         }
         if mountpoint.starts_with(path) {
             return refused(format!(

@@ -99,7 +99,7 @@ impl Serving {
         notify::supervisor(notify::STOPPING);
         handle.close();
         let _ = waiter.join();
-        let settled = self.open.changes.end();
+        let over = self.open.changes.end();
         let written = self.open.store.settle();
         if let Some(mirror) = &self.mirror {
             mirror.finish();
@@ -111,11 +111,9 @@ impl Serving {
             if self.open.space.trees_in_step() && !self.open.settings.pools.iter().any(|pool| pool.absent) {
                 leave_in_step(&self.state);
             }
-            let settings = if settled { self.open.settings_now(&self.state).map(Some) } else { Ok(None) };
-            let drained = settings.and_then(|settings| {
-                settings.map_or(Ok(()), |settings| remove::all_drained(&self.state, settings, &*self.open.store))
-            });
-            if let Err(error) = drained {
+            let settings = || self.open.settings_now(&self.state);
+            let take_out = || remove::all_drained(&self.state, settings()?, &*self.open.store);
+            if over && let Err(error) = take_out() {
                 tracing::warn!("a pool that was to be emptied stays in the space: {error}");
             }
         }

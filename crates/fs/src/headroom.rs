@@ -372,11 +372,17 @@ impl Space {
         if !self.catalog.has_limits() {
             return Ok(None);
         }
+        let (uid, directory) = self.bounded_by(inode)?;
+        Ok(self.catalog.room(Some(uid), &directory).0)
+    }
+
+    /// The user and the directory whose limits bound a file.
+    pub(crate) fn bounded_by(&self, inode: &Inode) -> Outcome<(u32, Arc<Inode>)> {
         let (uid, parent) = {
             let state = inode.lock();
             (state.record.uid, state.record.parent)
         };
-        Ok(self.catalog.room(Some(uid), &self.catalog.get(parent)?).0)
+        Ok((uid, self.catalog.get(parent)?))
     }
 
     /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`

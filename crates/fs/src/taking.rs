@@ -87,11 +87,8 @@ impl Space {
         if !self.brake.watches() {
             return Ok(None);
         }
-        let (uid, parent) = {
-            let state = file.lock();
-            (state.record.uid, state.record.parent)
-        };
-        let most = match self.catalog.unused(uid, &self.catalog.get(parent)?) {
+        let (uid, directory) = self.bounded_by(file)?;
+        let most = match self.catalog.unused(uid, &directory) {
             Some(most) => most,
             None if self.pools.members().any(|member| member.reserve.0 > 0) => MOST,
             // What nothing bounds takes of no limit.

@@ -2,8 +2,8 @@
 //! callers' writes at once, since a compare-and-swap per voucher would give a few hundred a second.
 //!
 //! # Keys, under `/ullage/NAME/SHARD/`
-//! `leader` the leader's address, `waiting/ADDRESS` of each who would lead, both bound to leases; `log/N` one commit, or the end of one whose beginning is `part/N/PART`;
-//! `snapshot/N/PART` all rows before commit N; `base` the N of the newest whole snapshot.
+//! `leader` the leader's address, `waiting/ADDRESS` of each who would lead, both bound to leases; `log/N` one commit, or the end of one
+//! whose beginning is `part/N/PART`; `snapshot/N/PART` all rows before commit N; `base` the N of the newest whole snapshot.
 //!
 //! # Never two leaders
 //! Every commit is one transaction that compares the creation revision of `leader` with the one this process won. A
@@ -66,7 +66,8 @@ impl EtcdSettings {
     /// # Errors
     /// When etcd cannot be reached.
     pub async fn leader(&self, shard: u32) -> Result<Option<String>, EngineError> {
-        leader(&mut self.connect().await?, &self.prefix(shard)).await
+        let answer = self.connect().await?.get(format!("{}leader", self.prefix(shard)), None).await;
+        Ok(value(&answer.map_err(failed)?))
     }
 
     /// Who leads, and who waits for that, of each of so many shards. One round trip a shard.
@@ -92,10 +93,6 @@ impl EtcdSettings {
         }
         Ok(standings)
     }
-}
-
-async fn leader(client: &mut Client, prefix: &str) -> Result<Option<String>, EngineError> {
-    Ok(value(&client.get(format!("{prefix}leader"), None).await.map_err(failed)?))
 }
 
 /// The one value that was asked for, if it is there.

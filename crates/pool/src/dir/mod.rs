@@ -125,17 +125,12 @@ impl DirPool {
         marker::examine(path, space, pool)
     }
 
-    /// Whether there is a pool in a directory, of whatever space, where it matters that a disk may fail.
+    /// Whether a directory is a pool already, of whatever space.
     ///
     /// # Errors
-    /// Those of stat(2), but for ENOENT.
-    pub fn is_there(path: &Path) -> std::io::Result<bool> {
+    /// Those of stat(2), but for ENOENT: its disk may fail.
+    pub fn is_in(path: &Path) -> std::io::Result<bool> {
         path.join(marker::NAME).try_exists()
-    }
-
-    /// Whether a directory is a pool already, of whatever space.
-    pub fn is_in(path: &Path) -> bool {
-        path.join(marker::NAME).exists()
     }
 
     /// Which pool this is: to be expected at the next use.
