@@ -4,7 +4,7 @@ use crate::ballast::Ballast;
 use crate::check::open;
 use crate::limit::may_set;
 use crate::messages::Answer;
-use crate::mirror::Mirror;
+use crate::mirror::{Left, Mirror};
 use crate::open::{OpenSpace, leave_room, open_pool, precheck, take_in_step};
 use crate::report::refuse;
 use crate::within::refuse_inside;
@@ -104,7 +104,7 @@ fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSet
     let member = made?;
     tracing::info!(pool = added.name, path = %added.path.display(), "the space has one more pool");
     if let Some(mirror) = mirror {
-        mirror.join(added, member.reserve);
+        mirror.join(added, Left::by(&member));
     }
     open.space.add_pool(member);
     Ok(())

@@ -5,8 +5,11 @@
 //! advance. When the space is started on a disk that is full the file goes, and the pools there leave as much free, until a start
 //! finds plenty again.
 
+mod inodes;
+
 use crate::State;
 use crate::error::io_error;
+use inodes::Inodes;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -44,6 +47,7 @@ pub(crate) struct Ballast {
     path: PathBuf,
     bytes: u64,
     device: u64,
+    inodes: Inodes,
     /// There was no room when it was looked last.
     full: AtomicBool,
 }
@@ -52,14 +56,17 @@ impl Ballast {
     /// That of a space; its state directory exists.
     pub(crate) fn of(state: &State) -> crate::Result<Self> {
         let device = std::fs::metadata(state.dir()).map_err(io_error("look at", state.dir()))?.dev();
-        let mut ballast = Self { path: state.dir().join(NAME), bytes: 0, device, full: AtomicBool::default() };
-        ballast.bytes = (ballast.disk()?.0 / PART).min(MOST_BYTES);
-        Ok(ballast)
+        let disk = measured(state.dir())?;
+        let bytes = (disk.f_blocks * disk.f_frsize / PART).min(MOST_BYTES);
+        let inodes = Inodes::of(state, &disk);
+        Ok(Self { path: state.dir().join(NAME), bytes, device, inodes, full: AtomicBool::default() })
     }
 
     /// Gives the room to the catalog if the disk has none left for it.
     pub(crate) fn release(&self) -> crate::Result<()> {
-        if self.disk()?.1 < self.bytes && std::fs::remove_file(&self.path).is_ok() {
+        let disk = self.stat()?;
+        let bytes = disk.f_bavail * disk.f_frsize < self.bytes && std::fs::remove_file(&self.path).is_ok();
+        if self.inodes.release(&disk) || bytes {
             tracing::warn!("the disk of the catalog is full: what was held for this is used now; make room");
         }
         Ok(())
@@ -68,8 +75,16 @@ impl Ballast {
     /// Holds the room again where there is plenty. Gives back what pools on this device have to leave free instead, where there
     /// is not.
     pub(crate) fn take(&self) -> crate::Result<u64> {
+        if let Err(error) = self.inodes.take(&self.stat()?) {
+            tracing::info!("no inodes are held for the catalog: {error}");
+        }
         let held = std::fs::metadata(&self.path).is_ok_and(|meta| meta.blocks() * 512 >= self.bytes);
         if held || self.hold()? { Ok(0) } else { Ok(self.bytes) }
+    }
+
+    /// The inodes that pools on this device have to leave free.
+    pub(crate) fn least_inodes(&self) -> u64 {
+        self.inodes.least()
     }
 
     /// The device that the catalog lies on.
@@ -83,7 +98,8 @@ impl Ballast {
     }
 
     fn hold(&self) -> crate::Result<bool> {
-        if self.disk()?.1 < self.bytes * PLENTY {
+        let disk = self.stat()?;
+        if disk.f_bavail * disk.f_frsize < self.bytes * PLENTY {
             return Ok(false);
         }
         let held = File::create(&self.path)
@@ -95,29 +111,27 @@ impl Ballast {
         Ok(true)
     }
 
-    /// What the catalog itself can take of the disk: root's is for it too. All there is where nobody knows.
-    fn usable(&self) -> u64 {
-        self.stat().map_or(u64::MAX, |stat| {
-            stat.f_frsize * if rustix::process::geteuid().is_root() { stat.f_bfree } else { stat.f_bavail }
+    /// Whether the catalog itself has room on the disk: what is root's is for it too. Where nobody knows it has.
+    fn has_room(&self) -> bool {
+        self.stat().map_or(true, |disk| {
+            let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+            disk.f_frsize * free >= self.bytes / 2 && self.inodes.are_there(&disk)
         })
     }
 
-    /// All of the disk, and what is free.
-    fn disk(&self) -> crate::Result<(u64, u64)> {
-        let stat = self.stat()?;
-        Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
-    }
-
     fn stat(&self) -> crate::Result<rustix::fs::StatVfs> {
-        let dir = self.path.parent().unwrap_or(&self.path);
-        rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))
+        measured(self.path.parent().unwrap_or(&self.path))
     }
+}
+
+fn measured(dir: &Path) -> crate::Result<rustix::fs::StatVfs> {
+    rustix::fs::statvfs(dir).map_err(|errno| io_error("measure", dir)(errno.into()))
 }
 
 /// Once a second while there is something to write: statfs(2). What is held stays held: the next start may need it.
 impl Room for Ballast {
     fn is_there(&self) -> bool {
-        let full = self.usable() < self.bytes / 2;
+        let full = !self.has_room();
         if self.full.swap(full, Relaxed) != full {
             if full {
                 tracing::warn!("the disk of the catalog is full: changes stay in its log; make room");

@@ -25,7 +25,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
 use ullage_kv::{Durable, Follow, Seq, Store, Tail};
-use ullage_types::{Bytes, PoolId};
+use ullage_types::PoolId;
+pub(crate) use writer::Left;
 use writer::Writer;
 
 /// Tails smaller than this together never cause a new snapshot, in bytes.
@@ -45,7 +46,7 @@ impl Mirror {
         let seconds = open.settings.mirror_seconds;
         let writer = Writer::new(&open.settings, &|pool| {
             let member = open.space.pools().member(PoolId(pool.id));
-            member.map_or(pool.reserve_bytes, |member| member.reserve)
+            member.map_or(Left { bytes: pool.reserve_bytes, inodes: 0 }, Left::by)
         })?;
         if seconds == 0 || writer.is_empty() {
             return Ok(None);
@@ -73,8 +74,8 @@ impl Mirror {
     }
 
     /// Mirrors into a pool that was added to the space, too.
-    pub(crate) fn join(&self, pool: PoolSettings, reserve: Bytes) {
-        self.inbox.join(pool, reserve);
+    pub(crate) fn join(&self, pool: PoolSettings, left: Left) {
+        self.inbox.join(pool, left);
     }
 
     /// Mirrors what is left and ends. Call when the store has become durable for the last time.
@@ -144,8 +145,8 @@ impl Worker {
         if let Some(space) = self.space.upgrade() {
             annotate::annotate(&space, changed);
         }
-        for (pool, reserve) in std::mem::take(&mut turn.joined) {
-            if let Err(error) = self.writer.join(&pool, reserve) {
+        for (pool, left) in std::mem::take(&mut turn.joined) {
+            if let Err(error) = self.writer.join(&pool, left) {
                 tracing::warn!(pool = pool.name, "it has no copy of the catalog until the next start: {error}");
             }
             self.settings.pools.push(pool);

@@ -149,12 +149,16 @@ fn refuse_all_absent(settings: &SpaceSettings) -> Result<()> {
     Ok(())
 }
 
-/// On a disk that is nearly full, pools leave to the catalog what it needs.
+/// Pools leave to the catalog the inodes that it needs, and on a disk that is nearly full the room.
 pub(crate) fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
     let room = ballast.take()?;
     for member in members {
         if ballast.shares(member.pool.device()) {
             member.reserve = member.reserve.max(Bytes(room));
+            member.pool.leave_inodes(ballast.least_inodes());
+            if let Some(tree) = &member.tree {
+                tree.leave_inodes(ballast.least_inodes());
+            }
         }
     }
     Ok(())

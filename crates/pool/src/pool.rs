@@ -101,7 +101,7 @@ pub struct Usage {
     pub free: Bytes,
     /// All inodes; 0 where the file system below has no such number.
     pub inodes_total: u64,
-    /// Free inodes.
+    /// Free inodes, without those that are left to others.
     pub inodes_free: u64,
     /// Block size.
     pub block: Bytes,
@@ -174,6 +174,16 @@ pub trait Pool: Send + Sync {
     /// Whether files that were given back may still have their blocks.
     fn is_freeing(&self) -> bool {
         false
+    }
+
+    /// Leaves so many inodes of its file system to others: who makes a file that would take one of them finds no room.
+    fn leave_inodes(&self, least: u64) {
+        let _ = least;
+    }
+
+    /// How many that are.
+    fn least_inodes(&self) -> u64 {
+        0
     }
 
     /// Recovery is over: what files will be made in soon may be prepared, in the background, and marks may be cleared.

@@ -1,12 +1,13 @@
 //! What became durable and waits for the mirror's thread.
 
+use super::Left;
 use crate::PoolSettings;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use ullage_catalog::inode_of_key;
 use ullage_kv::{Durable, Follow};
-use ullage_types::{Bytes, FileId};
+use ullage_types::FileId;
 
 /// What has not been mirrored yet wakes the thread at this size, in bytes of memory.
 const RINGS_AT: usize = 32 << 20;
@@ -23,7 +24,7 @@ pub(super) struct Turn {
     /// Something was not kept: only a new snapshot makes up for it.
     pub(super) gap: bool,
     /// Pools that were added to the space, each with what it is to leave free.
-    pub(super) joined: Vec<(PoolSettings, Bytes)>,
+    pub(super) joined: Vec<(PoolSettings, Left)>,
     /// It is the last turn.
     pub(super) last: bool,
 }
@@ -74,9 +75,9 @@ impl Follow for Inbox {
 
 impl Inbox {
     /// A pool that was added: from the next turn on it has a copy too, and all others know of it.
-    pub(super) fn join(&self, pool: PoolSettings, reserve: Bytes) {
+    pub(super) fn join(&self, pool: PoolSettings, left: Left) {
         let turn = &mut self.state.lock().turn;
-        turn.joined.push((pool, reserve));
+        turn.joined.push((pool, left));
         turn.gap = true;
     }
 

@@ -37,7 +37,7 @@ impl Bed {
         let inbox = Arc::new(Inbox::default());
         let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
         store.follow(follower);
-        let (writer, space) = (Writer::new(&settings, &|_| Bytes(0)).expect("there is a pool"), Weak::new());
+        let (writer, space) = (Writer::new(&settings, &|_| Left::default()).expect("there is a pool"), Weak::new());
         let files = settings.pools[0].files();
         let turns = Arc::new(Turns::hold(&State::at(state.path().to_owned()), &settings).expect("held"));
         let worker = Worker {
@@ -157,7 +157,8 @@ fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
     let left_by_a_crash = dir.join("0.snapshot.new");
     fs::write(&left_by_a_crash, "").expect("written");
     // All that is free is the reserve. Tails go on where a snapshot is due.
-    bed.worker.writer = Writer::new(&settings, &|_| Bytes(u64::MAX)).expect("there is a pool");
+    bed.worker.writer =
+        Writer::new(&settings, &|_| Left { bytes: Bytes(u64::MAX), inodes: 0 }).expect("there is a pool");
     bed.worker.generation.as_mut().expect("begun").tails = TAILS_MAX;
     commit(&bed.store, 10, 100);
     assert_eq!(bed.turn(), first);
@@ -166,7 +167,7 @@ fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
     bed.worker.generation = None;
     commit(&bed.store, 10, 100);
     assert_eq!(bed.turn(), first);
-    bed.worker.writer = Writer::new(&settings, &|_| Bytes(0)).expect("there is a pool");
+    bed.worker.writer = Writer::new(&settings, &|_| Left::default()).expect("there is a pool");
     assert_ne!(bed.turn(), first, "nothing is begun where there is room again");
     assert!(!bed.worker.failed);
 }

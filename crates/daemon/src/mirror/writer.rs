@@ -5,9 +5,11 @@ use super::files::{DIRECTORY, Generation, SETTINGS, generations};
 use crate::error::io_error;
 use crate::held::{Held, shown};
 use crate::{PoolSettings, Result, SpaceSettings};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use ullage_fs::PoolMember;
 use ullage_types::Bytes;
 
 /// Writes the same file into every pool.
@@ -17,13 +19,26 @@ pub(super) struct Writer {
     needs: u64,
 }
 
+/// What a pool leaves to others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) bytes: Bytes,
+    pub(crate) inodes: u64,
+}
+
+impl Left {
+    /// By a pool that is one of the space.
+    pub(crate) fn by(member: &PoolMember) -> Self {
+        Self { bytes: member.reserve, inodes: member.pool.least_inodes() }
+    }
+}
+
 /// A pool.
 struct Place {
     /// By its descriptor: what is mounted over it is no pool of ours.
     files: Held,
     path: PathBuf,
-    /// Bytes that the pool is to leave free.
-    reserve: u64,
+    left: Left,
 }
 
 impl Place {
@@ -48,7 +63,13 @@ impl Place {
     /// Bytes free beside the reserve. Where that cannot be asked, whoever writes there is told why.
     fn free(&self) -> u64 {
         let free = |stat: rustix::fs::StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize);
-        rustix::fs::statvfs(self.pool()).map_or(u64::MAX, free).saturating_sub(self.reserve)
+        rustix::fs::statvfs(self.pool()).map_or(u64::MAX, free).saturating_sub(self.left.bytes.0)
+    }
+
+    /// Whether it has an inode for another file: each turn takes one, for hours.
+    fn has_inodes(&self) -> bool {
+        let has = |stat: rustix::fs::StatVfs| stat.f_files == 0 || stat.f_favail > self.left.inodes / 4 * 3;
+        rustix::fs::statvfs(self.pool()).map_or(true, has)
     }
 }
 
@@ -56,18 +77,18 @@ type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::
 
 impl Writer {
     /// Into these pools, each with what it is to leave free.
-    pub(super) fn new(settings: &SpaceSettings, reserve: &dyn Fn(&PoolSettings) -> Bytes) -> Result<Self> {
+    pub(super) fn new(settings: &SpaceSettings, left: &dyn Fn(&PoolSettings) -> Left) -> Result<Self> {
         let mut writer = Self { places: Vec::new(), needs: 0 };
         for pool in settings.with_files() {
-            writer.join(pool, reserve(pool))?;
+            writer.join(pool, left(pool))?;
         }
         Ok(writer)
     }
 
     /// Into this pool too.
-    pub(super) fn join(&mut self, pool: &PoolSettings, reserve: Bytes) -> Result<()> {
+    pub(super) fn join(&mut self, pool: &PoolSettings, left: Left) -> Result<()> {
         let path = pool.files();
-        self.places.push(Place { files: Held::open(&path)?, path, reserve: reserve.0 });
+        self.places.push(Place { files: Held::open(&path)?, path, left });
         Ok(())
     }
 
@@ -90,7 +111,11 @@ impl Writer {
     /// still get theirs; it fails when none does.
     pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
         let mut out = Copies::new(None);
-        write_into(self.places.iter().map(Place::dir), name, &mut out, fill)?;
+        let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.has_inodes());
+        for place in without {
+            out.fail(&place.dir().join(format!("{name}.new")), Errno::NOSPC.into());
+        }
+        write_into(with.into_iter().map(Place::dir), name, &mut out, fill)?;
         Ok(out.bytes)
     }
 
@@ -114,12 +139,13 @@ impl Writer {
     pub(super) fn with_room(&self) -> Result<Vec<PathBuf>> {
         self.remove_unfinished();
         let bytes = self.needs.max(self.newest().map_or(0, |(_, bytes)| bytes));
-        let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.free() > bytes);
+        let (with, without): (Vec<&Place>, Vec<&Place>) =
+            self.places.iter().partition(|place| place.has_inodes() && place.free() > bytes);
         let pools: Vec<String> = without.iter().map(|place| place.path.display().to_string()).collect();
         let pools = pools.join(", ");
         if with.is_empty() {
             return Err(crate::Error::Refused(format!(
-                "for a new snapshot {} have to be free beside the reserve of a pool: make room in any of {pools}",
+                "for a new snapshot {} have to be free beside the reserve of a pool, and inodes: make room in any of {pools}",
                 Bytes(bytes)
             )));
         }
@@ -226,7 +252,7 @@ mod tests {
         let (pool, state) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
         let place = format!("p={}", pool.path().display()).parse().expect("a pool");
         let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
-        let mut writer = Writer::new(&settings, &|_| Bytes(0)).expect("there is a pool");
+        let mut writer = Writer::new(&settings, &|_| Left::default()).expect("there is a pool");
         let dirs = writer.with_room().expect("there is room");
         let mut write = |full: bool| {
             let fill: &mut Fill<'_> = &mut |out| {

@@ -1,5 +1,6 @@
 //! What callers and the worker of a `dir` pool share.
 
+use super::floor::Floor;
 use super::flusher::Flusher;
 use super::leaf::{self, Leaf, Leaves};
 use super::marker::Claim;
@@ -56,6 +57,8 @@ pub struct Core {
     pub device: u64,
     pub numbers: Arc<dyn Numbers>,
     pub marks: Notes,
+    /// What it leaves to others.
+    pub floor: Arc<Floor>,
     pub leaves: Leaves,
     pub series: Box<[Series]>,
     /// Ready files of all series; each holds a descriptor.
@@ -89,7 +92,8 @@ impl Core {
     ) -> Self {
         let series = (0..config.sparse.series()).map(|_| Series::default()).collect();
         let descriptors = Descriptors::of_this_process();
-        let marks = Notes::open(&claim.root, marks);
+        let floor = Arc::new(Floor::default());
+        let marks = Notes::open(&claim.root, marks, floor.clone());
         let fences = Fences::find(&claim.root, claim.pool, &probe::fs_type(&claim.root));
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
@@ -118,6 +122,7 @@ impl Core {
             abilities,
             numbers,
             marks,
+            floor,
         }
     }
 
@@ -212,6 +217,7 @@ impl Core {
 
     /// Makes a new backing file in this series, in the leaf where the rule says. The leaf is marked before.
     pub fn make(&self, index: usize) -> Result<Fresh, Error> {
+        self.floor.admit(self.root()).map_err(Error::io("make a file in", &self.path))?;
         self.bind(index, None, &|leaf, name, record| self.make_file(leaf, name, record))
     }
 

@@ -11,6 +11,7 @@ mod ahead;
 mod clear;
 mod config;
 mod core;
+mod floor;
 mod flusher;
 mod inbox;
 mod leaf;
@@ -30,6 +31,7 @@ mod worker;
 
 pub use clear::clear;
 pub use config::{PoolConfig, Uuid};
+pub(crate) use floor::Floor;
 pub(crate) use leaf::own_directory;
 pub(crate) use marker::{fuzz as fuzz_marker, open_root};
 pub use probe::Abilities;
@@ -324,13 +326,21 @@ impl Pool for DirPool {
         self.core.is_taking()
     }
 
+    fn leave_inodes(&self, least: u64) {
+        self.core.floor.set(least);
+    }
+
+    fn least_inodes(&self) -> u64 {
+        self.core.floor.least()
+    }
+
     fn usage(&self) -> Result<Usage, Error> {
         let stat = rustix::fs::fstatvfs(self.core.root()).map_err(Error::io("measure", &self.core.path))?;
         Ok(Usage {
             total: Bytes(stat.f_blocks.saturating_mul(stat.f_frsize)),
             free: Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)),
             inodes_total: stat.f_files,
-            inodes_free: stat.f_favail,
+            inodes_free: stat.f_favail.saturating_sub(self.core.floor.least()),
             block: Bytes(stat.f_bsize),
         })
     }
@@ -368,6 +378,7 @@ impl Pool for DirPool {
 
     fn draft(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
         let core = &self.core;
+        core.floor.admit(core.root()).map_err(Error::io("make a file in", &core.path))?;
         core.bind(core.place(hint), Some(file), &|leaf, _, record| core.make_draft(leaf, record))
     }
 

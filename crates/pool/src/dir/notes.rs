@@ -4,7 +4,7 @@
 //!
 //! A note that cannot be made (a full disk) is none: the catalog's mark is what counts where both are as old.
 
-use super::leaf;
+use super::{floor::Floor, leaf};
 use crate::{Error, Marks};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -18,14 +18,16 @@ pub(super) const DIRECTORY: &str = ".marks";
 pub struct Notes {
     marks: Arc<dyn Marks>,
     dir: Option<OwnedFd>,
+    /// What is left to the catalog is not taken for notes, which a catalog on the same disk does not need.
+    floor: Arc<Floor>,
 }
 
 impl Notes {
     /// Makes the directory where there is none.
-    pub fn open(root: &OwnedFd, marks: Arc<dyn Marks>) -> Self {
+    pub fn open(root: &OwnedFd, marks: Arc<dyn Marks>, floor: Arc<Floor>) -> Self {
         let made = leaf::own_directory(root, DIRECTORY);
         let dir = made.inspect_err(|error| tracing::warn!(%error, "the pool takes no notes of what is changed")).ok();
-        Self { marks, dir }
+        Self { marks, dir, floor }
     }
 
     /// The leaves that are noted. What else lies here is none of ours.
@@ -56,7 +58,8 @@ impl Notes {
     fn note(&self, leaf: &[u8]) {
         let (Some(dir), Some(name)) = (&self.dir, name_of(leaf)) else { return };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Err(error) = rustix::fs::openat(dir, name.as_slice(), flags, Mode::from_raw_mode(0o600)) {
+        let make = || rustix::fs::openat(dir, name.as_slice(), flags, Mode::from_raw_mode(0o600));
+        if let Err(error) = self.floor.admit(dir).and_then(|()| make()) {
             tracing::debug!(%error, "no note is made of a leaf");
         }
     }
@@ -96,7 +99,7 @@ mod tests {
     fn what_is_no_note_of_ours_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let root = OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
-        let notes = Notes::open(&root, Arc::new(NoMarks));
+        let notes = Notes::open(&root, Arc::new(NoMarks), Arc::default());
         notes.mark(&[b"2-512/000.0/000", b"2-512/01f.1/more/002/003"]).unwrap();
         for name in ["..%etc", "a%%b", "a%.b", "%a", "a%", ".x", "a b"] {
             std::fs::write(directory.path().join(DIRECTORY).join(name), "").unwrap();

@@ -95,6 +95,7 @@ impl Tree {
     /// Makes a directory. It gets its identity before its place, so that none without one is ever in the tree.
     pub(super) fn make(&self, id: FileId, above: &Directory, new: &[u8]) -> io::Result<Directory> {
         let old = name(id);
+        self.floor.admit(&self.limbo)?;
         rustix::fs::mkdirat(&self.limbo, &*old, Mode::from_raw_mode(0o700))?;
         let made = open_directory(&self.limbo, old.as_bytes())?;
         identify(&made, id)?;

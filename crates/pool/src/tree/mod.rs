@@ -14,7 +14,7 @@ mod testing;
 
 pub use attributes::Shown;
 
-use crate::dir::{open_root, own_directory};
+use crate::dir::{Floor, open_root, own_directory};
 use crate::{Error, Locator};
 use ours::{Identity, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
@@ -54,6 +54,8 @@ pub struct Tree {
     path: PathBuf,
     /// Who may give files to other owners.
     privileged: bool,
+    /// What it leaves to others.
+    floor: Floor,
 }
 
 impl Tree {
@@ -102,6 +104,7 @@ impl Tree {
             files,
             path: path.to_owned(),
             privileged: rustix::process::geteuid().is_root(),
+            floor: Floor::default(),
         };
         require_attributes(&tree.limbo, path)?;
         match tree.first_names() {
@@ -122,6 +125,11 @@ impl Tree {
             tracing::debug!(%error, "the next start looks at the whole plain tree again");
         }
         false
+    }
+
+    /// Leaves so many inodes of its file system to others: what would take one of them is not shown.
+    pub fn leave_inodes(&self, least: u64) {
+        self.floor.set(least);
     }
 
     /// The top of the tree.

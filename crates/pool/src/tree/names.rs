@@ -103,6 +103,7 @@ impl Tree {
         how: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
         let names = self.first_names()?;
+        self.floor.admit(names)?;
         match rustix::fs::unlinkat(names, NEW, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => how(names)?,
             Err(errno) => return Err(errno),

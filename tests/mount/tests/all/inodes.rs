@@ -1,11 +1,12 @@
 //! A pool whose file system has no inode left.
 
+use rustix::fs::XattrFlags;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::{Ground, listing};
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
 /// A space whose pool has a disk of its own, and where that disk is.
@@ -106,5 +107,81 @@ fn no_inode_is_kept_ready_for_others_while_somebody_is_refused() {
     let (held, named) = (files(), count(&first) + count(&second));
     // One may just be in the making.
     assert!(held <= named + 2, "{} backing files are nobody's", held - named);
+    space.down_and_check();
+}
+
+/// A space with its state on a disk with so few inodes.
+fn with_state_on_the_disk() -> (Space, PathBuf) {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "4096"], "loop");
+    let space = Space::on(ground, &disk);
+    space.up();
+    (space, disk)
+}
+
+/// The engine of the catalog could make no file any more: the space was read-only, nothing could be removed, and no start found an inode for
+/// its socket.
+#[test]
+fn a_space_that_took_all_inodes_of_the_catalogs_disk_goes_on_and_is_started() {
+    let (space, disk) = with_state_on_the_disk();
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let made = fill(&dir);
+    assert!(made.len() > 2000, "{}", made.len());
+    // More than what the engine keeps in memory.
+    let large = vec![7; 60_000];
+    for n in 0..1000 {
+        let path = space.path(format!("{n}"));
+        let made = fs::create_dir(&path)
+            .and_then(|()| Ok(rustix::fs::setxattr(&path, "user.large", &large, XattrFlags::empty())?));
+        made.unwrap_or_else(|error| panic!("{n}: {error}\n{}", space.log()));
+    }
+    space.sync();
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    space.up();
+    space.down();
+    // Others leave nothing at all.
+    let others = (0..4096).map(|n| disk.join(format!("other-{n}")));
+    let taken: Vec<PathBuf> = others.take_while(|path| File::create(path).is_ok()).collect();
+    for _ in 0..3 {
+        space.up();
+        assert!(is_full(&File::create_new(dir.join("one more"))));
+        space.sync();
+        space.kill();
+        program("umount", [&space.mount]).ok();
+    }
+    space.up();
+    remove(&made);
+    space.sync();
+    remove(&taken);
+    eventually("there is room again", Duration::from_secs(30), || File::create_new(dir.join("again")).is_ok());
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What a plain tree shows takes inodes too.
+#[test]
+fn a_plain_tree_leaves_inodes_to_the_catalog_on_its_disk() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "0", "-N", "2048"], "loop");
+    let mut space = Space::on(ground, &disk);
+    space.pools[0].push_str(",layout=mirror");
+    space.up();
+    for n in 0..3000 {
+        fs::create_dir(space.path(format!("{n}"))).unwrap();
+    }
+    space.sync();
+    space.down();
+    let free = rustix::fs::statvfs(&disk).unwrap().f_favail;
+    assert!(free >= 64, "{free}");
+    space.up();
+    for n in 0..2000 {
+        fs::remove_dir(space.path(format!("{n}"))).unwrap();
+    }
+    space.down();
+    space.up();
+    let shown = || (2000..3000).all(|n| space.pool().join(format!("{n}")).is_dir());
+    eventually("the tree follows", Duration::from_secs(20), shown);
     space.down_and_check();
 }
