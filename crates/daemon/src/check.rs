@@ -81,6 +81,8 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     refuse_empty(&settings, facts, records.as_ref(), without)?;
     let saved = crate::saved::save(state)?;
     let store = open(state)?;
+    // Plain trees show what the catalog says now: the next start has to look at all of them.
+    crate::open::take_in_step(state)?;
     let mut done = drop_damaged(&store)?;
     progress("records", 0);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

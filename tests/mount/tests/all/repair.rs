@@ -4,9 +4,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use ullage_mount_tests::edit;
-use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{Outcome, program, ullage};
+use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Some files, all closed and on disk, and the space down.
@@ -269,4 +270,30 @@ fn a_pool_without_one_of_its_files_is_repaired_when_they_are_given_up_only() {
     let report = serde_json::from_str::<serde_json::Value>(&space.try_check(&["--repair", "--without", "main"]).out);
     assert_eq!(report.unwrap()["repair"]["lost"].as_array().unwrap().len(), 4);
     space.check();
+}
+
+/// Regression: the trees were taken to be in step, and showed names for good that the repair had dropped.
+#[test]
+fn plain_trees_show_what_a_repair_left() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 128);
+    let mut space = Space::on(ground, &disk);
+    space.pools[0].push_str(",layout=mirror");
+    space.up();
+    for name in ["kept", "lost"] {
+        fs::write(space.path(name), name).unwrap();
+    }
+    let lost = space.path("lost").metadata().unwrap().ino();
+    space.down_and_check();
+    let (shown, tree) = (space.pool(), |name: &str| space.pool().join(name));
+    let inode = tree("lost").metadata().unwrap().ino();
+    let stored = listing(&shown.join(".ullage")).into_iter().map(|(path, _)| path);
+    let stored = stored.filter(|path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.ino() == inode));
+    assert_eq!(stored.inspect(|path| fs::remove_file(path).unwrap()).count(), 1);
+    let report: serde_json::Value = serde_json::from_str(&space.try_check(&["--repair"]).out).unwrap();
+    assert!(report["repair"]["lost"][0].as_str().unwrap().contains(&format!("inode {lost} ")), "{report}");
+    space.up();
+    eventually("the tree follows", Duration::from_secs(10), || !tree("lost").exists());
+    assert_eq!(fs::read_to_string(tree("kept")).unwrap(), "kept");
+    space.down_and_check();
 }
