@@ -9,7 +9,7 @@ mod restore;
 use crate::error::io_error;
 use crate::facts::{Progress, Seen, refuse, survey};
 use crate::mirror::{Generation, generations, read_settings};
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -167,9 +167,15 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
     let spread = newest.as_ref().map_or_else(|| "most-free".to_owned(), |(_, settings)| settings.spread.clone());
     // Gives numbers in order, which stand where nobody knows better.
     let mut settings = SpaceSettings::new(mountpoint, fresh, spread)?;
+    if let Some(at) =
+        given.iter().enumerate().position(|(at, (_, own))| given[..at].iter().any(|(_, other)| other == own))
+    {
+        return Err(Error::Refused(format!("the pool '{}' was named twice; name each pool once", given[at].0.name)));
+    }
     settings.uuid = space.to_string();
     let mut gone = rustc_hash::FxHashSet::default();
     let known = newest.map(|(_, settings)| settings);
+    settings.next_pool = known.as_ref().and_then(SpaceSettings::next_number);
     for (pool, (_, uuid)) in settings.pools.iter_mut().zip(&given) {
         pool.uuid = Some(uuid.clone());
         if let Some(before) = known.iter().flat_map(|known| &known.pools).find(|p| p.uuid.as_deref() == Some(uuid)) {
@@ -180,6 +186,10 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
             if pool.sparse.is_usual() {
                 pool.sparse = before.sparse;
             }
+        } else if let Some(next) = settings.next_pool {
+            // Added since: no copy tells its number, and none names a file in it.
+            pool.id = next;
+            settings.next_pool = next.checked_add(1);
         }
     }
     if let Some(known) = known {
@@ -198,10 +208,8 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
             gone.insert(PoolId(missing.id));
         }
     }
-    let mut ids: Vec<u16> = settings.pools.iter().map(|pool| pool.id).collect();
-    ids.sort_unstable();
-    if ids.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::Refused("one of the pools was named twice, or is no pool that the space knew".into()));
+    if let Some(why) = bounds::wrong(&settings) {
+        return Err(Error::Refused(why));
     }
     Ok((settings, gone, space))
 }

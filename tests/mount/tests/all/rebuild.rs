@@ -344,3 +344,61 @@ fn a_state_that_is_older_than_its_pools_is_refused_and_drops_nothing() {
     space.up();
     space.down_and_check();
 }
+
+/// Regression: a pool that had been added after the newest copy of the catalog could not be named, in whatever order, once another one had
+/// been taken away.
+#[test]
+fn a_pool_that_no_copy_of_the_catalog_knows_is_rebuilt_from_too() {
+    let mut space = two();
+    let disk = pools(&space)[0].parent().unwrap().to_owned();
+    let place = |name: &str| {
+        fs::create_dir(disk.join(name)).unwrap();
+        format!("{name}={}", disk.join(name).display())
+    };
+    let [third, fourth] = ["c", "d"].map(place);
+    space.pool_command("add", &[&third]).ok();
+    space.pool_command("remove", &["b"]).ok();
+    space.down();
+    space.pools = vec![space.pools[0].clone(), third];
+    space.up();
+    fill(&space, 0, 10);
+    // Its end is the last that goes to the copies.
+    space.down_and_check();
+    let copies: Vec<PathBuf> = pools(&space).iter().map(|pool| pool.join(".ullage-mirror")).collect();
+    for copy in &copies {
+        program("cp", ["-a".as_ref(), copy.as_os_str(), copy.with_extension("before").as_os_str()]).ok();
+    }
+    space.up();
+    space.pool_command("add", &[&fourth]).ok();
+    space.pools.push(fourth);
+    fill(&space, 10, 30);
+    let last = pools(&space).pop().unwrap();
+    space.down_and_check();
+    for copy in &copies {
+        fs::remove_dir_all(copy).unwrap();
+        fs::rename(copy.with_extension("before"), copy).unwrap();
+    }
+    fs::remove_dir_all(last.join(".ullage-mirror")).unwrap();
+    let report = rebuild(&mut space, &[]);
+    assert_eq!((&report["adopted"], &report["dropped"]), (&30.into(), &0.into()), "{report}");
+    (0..10).for_each(|n| expect(&space, n));
+    let found =
+        fs::read_dir(space.path("lost+found")).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let mut found: Vec<String> = found.collect();
+    found.sort();
+    let mut made: Vec<String> = (10..40).map(|n| format!("content {n}")).collect();
+    made.sort();
+    assert_eq!(found, made);
+    let settings = fs::read_to_string(space.state.join("space.toml")).unwrap();
+    assert!(["id = 0\n", "id = 2\n", "id = 3\n"].iter().all(|id| settings.contains(id)), "{settings}");
+    space.down_and_check();
+}
+
+#[test]
+fn a_pool_that_is_named_twice_is_not_rebuilt_from() {
+    let mut space = two();
+    fill(&space, 0, 2);
+    space.down_and_check();
+    let twice = [space.pools[0].clone(), space.pools[1].clone(), format!("c={}", pools(&space)[0].display())];
+    run(&mut space, "state-new", &twice, &[]).refused("the pool 'c' was named twice");
+}
