@@ -1,9 +1,11 @@
 //! `up` without `--foreground`: a process of its own that says when the mount is usable.
 
+use crate::config::private;
 use crate::error::io_error;
 use crate::{Error, Result, State};
-use std::fs::OpenOptions;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -30,12 +32,10 @@ fn set_apart(command: &mut Command) {
 /// waits until it is ready. Gives back its process id. `progress` is given each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     let first = !state.dir().exists();
-    std::fs::create_dir_all(state.dir()).map_err(io_error("create", state.dir()))?;
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(state.log_path())
-        .map_err(io_error("open", state.log_path()))?;
+    state.make()?;
+    let log = private().append(true).open(state.log_path()).map_err(io_error("open", state.log_path()))?;
+    // It tells names of files, and versions before this one let everybody read it.
+    let _ = log.set_permissions(Permissions::from_mode(0o600));
     set_apart(&mut command);
     let mut child = command
         .stdin(Stdio::null())

@@ -8,6 +8,7 @@
 mod inodes;
 
 use crate::State;
+use crate::config::private;
 use crate::error::io_error;
 use inodes::Inodes;
 use rustix::fs::FallocateFlags;
@@ -102,7 +103,9 @@ impl Ballast {
         if disk.f_bavail * disk.f_frsize < self.bytes * PLENTY {
             return Ok(false);
         }
-        let held = File::create(&self.path)
+        let held = private()
+            .truncate(true)
+            .open(&self.path)
             .and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes)?));
         if let Err(error) = held {
             tracing::info!("no room is held for the catalog: {error}");

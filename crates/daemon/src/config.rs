@@ -7,6 +7,7 @@ use crate::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use ullage_pool::Uuid;
@@ -378,9 +379,21 @@ impl State {
         self.replace(&self.settings_path(), &text)
     }
 
+    /// Makes the directory, if it is not there: others pass through it to the control socket, whatever the umask.
+    pub(crate) fn make(&self) -> Result<()> {
+        let make = || -> std::io::Result<()> {
+            self.dir.parent().map_or(Ok(()), fs::create_dir_all)?;
+            match fs::DirBuilder::new().mode(0o711).create(&self.dir) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && self.dir.is_dir() => Ok(()),
+                made => made,
+            }
+        };
+        make().map_err(io_error("create", &self.dir))
+    }
+
     /// Writes one of its files, durably and in one step.
     pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
-        fs::create_dir_all(&self.dir).map_err(io_error("create", &self.dir))?;
+        self.make()?;
         let written = match replace(path, text) {
             Err(error) if is_full(&error) && give_to_file(&self.dir).unwrap_or(false) => replace(path, text),
             outcome => outcome,
@@ -393,12 +406,20 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Writes a file durably and in one step.
+/// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere.
+pub(crate) fn private() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
+/// Writes a file durably and in one step, for nobody but its owner.
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let write = || {
-        let mut file = fs::File::create(&new)?;
+        let mut file = private().truncate(true).open(&new)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)

@@ -66,7 +66,7 @@ impl OpenSpace {
         }
         turns::refuse_older(state, &settings)?;
         numbers::refuse_renumbered(state, &settings)?;
-        std::fs::create_dir_all(state.dir()).map_err(crate::error::io_error("create", state.dir()))?;
+        state.make()?;
         let ballast = Ballast::of(state)?;
         ballast.release()?;
         let store = open_store(state)?;

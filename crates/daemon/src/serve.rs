@@ -1,5 +1,6 @@
 //! A mounted space from its first request to its last.
 
+use crate::config::private;
 use crate::error::io_error;
 use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
@@ -159,7 +160,7 @@ fn listen(
 /// The next start need not compare the plain trees with the catalog.
 fn leave_in_step(state: &State) {
     let path = state.in_step_path();
-    if let Err(error) = std::fs::File::create(&path).and_then(|file| file.sync_all()) {
+    if let Err(error) = private().truncate(true).open(&path).and_then(|file| file.sync_all()) {
         tracing::info!("{} cannot be made ({error}): the next start looks at all of the plain trees", path.display());
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 const NAME: &str = "ballast.inodes";
@@ -44,7 +45,7 @@ impl Inodes {
         if self.least == 0 || disk.f_favail < self.least * PLENTY {
             return Ok(());
         }
-        match fs::create_dir(&self.dir) {
+        match fs::DirBuilder::new().mode(0o700).create(&self.dir) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! Every command, as a person and as a program use it.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use ullage_mount_tests::binary;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{program, ullage};
@@ -138,4 +139,33 @@ fn stat_tells_of_all_that_can_be_told_of() {
     let paths = report["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
     assert_eq!(paths.collect::<Vec<_>>(), names.iter().map(|it| it.display().to_string()).collect::<Vec<_>>());
     space.down_and_check();
+}
+
+/// Regression: with a umask of 0 anybody could write to the settings, and with any usual one read in the log which names others have.
+#[test]
+fn what_a_state_holds_is_for_its_owner_alone_whatever_the_umask() {
+    let space = Space::plain();
+    space.down();
+    // As versions before this one left it.
+    fs::set_permissions(space.state.join("ullage.log"), fs::Permissions::from_mode(0o644)).unwrap();
+    let new = space.ground.directory("new");
+    let (mount, state, pool) = (new.join("mnt"), new.join("state"), new.join("pool"));
+    fs::create_dir(&pool).unwrap();
+    let script = "umask 0; ullage=$1; shift; \"$ullage\" up \"$@\" && \"$ullage\" down \"$1\"";
+    let up = |mount: &Path, state: &Path, more: &[String]| {
+        let own = binary::path().as_os_str().to_owned();
+        let words = ["-c".into(), script.into(), "sh".into(), own, mount.into(), "--state".into(), state.into()];
+        program("sh", words.into_iter().chain(more.iter().map(std::ffi::OsString::from))).ok();
+    };
+    up(&mount, &state, &["--pool".into(), format!("main={}", pool.display())]);
+    up(&space.mount, &space.state, &[]);
+    for state in [&state, &space.state] {
+        assert_eq!(state.metadata().unwrap().mode() & 0o7777, 0o711, "{}", state.display());
+        let entries = fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path());
+        let open: Vec<PathBuf> = entries.filter(|path| path.metadata().unwrap().mode() & 0o077 != 0).collect();
+        // What an earlier start wrote stays, but for the log.
+        assert!(open.is_empty(), "{open:?}");
+        assert!(state.join("space.toml").exists() && state.join("turns").exists());
+    }
+    assert_eq!(pool.join(".ullage-turns").metadata().unwrap().mode() & 0o7777, 0o600);
 }
