@@ -32,12 +32,20 @@ pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inod
     let limit = Limit { bytes: changed(bytes, before.bytes), inodes: changed(inodes, before.inodes) };
     match space.set_limit(subject, limit) {
         Ok(unbound) => Answer::LimitSet { unbound },
-        Err(LimitError::Catalog(Error::CrossDomain)) => refuse(
+        Err(error) => refuse(refusal(&error)),
+    }
+}
+
+/// Why a limit cannot be set, and what to do.
+pub(crate) fn refusal(error: &LimitError) -> String {
+    match error {
+        LimitError::Catalog(Error::CrossDomain) => {
             "a file has names both inside and outside the directory, and a limit cannot part them; \
-             remove one of them first (`find DIRECTORY -type f -links +1` shows them)",
-        ),
-        Err(LimitError::Catalog(Error::Invalid)) => refuse("the limit is too large; write `none` for no limit"),
-        Err(error) => refuse(error),
+             remove one of them first (`find DIRECTORY -type f -links +1` shows them)"
+                .into()
+        }
+        LimitError::Catalog(Error::Invalid) => "the limit is too large; write `none` for no limit".into(),
+        other => other.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::Ballast;
 use crate::changes::Changes;
 use crate::import::import;
+use crate::limit::refusal;
 use crate::turns::Turns;
 use crate::{
     Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, numbers, refuse_places, turns,
@@ -111,7 +112,7 @@ impl OpenSpace {
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
             let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
-            space.set_limit(root, Limit { bytes, ..before }).map_err(|error| Error::Refused(error.to_string()))?;
+            space.set_limit(root, Limit { bytes, ..before }).map_err(|error| Error::Refused(refusal(&error)))?;
         }
         for member in space.pools().members() {
             member.pool.begin();

@@ -154,3 +154,14 @@ fn how_writes_are_kept_within_limits_is_known_before_anything_is_limited() {
     assert!(!told.contains("not tried yet"), "{told}");
     space.down_and_check();
 }
+
+#[test]
+fn a_size_that_is_too_large_is_refused_in_words() {
+    let mut space = Space::new();
+    space.down();
+    space.flags = vec!["--size".into(), "15EiB".into()];
+    space.try_up().refused("the limit is too large");
+    space.flags.clear();
+    space.up();
+    space.down_and_check();
+}
