@@ -13,6 +13,7 @@ use crate::error::io_error;
 use inodes::Inodes;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,6 +27,9 @@ const PART: u64 = 16;
 /// There is plenty when so many times as much is free.
 const PLENTY: u64 = 4;
 
+/// Less is not cut in halves.
+const LEAST_BYTES: u64 = 4 << 20;
+
 /// Of what is held, one part in so many is enough for any file of the state but the catalog.
 const FILE_PART: u64 = 8;
 
@@ -33,7 +37,7 @@ const FILE_PART: u64 = 8;
 pub(crate) fn give_to_file(state: &Path) -> std::io::Result<bool> {
     let file = match File::options().write(true).open(state.join(NAME)) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
     let length = file.metadata()?.len();
@@ -43,12 +47,26 @@ pub(crate) fn give_to_file(state: &Path) -> std::io::Result<bool> {
     Ok(length >= FILE_PART)
 }
 
+/// Gives up half of what is held in a state directory, to a start that found no room: it may be the last one that can, until files are
+/// removed. Whether there was anything.
+pub(crate) fn give_up(state: &State) -> bool {
+    let path = state.dir().join(NAME);
+    let Ok(length) = std::fs::metadata(&path).map(|meta| meta.len()) else { return false };
+    let cut = || {
+        File::options().write(true).open(&path).and_then(|file| file.set_len(length / 2).and_then(|()| file.sync_all()))
+    };
+    // What is over its quota may be removed and not cut, and little is not worth to be cut.
+    length >= LEAST_BYTES && cut().is_ok() || std::fs::remove_file(&path).is_ok()
+}
+
 /// The room held for the catalog of one space.
 pub(crate) struct Ballast {
     path: PathBuf,
     bytes: u64,
     device: u64,
     inodes: Inodes,
+    /// What is held was given up in part, for want of room that the disk does not show.
+    given_up: AtomicBool,
     /// There was no room when it was looked last.
     full: AtomicBool,
 }
@@ -60,7 +78,14 @@ impl Ballast {
         let disk = measured(state.dir())?;
         let bytes = (disk.f_blocks * disk.f_frsize / PART).min(MOST_BYTES);
         let inodes = Inodes::of(state, &disk);
-        Ok(Self { path: state.dir().join(NAME), bytes, device, inodes, full: AtomicBool::default() })
+        Ok(Self {
+            path: state.dir().join(NAME),
+            bytes,
+            device,
+            inodes,
+            given_up: AtomicBool::default(),
+            full: AtomicBool::default(),
+        })
     }
 
     /// Gives the room to the catalog if the disk has none left for it.
@@ -80,7 +105,12 @@ impl Ballast {
             tracing::info!("no inodes are held for the catalog: {error}");
         }
         let held = std::fs::metadata(&self.path).is_ok_and(|meta| meta.blocks() * 512 >= self.bytes);
-        if held || self.hold()? { Ok(0) } else { Ok(self.bytes) }
+        if held || !self.given_up.load(Relaxed) && self.hold()? { Ok(0) } else { Ok(self.bytes) }
+    }
+
+    /// Has it be held as it is until the next start.
+    pub(crate) fn keep_given_up(&self) {
+        self.given_up.store(true, Relaxed);
     }
 
     /// The inodes that pools on this device have to leave free.
@@ -103,15 +133,25 @@ impl Ballast {
         if disk.f_bavail * disk.f_frsize < self.bytes * PLENTY {
             return Ok(false);
         }
-        let held = private()
-            .truncate(true)
-            .open(&self.path)
-            .and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.bytes)?));
+        let mut bytes = self.bytes;
+        let held = loop {
+            match self.hold_beside(bytes) {
+                Err(error) if error.kind() == ErrorKind::QuotaExceeded && bytes / 2 >= LEAST_BYTES => bytes /= 2,
+                outcome => break outcome,
+            }
+        };
         if let Err(error) = held {
             tracing::info!("no room is held for the catalog: {error}");
             let _ = std::fs::remove_file(&self.path);
         }
         Ok(true)
+    }
+
+    /// Holds so much where as much is left beside it: a quota may leave less than the disk has.
+    fn hold_beside(&self, bytes: u64) -> std::io::Result<()> {
+        let file = private().truncate(true).open(&self.path)?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * bytes)?;
+        file.set_len(bytes)
     }
 
     /// Whether the catalog itself has room on the disk: what is root's is for it too. Where nobody knows it has.

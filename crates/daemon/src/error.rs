@@ -62,6 +62,16 @@ impl Error {
                 | Self::Overtaken(_)
         )
     }
+
+    /// Whether the state found no room: its disk is full, or a quota that nobody sees in what is free there.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } | Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Io { source, .. })) => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<ullage_kv::Error> for Error {

@@ -1,7 +1,7 @@
 //! Opening a space: catalog, pools, recovery.
 
 use crate::adapt::{MarksOf, NumbersOf};
-use crate::ballast::Ballast;
+use crate::ballast::{self, Ballast};
 use crate::changes::Changes;
 use crate::import::import;
 use crate::limit::refusal;
@@ -43,8 +43,28 @@ impl OpenSpace {
     /// What is to be imported is; `progress` is told how far that has come.
     pub fn open(
         state: &State,
+        settings: SpaceSettings,
+        options: SpaceOptions,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self> {
+        match Self::with(state, settings.clone(), options.clone(), false, progress) {
+            // What is free on the disk says nothing of a quota.
+            Err(error) if error.is_full() && ballast::give_up(state) => {
+                tracing::warn!(
+                    "the state has no room left ({error}): half of what was held for this is used now; make room"
+                );
+                Self::with(state, settings, options, true, progress)
+            }
+            opened => opened,
+        }
+    }
+
+    /// With what is held for the catalog given up in part, none is held again.
+    fn with(
+        state: &State,
         mut settings: SpaceSettings,
         options: SpaceOptions,
+        given_up: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let spread: Spread = settings
@@ -91,6 +111,9 @@ impl OpenSpace {
         }
         state.store(&settings)?;
         first_use::end(state);
+        if given_up {
+            ballast.keep_given_up();
+        }
         leave_room(&ballast, &mut members)?;
         let ballast = Arc::new(ballast);
         store.set_room(ballast.clone());

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::eventually;
+use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
 /// Fills a file until nothing fits any more.
@@ -225,5 +225,46 @@ fn leaves_what_is_reserved(mib: u64, prepare: impl Fn(&Space), fill: impl Fn(&mu
     }
     drop(big);
     fs::remove_file(space.path("big")).unwrap();
+    space.down_and_check();
+}
+
+/// What is free on the disk says nothing of a quota: nothing of what is held was given to the catalog, and no start found any room.
+#[test]
+fn a_space_that_used_up_the_quota_of_its_subvolume_is_started_and_files_are_removed() {
+    let mut ground = Ground::new();
+    let disk = ground.btrfs("disk", 3000);
+    let own = disk.join("own");
+    program("btrfs", ["quota".as_ref(), "enable".as_ref(), disk.as_os_str()]).ok();
+    program("btrfs", ["subvolume".as_ref(), "create".as_ref(), own.as_os_str()]).ok();
+    program("btrfs", ["qgroup".as_ref(), "limit".as_ref(), "400M".as_ref(), own.as_os_str()]).ok();
+    let space = Space::on(ground, &own);
+    space.up();
+    for round in 0..3 {
+        let mut big = File::create(space.path("big")).unwrap();
+        fs::write(space.path("kept"), format!("{round}")).unwrap();
+        space.sync();
+        fill(&mut big);
+        drop(big);
+        for n in 0..2000 {
+            if fs::create_dir(space.path(format!("{round}-{n}"))).is_err() {
+                break;
+            }
+        }
+        let _ = File::open(&space.mount).and_then(|root| root.sync_all());
+        let _ = space.try_down();
+        space.up();
+        assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), format!("{round}"));
+        fs::remove_file(space.path("big")).unwrap();
+        space.sync();
+        eventually("the room is given back", Duration::from_secs(20), || {
+            let mut file = File::create(space.path("again")).unwrap();
+            file.write_all(&vec![1; 100 << 20]).and_then(|()| file.sync_all()).is_ok()
+        });
+        fs::remove_file(space.path("again")).unwrap();
+        space.sync();
+        std::thread::sleep(Duration::from_secs(2));
+        space.down();
+        space.up();
+    }
     space.down_and_check();
 }
