@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 mod commands;
+mod log;
 mod users;
 
 use clap::Parser;
@@ -36,7 +37,7 @@ fn main() -> std::process::ExitCode {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=off,lsm_tree=off,sfa=off,fuser=error"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(log::Log::default())
         .with_target(false)
         .with_ansi(false)
         .log_internal_errors(false)

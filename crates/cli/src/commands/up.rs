@@ -232,6 +232,7 @@ impl Up {
         let how = ServeOptions { transport: self.transport, enable_uring: self.enable_uring, flags: self.flags };
         let mut told = Instant::now();
         ullage_daemon::end_at_any_panic();
+        crate::log::bound();
         // Who waits for this may have been ended: the mount serves whether or not anybody listens.
         let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
             if self.report_ready && told.elapsed() > Duration::from_millis(100) {

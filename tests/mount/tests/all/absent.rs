@@ -403,3 +403,22 @@ fn a_disk_that_hangs_is_not_asked_when_other_pools_come_and_go() {
     space.up();
     space.down_and_check();
 }
+
+/// Each try was a line of the log, which lies on the disk of the catalog.
+#[test]
+fn who_opens_files_of_a_pool_that_is_gone_fills_no_log() {
+    let bed = bed("");
+    bed.take_away();
+    bed.up_without(&["far"]).ok();
+    let before = bed.space.log().len();
+    for _ in 0..20_000 {
+        fails(File::open(&bed.far[0]));
+    }
+    let log = bed.space.log();
+    assert!(log.len() - before < 200_000, "{} bytes", log.len() - before);
+    assert!(log.contains("more lines like the next one are left out"), "{log}");
+    bed.space.down();
+    bed.bring_back();
+    bed.space.up();
+    bed.space.down_and_check();
+}
