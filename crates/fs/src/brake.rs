@@ -17,6 +17,7 @@ use crate::taking::AtOnce;
 use crate::waiting::{self, Doing, File, Place};
 use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys, threads};
 use parking_lot::{Condvar, Mutex};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -214,11 +215,40 @@ impl Space {
         if std::mem::take(&mut watched.asleep) {
             self.brake.bell.notify_all();
         }
-        if watched.thread.is_none() {
-            let own = self.own();
-            let thread = threads::start("brake", move || run(&own));
-            watched.thread = Some(thread.expect("a thread can be started"));
+        if let Err(error) = self.begin_looks(&mut watched) {
+            tracing::error!("files are not kept within their limits until a thread can be started for that: {error}");
         }
+    }
+
+    /// Starts the thread, unless it was started before.
+    fn begin_looks(&self, watched: &mut Watched) -> io::Result<()> {
+        if watched.thread.is_none() && !watched.stop {
+            self.brake.used.store(true, Relaxed);
+            let own = self.own();
+            watched.thread = Some(threads::start("brake", move || run(&own))?);
+        }
+        Ok(())
+    }
+
+    /// The same where something waits for it, since it could not be started then.
+    pub(crate) fn begin_missed_looks(&self) {
+        let mut watched = self.brake.watched.lock();
+        if watched.thread.is_none() && !watched.new.is_empty() {
+            let _ = self.begin_looks(&mut watched);
+        }
+    }
+
+    /// Before a limit bounds files that are written unseen: somebody is there to look at them.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn can_look(&self) -> io::Result<()> {
+        let is_unseen = |open: &OpenFile| open.backing.as_ref().is_some_and(|backing| backing.unseen);
+        let may_be_unseen = |node: &Arc<Node>| node.open.try_lock().is_none_or(|open| is_unseen(&open));
+        if self.uses_passthrough() && self.nodes.all().iter().any(may_be_unseen) {
+            self.begin_looks(&mut self.brake.watched.lock())?;
+        }
+        Ok(())
     }
 
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
@@ -488,6 +518,8 @@ fn run(weak: &Weak<Space>) {
 mod tests {
     use crate::Filesystem;
     use crate::lend::tests::lending;
+    use crate::threads::tests::NONE_LEFT;
+    use std::time::{Duration, Instant};
     use ullage_types::{NodeId, PoolId};
 
     /// What is held for a file goes with it, but that somebody was let go on was remembered: the thread that looks after such files
@@ -505,6 +537,26 @@ mod tests {
         assert!(!node.open.lock().grant.is_under_way(), "it is gone");
         space.ended_unseen(&node).unwrap();
         assert!(!node.open.lock().grant.is_under_way());
+    }
+
+    /// It ended the process, and whoever opened a limited file for writing could bring that about.
+    #[test]
+    fn who_opens_a_file_while_no_thread_can_be_started_gets_it_and_it_is_looked_at_as_soon_as_one_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let is_looked_at = || space.brake.watched.lock().thread.is_some();
+        NONE_LEFT.set(true);
+        space.look_after(None);
+        space.look_after(Some(&node));
+        space.start_refreshers();
+        assert!(!is_looked_at() && space.refresh(&node).is_done(), "nobody waits for who was never started");
+        NONE_LEFT.set(false);
+        let until = Instant::now() + Duration::from_secs(20);
+        while !is_looked_at() {
+            assert!(Instant::now() < until, "it is never looked at");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        space.brake.stop();
     }
 
     /// Closed before that thread came by, it kept what was set aside for the write.

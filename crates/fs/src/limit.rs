@@ -50,6 +50,9 @@ impl Space {
     /// # Errors
     /// Nothing was changed then, unless it is the catalog's disk that failed.
     pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, LimitError> {
+        if !limit.is_none() {
+            self.can_look().map_err(LimitError::Thread)?;
+        }
         let mut again = 1..TRIES;
         let (open, unseen) = loop {
             self.measure_ahead()?;

@@ -34,6 +34,13 @@ struct Jobs {
     stop: bool,
 }
 
+impl Jobs {
+    /// Nobody does what waits: it is not waited for.
+    fn give_up(&mut self) {
+        self.waiting.drain(..).for_each(|(_, refresher)| refresher.0.store(DONE, Relaxed));
+    }
+}
+
 /// The threads that have it done. One more starts them, which is of a real-time class too, and so are they, and the processes that they
 /// start, from the beginning: whoever asks for one may have to wait long for its turn.
 #[derive(Default)]
@@ -118,8 +125,13 @@ impl Space {
         let mut jobs = refreshers.jobs.lock();
         if jobs.starter.is_none() && !jobs.stop {
             let own = self.own();
-            let starter = threads::start("refreshers", move || start(&own));
-            jobs.starter = Some(starter.expect("a thread can be started"));
+            match threads::start("refreshers", move || start(&own)) {
+                Ok(starter) => jobs.starter = Some(starter),
+                Err(error) => {
+                    jobs.give_up();
+                    self.cannot_refresh(&error);
+                }
+            }
         }
         refreshers.bell.notify_one();
     }
@@ -242,7 +254,7 @@ impl Refreshers {
         let starter = {
             let mut jobs = self.jobs.lock();
             jobs.stop = true;
-            jobs.waiting.drain(..).for_each(|(_, refresher)| refresher.0.store(DONE, Relaxed));
+            jobs.give_up();
             jobs.starter.take()
         };
         self.bell.notify_all();

@@ -141,6 +141,7 @@ fn run(weak: &Weak<Space>) {
             return;
         }
         space.give_back_kept(false);
+        space.begin_missed_looks();
         batch = space.settler.owing.keep(&space, batch);
         // Before others are written out: while a disk is at that, it takes nothing else.
         if looked.elapsed() >= IDLE {

@@ -20,9 +20,29 @@ pub(crate) fn note_cpus() {
 
 /// Starts a thread that is bound to no CPU, and gives way to nobody.
 pub(crate) fn start(name: &str, what: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    #[cfg(test)]
+    tests::may_start()?;
     Builder::new().name(name.to_owned()).spawn(move || {
         be_ordinary(CPUS.get().and_then(Option::as_ref));
         what();
+    })
+}
+
+/// Does one thing beside another, or before it where no thread can be started.
+pub(crate) fn beside<T: Send, U>(name: &str, one: impl Fn() -> T + Sync, other: impl FnOnce() -> U) -> (T, U) {
+    std::thread::scope(|scope| {
+        let started = Builder::new().name(name.to_owned());
+        #[cfg(test)]
+        let started = tests::may_start().map(|()| started);
+        #[cfg(not(test))]
+        let started = io::Result::Ok(started);
+        match started.and_then(|builder| builder.spawn_scoped(scope, &one)) {
+            Ok(thread) => {
+                let other = other();
+                (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
+            }
+            Err(_) => (one(), other()),
+        }
     })
 }
 
@@ -35,8 +55,28 @@ pub fn be_ordinary(cpus: Option<&CpuSet>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// This thread can start no others.
+        pub(crate) static NONE_LEFT: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn may_start() -> io::Result<()> {
+        if NONE_LEFT.get() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+
+    #[test]
+    fn two_things_are_done_one_after_the_other_where_no_thread_can_be_started() {
+        let own = || std::thread::current().id();
+        let (one, other) = beside("test", own, own);
+        assert!(one != other && other == own());
+        NONE_LEFT.set(true);
+        assert_eq!(beside("test", own, own), (own(), own()));
+        NONE_LEFT.set(false);
+    }
 
     /// The class of the calling thread.
     fn class() -> libc::c_int {

@@ -176,8 +176,9 @@ fn read_waited(schedstat: &File) -> Option<Duration> {
 
 /// Whether a thread of this process may enter the class and leave it again: leaving takes a privilege.
 fn possible() -> bool {
-    let tried = std::thread::spawn(|| sys::set_scheduler(true).and_then(|()| sys::set_scheduler(false)));
-    tried.join().is_ok_and(|outcome| outcome.is_ok())
+    let enter_and_leave = || sys::set_scheduler(true).and_then(|()| sys::set_scheduler(false));
+    let tried = std::thread::Builder::new().spawn(enter_and_leave);
+    tried.is_ok_and(|tried| tried.join().is_ok_and(|outcome| outcome.is_ok()))
 }
 
 #[cfg(test)]

@@ -183,5 +183,8 @@ fn write_unprivileged(file: &File) -> io::Result<u64> {
         let fits = |at: &u64| file.write_all_at(&piece, *at).is_ok();
         Ok((0..4 * WIDTH).step_by(piece.len()).take_while(fits).count() as u64 * piece.len() as u64)
     };
-    std::thread::scope(|scope| scope.spawn(write).join()).unwrap_or_else(|_| Err(ErrorKind::Other.into()))
+    std::thread::scope(|scope| {
+        let writer = std::thread::Builder::new().spawn_scoped(scope, write)?;
+        writer.join().unwrap_or_else(|_| Err(ErrorKind::Other.into()))
+    })
 }

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::ops::Stream;
-use crate::{Errno, Outcome, Space, hurry, syncs};
+use crate::{Errno, Outcome, Space, hurry, syncs, threads};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -74,12 +74,8 @@ impl Space {
             self.flush_log(newest)?;
             return data();
         }
-        std::thread::scope(|scope| -> Outcome<()> {
-            let log = scope.spawn(|| self.flush_log(newest));
-            let data = data();
-            log.join().expect("a sync does not panic")?;
-            data
-        })
+        let (log, data) = threads::beside("log-flush", || self.flush_log(newest), data);
+        log.and(data)
     }
 
     /// What was written with such flags is to be durable now. What has pages of its own in the kernel is synced by it (FSYNC).
