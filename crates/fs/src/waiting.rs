@@ -7,10 +7,12 @@ mod within;
 pub(crate) use place::{Place, furthest, place};
 pub(crate) use within::copies_up;
 
-use crate::{Outcome, hurry};
+use crate::{Outcome, hurry, threads};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use ullage_policy::headroom::CALL;
 
@@ -19,6 +21,10 @@ use ullage_policy::headroom::CALL;
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long it is waited for the memory of somebody to be read, and how many such looks there are at most.
+const READABLE: Duration = Duration::from_secs(2);
+const MOST_LOOKS: usize = 64;
 
 /// System calls that take away capabilities and write no data themselves.
 const HARMLESS: &[libc::c_long] = &[
@@ -77,6 +83,9 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
                 // All descriptors of its process are looked through for rings, or its memory for what it writes. Whoever holds the lock of
                 // that may wait for us as well: he unmaps a file of ours, which writes its pages.
                 hurry::may_wait()?;
+                // Where it cannot be read, it may be as long as any.
+                let long = Doing::Writing(Some(CALL));
+                return Ok(patient(move || call.doing(thread)).unwrap_or(long));
             }
             return Ok(call.doing(thread));
         }
@@ -86,6 +95,49 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
     }
     // It will tell once it has had its turn, and may be any call.
     Ok(Doing::Writing(Some(CALL)))
+}
+
+/// Looks at the memory of others that have not ended.
+struct Looks(AtomicUsize);
+
+static LOOKS: Looks = Looks(AtomicUsize::new(0));
+
+/// One of them, until it has ended.
+struct Look(&'static Looks);
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Looks {
+    /// Looks at memory. Its owner can keep it from being read for as long as he likes: what is mapped there may be of a file whose file
+    /// system does not answer. None where that takes longer than so much, or too many have not ended.
+    fn patient<T: Send + 'static>(
+        &'static self,
+        patience: Duration,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (under_way, own) = (self.0.fetch_add(1, Relaxed), Look(self));
+        if under_way >= MOST_LOOKS {
+            return None;
+        }
+        let (tells, told) = mpsc::sync_channel(1);
+        let work = move || {
+            let _own = own;
+            let _ = tells.send(look());
+        };
+        threads::start("look", work).ok()?;
+        told.recv_timeout(patience).ok()
+    }
+}
+
+/// The same for as long as others can wait.
+fn patient<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    #[cfg(test)]
+    tests::LOOKED.set(tests::LOOKED.get() + 1);
+    LOOKS.patient(READABLE, look)
 }
 
 /// Whether any thread may be waiting for its turn to write to a file.
@@ -306,7 +358,7 @@ fn spliced(length: u64) -> u64 {
 /// So many bytes of a thread's memory. Waits for who changes what is mapped there.
 fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
     #[cfg(test)]
-    tests::LOOKS.set(tests::LOOKS.get() + 1);
+    tests::LOOKED.set(tests::LOOKED.get() + 1);
     let mut bytes = vec![0; length];
     std::fs::File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
     Some(bytes)
@@ -316,13 +368,14 @@ fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::{Errno, hurried};
+    use parking_lot::Mutex;
     use std::cell::Cell;
     use std::io::{Read, Write};
-    use std::sync::mpsc;
+    use std::sync::{Arc, mpsc};
 
     thread_local! {
         /// How often memory of others was looked at.
-        pub(super) static LOOKS: Cell<u32> = const { Cell::new(0) };
+        pub(super) static LOOKED: Cell<u32> = const { Cell::new(0) };
     }
 
     /// What is said of a thread that waits in `wait`.
@@ -383,13 +436,30 @@ mod tests {
             let bytes = vec![0; 1 << 20];
             let _ = (&writer).write_vectored(&[std::io::IoSlice::new(&bytes)]).unwrap();
         };
-        let before = LOOKS.get();
+        let before = LOOKED.get();
         let asks = |thread| (hurried(|| doing(thread)), call_of(thread).is_some_and(|call| call.may_write(thread)));
         let says = asked_of(asks, write, || reader.read_exact(&mut vec![0; 1 << 20]).unwrap());
         assert_eq!(says, (Err(Errno::LATER), true));
-        assert_eq!(LOOKS.get(), before);
+        assert_eq!(LOOKED.get(), before);
         let splice = |behind: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, behind, 1000, 0] };
         assert!(splice(4096).is_in_memory() && !splice(0).is_in_memory());
+    }
+
+    /// A thread stood still with memory that was of a file of another file system, which did not answer, and the space with it at its end.
+    #[test]
+    fn memory_that_cannot_be_read_is_not_waited_for_without_end() {
+        static LOOKS: Looks = Looks(AtomicUsize::new(0));
+        let (ends, end) = mpsc::channel::<()>();
+        let end = Arc::new(Mutex::new(end));
+        let hangs = || {
+            let end = end.clone();
+            LOOKS.patient(Duration::from_millis(1), move || end.lock().recv())
+        };
+        assert_eq!(hangs(), None);
+        assert_eq!(LOOKS.patient(Duration::from_secs(20), || 7), Some(7), "others are looked at meanwhile");
+        assert!((1..MOST_LOOKS).all(|_| hangs().is_none()));
+        assert_eq!(LOOKS.patient(Duration::from_secs(20), || 7), None, "not by any number of threads");
+        drop(ends);
     }
 
     /// What came from a socket stands for more than a page in a page of a pipe: 4 MiB were let go on as one.

@@ -1,6 +1,6 @@
 //! Where a thread that waits for us writes.
 
-use super::{Call, File, call_of, memory, queues};
+use super::{Call, File, call_of, memory, patient, queues};
 
 /// `RWF_NOAPPEND`: at its offset all the same (Linux 6.9).
 const RWF_NOAPPEND: i32 = 0x20;
@@ -17,12 +17,14 @@ pub(crate) enum Place {
 
 /// Where a thread that waits for us begins to write, if that is known.
 pub(crate) fn place(thread: u32) -> Option<Place> {
-    call_of(thread)?.place(thread)
+    let call = call_of(thread)?;
+    if call.is_in_memory() { patient(move || call.place(thread))? } else { call.place(thread) }
 }
 
 /// Where it begins at the furthest, if that is known: one of many that are queued, or a piece of what is copied.
 pub(crate) fn furthest(thread: u32, file: Option<File>) -> Option<Place> {
-    call_of(thread)?.furthest(thread, file)
+    let call = call_of(thread)?;
+    patient(move || call.furthest(thread, file))?
 }
 
 impl Call {
