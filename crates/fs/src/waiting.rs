@@ -1,5 +1,6 @@
 //! What a process that waits for our answer is doing.
 
+mod looks;
 mod place;
 mod queues;
 mod within;
@@ -7,12 +8,11 @@ mod within;
 pub(crate) use place::{Place, furthest, place};
 pub(crate) use within::copies_up;
 
-use crate::{Outcome, hurry, threads};
+use crate::{Outcome, hurry};
+use looks::patient;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use ullage_policy::headroom::CALL;
 
@@ -21,10 +21,6 @@ use ullage_policy::headroom::CALL;
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// How long it is waited for the memory of somebody to be read, and how many such looks there are at most.
-const READABLE: Duration = Duration::from_secs(2);
-const MOST_LOOKS: usize = 64;
 
 /// System calls that take away capabilities and write no data themselves.
 const HARMLESS: &[libc::c_long] = &[
@@ -95,49 +91,6 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
     }
     // It will tell once it has had its turn, and may be any call.
     Ok(Doing::Writing(Some(CALL)))
-}
-
-/// Looks at the memory of others that have not ended.
-struct Looks(AtomicUsize);
-
-static LOOKS: Looks = Looks(AtomicUsize::new(0));
-
-/// One of them, until it has ended.
-struct Look(&'static Looks);
-
-impl Drop for Look {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Looks {
-    /// Looks at memory. Its owner can keep it from being read for as long as he likes: what is mapped there may be of a file whose file
-    /// system does not answer. None where that takes longer than so much, or too many have not ended.
-    fn patient<T: Send + 'static>(
-        &'static self,
-        patience: Duration,
-        look: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        let (under_way, own) = (self.0.fetch_add(1, Relaxed), Look(self));
-        if under_way >= MOST_LOOKS {
-            return None;
-        }
-        let (tells, told) = mpsc::sync_channel(1);
-        let work = move || {
-            let _own = own;
-            let _ = tells.send(look());
-        };
-        threads::start("look", work).ok()?;
-        told.recv_timeout(patience).ok()
-    }
-}
-
-/// The same for as long as others can wait.
-fn patient<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    #[cfg(test)]
-    tests::LOOKED.set(tests::LOOKED.get() + 1);
-    LOOKS.patient(READABLE, look)
 }
 
 /// Whether any thread may be waiting for its turn to write to a file.
@@ -368,10 +321,9 @@ fn memory(thread: u32, at: u64, length: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::{Errno, hurried};
-    use parking_lot::Mutex;
     use std::cell::Cell;
     use std::io::{Read, Write};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
 
     thread_local! {
         /// How often memory of others was looked at.
@@ -443,23 +395,6 @@ mod tests {
         assert_eq!(LOOKED.get(), before);
         let splice = |behind: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, behind, 1000, 0] };
         assert!(splice(4096).is_in_memory() && !splice(0).is_in_memory());
-    }
-
-    /// A thread stood still with memory that was of a file of another file system, which did not answer, and the space with it at its end.
-    #[test]
-    fn memory_that_cannot_be_read_is_not_waited_for_without_end() {
-        static LOOKS: Looks = Looks(AtomicUsize::new(0));
-        let (ends, end) = mpsc::channel::<()>();
-        let end = Arc::new(Mutex::new(end));
-        let hangs = || {
-            let end = end.clone();
-            LOOKS.patient(Duration::from_millis(1), move || end.lock().recv())
-        };
-        assert_eq!(hangs(), None);
-        assert_eq!(LOOKS.patient(Duration::from_secs(20), || 7), Some(7), "others are looked at meanwhile");
-        assert!((1..MOST_LOOKS).all(|_| hangs().is_none()));
-        assert_eq!(LOOKS.patient(Duration::from_secs(20), || 7), None, "not by any number of threads");
-        drop(ends);
     }
 
     /// What came from a socket stands for more than a page in a page of a pipe: 4 MiB were let go on as one.

@@ -1,6 +1,7 @@
 //! Where a thread that waits for us writes.
 
-use super::{Call, File, call_of, memory, patient, queues};
+use super::looks::patient;
+use super::{Call, File, call_of, memory, queues};
 
 /// `RWF_NOAPPEND`: at its offset all the same (Linux 6.9).
 const RWF_NOAPPEND: i32 = 0x20;
