@@ -2,7 +2,7 @@
 
 use super::directory::Directory;
 use super::error::OpError;
-use super::file::{self, ReadError};
+use super::file;
 use super::header::Header;
 use super::index::{ChunkInfo, Index};
 use super::ledger::Ledger;
@@ -73,7 +73,8 @@ pub(crate) fn recover<L: Ledger>(
     recount(directory, state).map_err(|e| stopped(format!("recount: {e}")))
 }
 
-/// Makes the chunk's file what the record says, unless a later change has.
+/// Makes the chunk's file what the record says. Also where a later change is in the file: a header that reached the disk with that one says
+/// nothing of the data of those before it, and the records that follow make good what this one takes back.
 fn apply(directory: &Directory, record: &Record<'_>) -> io::Result<()> {
     match record {
         Record::Replace { name, source: Source::File(id), .. } => {
@@ -81,31 +82,20 @@ fn apply(directory: &Directory, record: &Record<'_>) -> io::Result<()> {
         }
         Record::Replace { name, source: Source::Inline(header, data), .. } => {
             let header = Header::from_body(header).map_err(io::Error::other)?;
-            let target = directory.chunk(name);
-            if is_newer(&target, header.generation)? {
-                return Ok(());
-            }
             let path = directory.news().join("redo");
             ignore_missing(fs::remove_file(&path))?;
             file::write_new(&path, &header, data, false)?;
-            fs::rename(&path, &target)
+            fs::rename(&path, directory.chunk(name))
         }
         Record::Patch { name, header, offset, data, .. } => {
             let header = Header::from_body(header).map_err(io::Error::other)?;
-            let target = directory.chunk(name);
-            if is_newer(&target, header.generation)? {
-                return Ok(());
-            }
-            match File::options().read(true).write(true).open(&target) {
+            match File::options().read(true).write(true).open(directory.chunk(name)) {
                 Ok(file) => file::patch(&file, &header, *offset, data),
                 // A later record deletes it; if none does, the recount says so.
                 Err(error) => ignore_missing(Err(error)),
             }
         }
-        Record::Delete { name, generation, .. } => {
-            let target = directory.chunk(name);
-            if is_newer(&target, *generation)? { Ok(()) } else { ignore_missing(fs::remove_file(&target)) }
-        }
+        Record::Delete { name, .. } => ignore_missing(fs::remove_file(directory.chunk(name))),
         Record::Correct { .. } | Record::Note(_) => Ok(()),
     }
 }
@@ -132,21 +122,6 @@ fn redo<L: Ledger>(record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
         Record::Note(note) => note,
     };
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
-}
-
-/// Whether the file at `path` was made by a later change than `generation`: then the change was applied long ago. A header that
-/// was torn is of none, and a later record mends it.
-fn is_newer(path: &Path, generation: u64) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    match file::read_header(&file) {
-        Ok(header) => Ok(header.generation > generation),
-        Err(ReadError::Damaged(_)) => Ok(false),
-        Err(ReadError::Io(error)) => Err(error),
-    }
 }
 
 fn ignore_missing(result: io::Result<()>) -> io::Result<()> {

@@ -438,12 +438,43 @@ fn a_torn_header_does_not_bring_back_what_was_before() {
     }
 }
 
+/// Regression: the header on disk was of the later of two changes, and of the earlier one, whose data had not come so far, nothing was redone: the
+/// chunk was damaged.
+#[test]
+fn a_header_that_reached_the_disk_hides_no_data_that_did_not() {
+    for first in ["put", "write"] {
+        let root = tempfile::tempdir().unwrap();
+        let alice: Arc<str> = "alice".into();
+        let store = open(root.path());
+        let mut expected = pattern(60_000, 1);
+        put(&store, "a/0", &expected).unwrap();
+        let mut before = vec![0; 4096 + expected.len()];
+        if first == "write" {
+            store.snapshot().unwrap();
+            before = fs::read(file_of(root.path(), "a/0")).unwrap();
+        }
+        for (number, offset) in [(1, 10_000), (2, 40_000)] {
+            store.write_at(&name("a/0"), "alice", &alice, offset as u64, &[number; 5000], &()).unwrap();
+            expected[offset..offset + 5000].fill(number);
+        }
+        std::mem::forget(store);
+        let file = fs::File::options().write(true).open(file_of(root.path(), "a/0")).unwrap();
+        file.write_all_at(&before[4096..], 4096).unwrap();
+        let store = open(root.path());
+        let read = store.read(&name("a/0"), 0, u64::MAX).map(|(bytes, _)| bytes == expected);
+        assert!(matches!(read, Ok(true)), "{first}: {read:?}");
+        assert_exact(&store, root.path());
+    }
+}
+
 /// What could not be opened was taken for older than the change.
 #[test]
 fn a_file_that_cannot_be_looked_at_ends_the_start() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
-    put(&store, "a/0", &pattern(1000, 1)).unwrap();
+    put(&store, "a/0", &pattern(1000, 2)).unwrap();
+    store.snapshot().unwrap();
+    store.write_at(&name("a/0"), "alice", &"alice".into(), 0, &pattern(1000, 1), &()).unwrap();
     std::mem::forget(store);
     let file = file_of(root.path(), "a/0");
     fs::rename(&file, root.path().join("aside")).unwrap();
