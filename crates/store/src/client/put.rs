@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ullage_net::{clock, keyfile};
+use ullage_voucher::Node;
 
 impl Files {
     /// Copies a local file to the stores under `name`, replacing what has that name. Until all of it is there the old version
@@ -67,7 +68,8 @@ impl Files {
     }
 
     /// Gives a name to stripes that are all there, and back the version before and what the manifest is charged. Of several
-    /// at a time each replaces the one before it, and knows which that was: whose stripes nobody removes stay charged.
+    /// at a time each replaces the one before it, and knows which that was: whose stripes nobody removes stay charged. What is found may be
+    /// this version itself: of a request that was refused, or whose outcome was not told, a copy may have been carried out since.
     async fn place(
         &self,
         name: &str,
@@ -78,28 +80,38 @@ impl Files {
         let body = serde_json::to_vec(manifest).map_err(|error| FileError::Usage(error.to_string()))?;
         let body = Bytes::from(body);
         let chunk = manifest_chunk(self.user(), name);
-        let mut tries = 0;
+        let unknown = |source| FileError::Unknown { name: name.to_owned(), source };
+        let (mut tries, mut before) = (0, None);
         loop {
-            let old = self.find(name).await?;
+            let old = match self.find(name).await {
+                Err(FileError::Chunk(error)) if tries > 0 => return Err(unknown(error)),
+                found => found?,
+            };
+            if let Some(found) = old.as_ref().filter(|found| found.is_of(manifest)) {
+                return Ok((before, self.charged(found.node, &chunk).await));
+            }
             let home = old.as_ref().map(|old| old.node).or_else(|| self.homes(name).first().copied());
             let home = home.ok_or_else(no_stores)?;
             let replaced = old.as_ref().map_or(Some(0), |old| old.generation);
             tries += 1;
             let charged = match self.chunks().put_over(home, &chunk, body.clone(), replaced).await {
                 Ok(view) => view.map_or(0, |view| view.allocated_bytes),
-                Err(error) if error.is_changed() && tries < TRIES => continue,
-                Err(error) if error.leaves_open() => {
-                    // Its answer may be all that was lost.
-                    match self.find(name).await {
-                        Ok(Some(found)) if found.is_of(manifest) => {
-                            self.chunks().stat(home, &chunk).await.map_or(0, |view| view.allocated_bytes)
-                        }
-                        _ => return Err(FileError::Unknown { name: name.to_owned(), source: error }),
-                    }
+                Err(error) if error.is_changed() && tries < TRIES => {
+                    before = old.and_then(|old| old.manifest.ok());
+                    continue;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => match self.find(name).await {
+                    Ok(Some(found)) if found.is_of(manifest) => self.charged(home, &chunk).await,
+                    Ok(_) if !error.leaves_open() => return Err(error.into()),
+                    _ => return Err(unknown(error)),
+                },
             };
             return Ok((old.and_then(|old| old.manifest.ok()), charged));
         }
+    }
+
+    /// What a manifest takes at a store, as far as it says so.
+    async fn charged(&self, node: Node, manifest: &str) -> u64 {
+        self.chunks().stat(node, manifest).await.map_or(0, |view| view.allocated_bytes)
     }
 }

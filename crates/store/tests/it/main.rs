@@ -12,6 +12,7 @@ mod disks;
 mod ends;
 mod failing;
 mod files;
+mod late;
 mod lives;
 mod names;
 mod revocation;
