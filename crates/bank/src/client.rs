@@ -1,11 +1,13 @@
 //! A client of the banks: finds the leader, and asks again elsewhere while there is none.
 
+use crate::identity::shard_of;
 use crate::wire::{
     AccountChange, AccountView, BankStatus, ClientAnswers, ClientBatch, FindingView, History, StoreAnswers, StoreBatch,
+    StoreView,
 };
 use bytes::Bytes;
-use hyper::Method;
 use hyper::header::CONNECTION;
+use hyper::Method;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use ullage_net::client::{CallError, Client};
+use ullage_voucher::User;
 
 /// A bank that has not answered for so long, and then not said how it is for as long again, is left for another.
 const SILENT_MAX: Duration = Duration::from_secs(2);
@@ -263,6 +266,36 @@ impl BankClient {
         match unknown {
             Some(error) if shards.is_empty() => Err(error),
             _ => Ok(BankStatus { shards }),
+        }
+    }
+
+    /// The stores that count, as the bank sees them that leads the shard of this user.
+    ///
+    /// # Errors
+    /// When none says that it leads, for as long as a request is repeated.
+    pub async fn stores(&self, user: User) -> Result<Vec<StoreView>, CallError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let mut last = None;
+            for bank in &self.banks {
+                match self.status(bank).await {
+                    Ok(mut status) => {
+                        let shard = shard_of(user, status.shards.len() as u32) as usize;
+                        if status.shards.get(shard).is_some_and(|shard| shard.leading) {
+                            return Ok(status.shards.swap_remove(shard).stores);
+                        }
+                    }
+                    Err(error) => last = Some(error),
+                }
+            }
+            if Instant::now() >= until {
+                let nobody = || CallError::Transport {
+                    server: self.banks.join(", "),
+                    reason: "none of these banks leads the shard of this user now".to_owned(),
+                };
+                return Err(last.unwrap_or_else(nobody));
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
         }
     }
 

@@ -316,6 +316,15 @@ impl Purse {
         self.exchange(messages, Some(prefix)).await
     }
 
+    /// The stores that count at the bank of this user.
+    ///
+    /// # Errors
+    /// When none says that it leads.
+    pub(super) async fn stores(&self) -> Result<BTreeSet<Node>, CallError> {
+        let stores = self.bank.stores(identity::user(&self.settings.user)).await?;
+        Ok(stores.into_iter().filter(|store| !store.given_up).map(|store| Node(store.node)).collect())
+    }
+
     /// Whether a bank ever gave one: without, stores were asked for nothing.
     pub(super) fn had_capability(&self) -> bool {
         !self.inner.lock().capabilities.is_empty()

@@ -21,15 +21,17 @@ pub struct Swept {
 }
 
 impl Files {
-    /// Removes stripes that no manifest names and whose file was begun more than `age` ago. Nothing is removed unless every
-    /// store answers and every manifest can be read: a stripe that a manifest out of sight names must stay.
+    /// Removes stripes that no manifest names and whose file was begun more than `age` ago. Nothing is removed unless all stores that
+    /// count at the bank are known here, every one answers, and every manifest can be read: a stripe that a manifest out of sight names
+    /// must stay.
     ///
     /// Stripes are listed before manifests, so a file that is finished meanwhile is seen. One whose writing takes longer
     /// than `age` could lose stripes: choose an age beyond the longest transfer.
     ///
     /// # Errors
-    /// When a store does not answer, or a manifest cannot be read.
+    /// When a store does not answer or is not known here, or a manifest cannot be read.
     pub async fn sweep(&self, age: Duration) -> Result<Swept, FileError> {
+        self.check_all_known().await?;
         let begun_before = clock::now_ms().saturating_sub(age.as_millis() as u64);
         let mut stripes: BTreeMap<(Node, String), u64> = BTreeMap::new();
         for node in self.chunks().nodes() {
@@ -58,6 +60,18 @@ impl Files {
             }
         }
         Ok(swept)
+    }
+
+    /// Refuses where a store may have manifests that nobody would look at.
+    async fn check_all_known(&self) -> Result<(), FileError> {
+        let known = self.chunks().nodes();
+        let mut counting = self.chunks().purse().stores().await.map_err(ChunkError::from)?;
+        counting.retain(|node| !known.contains(node));
+        let Some(unknown) = counting.first() else { return Ok(()) };
+        Err(FileError::Usage(format!(
+            "store {unknown} counts at the bank and is not in the configuration: what seems to belong to no file may be of one whose name is \
+             there; add it under [[stores]], or have it given up (`ullage bank exclude {unknown}`) if it is gone for good"
+        )))
     }
 
     /// The ids of all files.

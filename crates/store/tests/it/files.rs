@@ -1,8 +1,8 @@
 //! Files over real servers with certificates: put, get, ls, rm, quota to the byte.
 
-use crate::cluster::{Cluster, Plan, fixed, quiet};
+use crate::cluster::{self, Cluster, Plan, fixed, quiet};
 use std::time::Duration;
-use ullage_store::client::{FileError, STRIPE_BYTES};
+use ullage_store::client::{Chunks, FileError, Files, STRIPE_BYTES};
 
 const TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -194,6 +194,45 @@ async fn a_sweep_removes_what_belongs_to_no_file_and_nothing_else() {
         assert!(files.chunks().stat(node, &stripe(1)).await.is_err());
         files.chunks().stat(node, &stripe(now)).await.unwrap();
         files.get("kept", &here.path().join("out"), quiet()).await.unwrap();
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Regression: with a configuration from before a store was added, the parts of files whose names were there were taken for nobody's, and
+/// removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_that_does_not_know_all_stores_removes_nothing() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { shards: 2, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let at = |name: &str| here.path().join(name);
+        std::fs::write(at("in"), contents(200_000)).unwrap();
+        let files = cluster.client("alice", fixed(16 << 20));
+        let names: Vec<String> = (0..8).map(|number| format!("file-{number}")).collect();
+        for name in &names {
+            files.put(&at("in"), name, 65_536, quiet()).await.unwrap();
+        }
+        let before = cluster.used("alice");
+        for known in 0..2 {
+            let chunks = Chunks::new(
+                cluster::http(&cluster.certificates(), "alice"),
+                files.chunks().purse().clone(),
+                vec![cluster.addresses().swap_remove(known)],
+                Duration::from_secs(20),
+            );
+            let refused = Files::new(chunks).sweep(Duration::ZERO).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("store {} counts", 2 - known)), "{refused}");
+        }
+        assert_eq!(files.sweep(Duration::ZERO).await.unwrap().removed, 0);
+        assert_eq!(cluster.used("alice"), before);
+        for name in &names {
+            files.get(name, &at("out"), quiet()).await.unwrap();
+            assert!(std::fs::read(at("out")).unwrap() == contents(200_000), "{name}");
+        }
         drop(files);
         cluster.stop().await;
     })
