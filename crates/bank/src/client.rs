@@ -7,7 +7,7 @@ use crate::wire::{
 };
 use bytes::Bytes;
 use hyper::header::CONNECTION;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,10 +15,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use ullage_net::client::{CallError, Client};
+use ullage_net::{Problem, pki};
 use ullage_voucher::User;
 
 /// A bank that has not answered for so long, and then not said how it is for as long again, is left for another.
 const SILENT_MAX: Duration = Duration::from_secs(2);
+
+/// Where a user's account is. What is no name would name something else, or nothing that can be asked for.
+fn path_of(user: &str) -> Result<String, Problem> {
+    if pki::is_name(user) {
+        return Ok(format!("/v1/users/{user}"));
+    }
+    let message = format!("{user:?} is no user's name: letters, digits, '.', '-' and '_', at most 64");
+    Err(Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))
+}
 
 /// A bank that takes no more now is asked again after so long.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
@@ -209,7 +219,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn change(&self, user: &str, change: &AccountChange) -> Result<AccountView, CallError> {
-        self.ask(Method::PUT, &format!("/v1/users/{user}"), Some(change)).await
+        self.ask(Method::PUT, &path_of(user)?, Some(change)).await
     }
 
     /// One account.
@@ -217,7 +227,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn account(&self, user: &str) -> Result<AccountView, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}"), None::<&()>).await
+        self.ask(Method::GET, &path_of(user)?, None::<&()>).await
     }
 
     /// All accounts.
@@ -237,7 +247,7 @@ impl BankClient {
     /// # Errors
     /// As [`Self::messages`].
     pub async fn history(&self, user: &str) -> Result<History, CallError> {
-        self.ask(Method::GET, &format!("/v1/users/{user}/history"), None::<&()>).await
+        self.ask(Method::GET, &format!("{}/history", path_of(user)?), None::<&()>).await
     }
 
     /// What was found of cheaters.
@@ -310,5 +320,23 @@ impl BankClient {
     /// The banks.
     pub fn banks(&self) -> &[String] {
         &self.banks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: `alice?x` was alice, whose quota was set, and of `a b` a bank was asked for ten seconds.
+    #[tokio::test]
+    async fn what_is_no_name_is_refused_at_once() {
+        let bank = BankClient::new(Arc::default(), vec!["127.0.0.1:1".into()], Duration::from_secs(60));
+        for user in ["alice?x", "a b", "a/b", "", "..", "\u{e9}"] {
+            let changed = bank.change(user, &AccountChange::default()).await.map(drop);
+            let asked = [bank.account(user).await.map(drop), bank.history(user).await.map(drop), changed];
+            for error in asked.map(Result::unwrap_err) {
+                assert!(error.is_final() && error.to_string().contains("no user's name"), "{error}");
+            }
+        }
     }
 }
