@@ -300,7 +300,7 @@ pub enum Refusal {
     NoLease,
     /// The store starts a new life and must wait for an epoch.
     NotYetOpen,
-    /// More pieces than a request may carry.
+    /// More pieces than a request may carry, or of this user than the store can remember or tell the bank of in one epoch.
     TooMany,
     /// For another user than the one to be charged.
     ForeignUser,

@@ -2,6 +2,7 @@
 
 use super::accounts::{Accounts, Errands};
 use crate::chunk::ChunkStore;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use ullage_bank::client::BankClient;
@@ -56,8 +57,10 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
     }
 }
 
-/// Sends to one of so many shards, hears the answers, and goes on until neither side has more to say.
+/// Sends to one of so many shards, hears the answers, and goes on until neither side has more to say. Each message by itself: reports of
+/// several epochs may be more than one request takes.
 async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut errands: Errands) {
+    let mut waiting = VecDeque::new();
     loop {
         for (shard, incarnation) in errands.reincarnate.drain(..) {
             tracing::warn!(shard, %incarnation, "the bank asks for a new life");
@@ -70,11 +73,9 @@ async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut
                 return;
             }
         }
-        let messages: Vec<_> = errands.to_bank.drain(..).map(|(_, message)| message).collect();
-        if messages.is_empty() {
-            return;
-        }
-        let answers = match bank.store_messages(&StoreBatch { shard, shards, messages }).await {
+        waiting.extend(errands.to_bank.drain(..).map(|(_, message)| message));
+        let Some(message) = waiting.pop_front() else { return };
+        let answers = match bank.store_messages(&StoreBatch { shard, shards, messages: vec![message] }).await {
             Ok(answers) => answers.messages,
             Err(error) if error.is_final() => {
                 tracing::error!(shard, %error, "the bank refuses this store, which takes no vouchers without its lease");
@@ -86,7 +87,7 @@ async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut
             }
         };
         if answers.iter().all(|answer| matches!(answer, BankToStore::Wait)) {
-            return;
+            continue;
         }
         let heard = with_accounts(&chunks, move |accounts| accounts.from_bank(shard, answers)).await;
         match heard {

@@ -279,7 +279,9 @@ fn describe(reason: Refusal) -> &'static str {
     match reason {
         Refusal::NoLease => "the store has no lease of the bank; try again",
         Refusal::NotYetOpen => "the store starts a new life; try again after an epoch",
-        Refusal::TooMany => "too many vouchers in one request",
+        Refusal::TooMany => {
+            "too many vouchers in one request, or more vouchers, clients or requests of one user than are remembered: try again when epochs have passed"
+        }
         Refusal::ForeignUser => {
             "a voucher of another user than the one charged: the owner pays, unless this store is started with --charge-by writer"
         }

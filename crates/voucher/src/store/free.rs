@@ -1,9 +1,10 @@
 //! Refunds: what a user freed becomes a voucher of the current epoch.
 
+use super::book::NOBODY;
 use super::{Answer, StoreAction, StoreCore, StoreOutput, load};
 use crate::flaw::Flaw;
 use crate::message::{RefundLine, Refusal};
-use crate::{Client, Issuer, MAX_VALUE, Micros, Op, Piece, Terms, User};
+use crate::{Client, Epoch, Issuer, MAX_VALUE, Micros, Op, Piece, Terms, User};
 
 /// Serials are reserved in the head row in steps of this many, so that a crash never uses one twice.
 const SERIALS_AT_ONCE: u64 = 4096;
@@ -27,17 +28,28 @@ impl StoreCore {
             return;
         }
         match self.refund(client, user, amount, out) {
-            Some(refund) => self.remember(client, op, Answer::Refunded { refund: Some(refund) }, out),
+            Some(refund) => self.remember(client, op, Answer::Refunded { refund }, out),
             None => self.refuse(client, op, Refusal::BadSignature, out),
         }
     }
 
     /// Makes the voucher and takes its value off `S_c`, in the same epoch: whichever way it goes, spent
     /// elsewhere or expired, the two sides are reconciled together (voucher-quotas, *Deletions and refunds*).
-    fn refund(&mut self, client: Client, user: User, amount: u64, out: &mut StoreOutput) -> Option<Piece> {
+    ///
+    /// Each is a line of the report, which must fit one request: of a user who frees too often all that follows becomes one voucher that
+    /// nobody is given. Nothing at all if none can be signed.
+    #[expect(clippy::option_option, reason = "no voucher, and none that the client is given, are two things")]
+    fn refund(&mut self, client: Client, user: User, amount: u64, out: &mut StoreOutput) -> Option<Option<Piece>> {
         let epoch = self.acting_epoch();
         let doubled = self.config.flaws.has(Flaw::RefundDoubled);
         let value = if doubled { amount * 2 } else { amount };
+        let crowded = self.books.get(&epoch).is_some_and(|book| book.is_crowded(user));
+        if crowded && let Some((serial, line)) = self.books.get(&epoch).and_then(|book| book.nobodys(user)) {
+            let value = line.value.saturating_add(value);
+            self.note_refund(epoch, serial, RefundLine { value, ..line }, amount, out);
+            return Some(None);
+        }
+        let client = if crowded { NOBODY } else { client };
         let terms = Terms {
             epoch,
             expiry: epoch.plus(self.config.params.expiry()),
@@ -54,15 +66,19 @@ impl StoreCore {
             self.write_head(out);
         }
         let line = RefundLine { voucher: voucher.id(), user, value: amount, client };
-        out.writes.push(load::refund_key(epoch, terms.serial).put(&line));
+        self.note_refund(epoch, terms.serial, line, amount, out);
+        Some((client != NOBODY).then(|| voucher.whole()))
+    }
+
+    fn note_refund(&mut self, epoch: Epoch, serial: u64, line: RefundLine, amount: u64, out: &mut StoreOutput) {
+        out.writes.push(load::refund_key(epoch, serial).put(&line));
         let book = self.books.entry(epoch).or_default();
-        book.refunds.insert(terms.serial, line);
-        *book.delta.entry(user).or_default() -= amount as i64;
-        let total = self.total.entry(user).or_default();
+        book.refund(serial, line);
+        *book.delta.entry(line.user).or_default() -= amount as i64;
+        let total = self.total.entry(line.user).or_default();
         *total -= amount as i64;
         if *total == 0 {
-            self.total.remove(&user);
+            self.total.remove(&line.user);
         }
-        Some(voucher.whole())
     }
 }

@@ -1,6 +1,6 @@
 //! A store's rows: how its state survives a restart.
 
-use super::book::{Book, Seen};
+use super::book::Book;
 use super::{Answer, Head, StoreConfig, StoreCore};
 use crate::message::RefundLine;
 use crate::rows::{Key, LoadError, Row};
@@ -79,7 +79,7 @@ impl StoreCore {
                     let line: RefundLine = row.value()?;
                     let book = core.books.entry(epoch).or_default();
                     add(&mut book.delta, line.user, -(line.value as i128), &row)?;
-                    book.refunds.insert(serial, line);
+                    book.refund(serial, line);
                 }
                 ANSWER => {
                     let (epoch, client, op) = (Epoch(row.u64()?), Client(row.u64()?), Op(row.u64()?));
@@ -129,8 +129,7 @@ impl StoreCore {
         let client = Client(row.u64()?);
         let line: SeenRow = row.value()?;
         let book = self.books.entry(epoch).or_default();
-        let seen = book.seen.entry(voucher).or_insert_with(|| Seen::new(line.user, line.value));
-        seen.by_client.insert(client, line.amount);
+        book.spend(voucher, (line.user, line.value), client, line.amount);
         add(&mut book.delta, line.user, line.amount.into(), &row)
     }
 }

@@ -4,6 +4,8 @@ mod book;
 mod event;
 mod free;
 mod lease;
+#[cfg(test)]
+mod lines_tests;
 mod load;
 mod report;
 mod settle;

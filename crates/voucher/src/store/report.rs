@@ -1,5 +1,6 @@
 //! Final accounts of epochs: `S_e`, the vouchers seen, the refunds made.
 
+use super::book::LINES_MAX;
 use super::{StoreAction, StoreCore, StoreOutput, load};
 use crate::message::{Report, StoreToBank};
 use crate::{Epoch, Micros, User};
@@ -128,11 +129,12 @@ impl StoreCore {
         self.next_early = now + every;
         let spent: Vec<_> =
             self.books.range(self.head.reported.plus(1)..).flat_map(|(epoch, book)| book.lines(*epoch)).collect();
-        if !spent.is_empty() {
+        // Several epochs together may be more than one message holds.
+        for spent in spent.chunks(LINES_MAX) {
             out.actions.push(StoreAction::ToBank(StoreToBank::Early {
                 store: self.config.node,
                 incarnation: self.head.incarnation,
-                spent,
+                spent: spent.to_vec(),
             }));
         }
     }

@@ -89,7 +89,8 @@ impl StoreCore {
             return Err(Refusal::TooMany);
         }
         for (position, piece) in pieces.iter().enumerate() {
-            let held = self.check(user, piece).and_then(|()| self.hold_piece(piece));
+            let held = self.check(user, piece).and_then(|()| self.check_room(client, piece));
+            let held = held.and_then(|()| self.hold_piece(piece));
             if let Err(reason) = held {
                 self.release(&pieces[..position]);
                 return Err(reason);
@@ -136,6 +137,17 @@ impl StoreCore {
             return Ok(());
         }
         self.keys.verify(&piece.voucher).map_err(|_| Refusal::BadSignature)
+    }
+
+    /// Refuses what the report of its epoch would have no line for: how many clients a user has is the user's choice.
+    fn check_room(&self, client: Client, piece: &Piece) -> Result<(), Refusal> {
+        let terms = &piece.voucher.terms;
+        let book = self.books.get(&terms.epoch);
+        if book.is_none_or(|book| book.has_room(piece.id(), terms.user, client)) {
+            Ok(())
+        } else {
+            Err(Refusal::TooMany)
+        }
     }
 
     /// Sets the amount of a piece that was checked aside.
@@ -240,12 +252,11 @@ impl StoreCore {
         if part == 0 {
             return;
         }
-        let amount = seen.by_client.entry(client).or_default();
-        *amount += part;
+        let amount = book.spend(piece.id(), (terms.user, terms.value), client, part);
         out.writes.push(load::seen_key(terms.epoch, piece.id(), client).put(&load::SeenRow {
             user: terms.user,
             value: terms.value,
-            amount: *amount,
+            amount,
         }));
         *book.delta.entry(terms.user).or_default() += part as i64;
     }
