@@ -15,7 +15,8 @@ impl StoreCore {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
         }
-        if let Err(reason) = self.check_unsettled(client, op).and_then(|()| self.check_open(now)) {
+        let checked = self.check_unsettled(client, op).and_then(|()| self.check_open(now));
+        if let Err(reason) = checked.and_then(|()| self.check_memory(client)) {
             self.refuse(client, op, reason, out);
             return;
         }

@@ -84,11 +84,12 @@ impl StoreCore {
                 ANSWER => {
                     let (epoch, client, op) = (Epoch(row.u64()?), Client(row.u64()?), Op(row.u64()?));
                     let answer: Answer = row.value()?;
-                    core.answers.entry(client).or_default().insert(op, (epoch, answer));
+                    core.record_answer(client, op, epoch, answer);
                 }
                 SETTLED => {
                     let client = Client(row.u64()?);
-                    core.settled.insert(client, row.value()?);
+                    let (epoch, below) = row.value()?;
+                    core.record_settled(client, epoch, below);
                 }
                 _ => return Err(row.damaged()),
             }

@@ -7,6 +7,7 @@ mod lease;
 #[cfg(test)]
 mod lines_tests;
 mod load;
+mod remember;
 mod report;
 mod settle;
 mod spend;
@@ -38,6 +39,8 @@ pub struct StoreConfig {
     pub early_every: Option<Micros>,
     /// Accept only vouchers addressed to this store, not those for anyone.
     pub only_addressed: bool,
+    /// How many answers, and pieces in them, are remembered of one party's clients; what would be more is refused until epochs pass.
+    pub remembered_max: usize,
     pub(crate) flaws: Flaws,
 }
 
@@ -51,6 +54,7 @@ impl StoreConfig {
             retry_after: Micros::from_secs(1),
             early_every: None,
             only_addressed: false,
+            remembered_max: remember::REMEMBERED_MAX,
             flaws: Flaws::default(),
         }
     }
@@ -121,6 +125,7 @@ pub struct StoreCore {
     answers: BTreeMap<Client, BTreeMap<Op, (Epoch, Answer)>>,
     /// Below which number a client's requests are settled, kept until what they were paid with is forgotten.
     settled: BTreeMap<Client, (Epoch, Op)>,
+    remembered: remember::Remembered,
     lease_until: Option<Micros>,
     sent_renewals: Vec<(u64, Micros)>,
     next_renewal: Micros,
@@ -183,6 +188,7 @@ impl StoreCore {
             holds: BTreeMap::new(),
             answers: BTreeMap::new(),
             settled: BTreeMap::new(),
+            remembered: remember::Remembered::default(),
             lease_until: None,
             sent_renewals: Vec::new(),
             next_renewal: Micros(0),

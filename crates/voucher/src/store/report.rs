@@ -100,10 +100,12 @@ impl StoreCore {
                 out.writes.push(load::base_key(user).put(base));
             }
         }
+        let remembered = &mut self.remembered;
         self.answers.retain(|client, answers| {
-            answers.retain(|op, (epoch, _)| {
+            answers.retain(|op, (epoch, answer)| {
                 let keep = *epoch > upto;
                 if !keep {
+                    remembered.take(*client, answer.weight());
                     out.writes.push(load::answer_key(*epoch, *client, *op).remove());
                 }
                 keep
@@ -113,6 +115,7 @@ impl StoreCore {
         self.settled.retain(|client, (epoch, _)| {
             let keep = *epoch > upto;
             if !keep {
+                remembered.take(*client, 1);
                 out.writes.push(load::settled_key(*client).remove());
             }
             keep

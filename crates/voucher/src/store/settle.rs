@@ -20,14 +20,15 @@ impl StoreCore {
         if !kept.is_empty() {
             self.answers.insert(client, kept);
         }
-        for (op, (epoch, _)) in known {
+        for (op, (epoch, answer)) in known {
             newest = newest.max(epoch);
+            self.remembered.take(client, answer.weight());
             out.writes.push(load::answer_key(epoch, client, op).remove());
         }
         if self.config.flaws.has(Flaw::SettledForgotten) {
             return;
         }
-        self.settled.insert(client, (newest, below));
+        self.record_settled(client, newest, below);
         out.writes.push(load::settled_key(client).put(&(newest, below)));
     }
 

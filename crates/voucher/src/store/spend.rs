@@ -85,6 +85,7 @@ impl StoreCore {
     ) -> Result<(), Refusal> {
         self.check_unsettled(client, op)?;
         self.check_open(now)?;
+        self.check_memory(client)?;
         if pieces.len() > MAX_PIECES {
             return Err(Refusal::TooMany);
         }
@@ -192,7 +193,7 @@ impl StoreCore {
         if let Some(earlier) = self.replay(client, op) {
             out.actions.push(StoreAction::ToClient(client, earlier));
         } else if !self.holds.contains_key(&(client, op)) {
-            if let Err(reason) = self.check_unsettled(client, op) {
+            if let Err(reason) = self.check_unsettled(client, op).and_then(|()| self.check_memory(client)) {
                 self.refuse(client, op, reason, out);
                 return;
             }
@@ -259,17 +260,6 @@ impl StoreCore {
             amount,
         }));
         *book.delta.entry(terms.user).or_default() += part as i64;
-    }
-
-    /// Keeps the answer for repetitions and gives it.
-    pub(super) fn remember(&mut self, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
-        self.remember_in(self.acting_epoch(), client, op, answer, out);
-    }
-
-    fn remember_in(&mut self, epoch: Epoch, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
-        out.writes.push(load::answer_key(epoch, client, op).put(&answer));
-        out.actions.push(StoreAction::ToClient(client, self.answer_message(op, &answer)));
-        self.answers.entry(client).or_default().insert(op, (epoch, answer));
     }
 
     /// The epoch of what the store does now: never before a voucher it has taken, so that what is freed is
