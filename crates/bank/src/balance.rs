@@ -70,6 +70,10 @@ pub(crate) async fn run(etcd: EtcdSettings, members: Vec<Arc<Member>>) {
         for (shard, standing) in standings.iter_mut().enumerate() {
             waits.extend(standing.waiting.iter().map(|bank| (shard, bank.clone())));
             standing.waiting.retain(|bank| seen.contains(&(shard, bank.clone())) && !failures.shuns(bank, now));
+            if !members[shard].acts() {
+                // What it does not lead, or not yet, cannot be handed over.
+                standing.waiting.clear();
+            }
         }
         seen = waits;
         // One after the other, each seen to be kept.
@@ -77,8 +81,9 @@ pub(crate) async fn run(etcd: EtcdSettings, members: Vec<Arc<Member>>) {
             && let Some((shard, to)) = gives(&etcd.address, &standings)
         {
             tracing::info!(shard, to, "has more leads than it");
-            failures.given = Some((shard, to.to_owned(), 0));
-            members[shard].hand_over().await;
+            if members[shard].hand_over().await {
+                failures.given = Some((shard, to.to_owned(), 0));
+            }
         }
     }
 }

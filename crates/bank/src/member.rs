@@ -157,15 +157,22 @@ impl Member {
         *self.lead.lock() = None;
     }
 
-    /// Leaves the lead to a bank that waits for it. What is under way ends first. Done when that one had time to take it.
+    /// Whether it acts as the leader: one that has just won the lead reads the accounts first.
     #[cfg(feature = "etcd")]
-    pub(crate) async fn hand_over(&self) {
+    pub(crate) fn acts(&self) -> bool {
+        self.current().is_some()
+    }
+
+    /// Leaves the lead to a bank that waits for it. What is under way ends first. Done when that one had time to take it; whether there was a
+    /// lead to leave.
+    #[cfg(feature = "etcd")]
+    pub(crate) async fn hand_over(&self) -> bool {
         let lead = {
             let mut lead = self.lead.lock();
             self.yields.store(lead.is_some(), Ordering::SeqCst);
             lead.take()
         };
-        let Some(lead) = lead else { return };
+        let Some(lead) = lead else { return false };
         tracing::info!(shard = self.shard, "hands the lead over");
         *self.leader.lock() = None;
         let (sender, receiver) = oneshot::channel();
@@ -176,6 +183,7 @@ impl Member {
         lead.end();
         tokio::time::sleep(YIELDS).await;
         self.yields.store(false, Ordering::SeqCst);
+        true
     }
 
     /// Ends the bank, which can go on no more.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_bank::config::EngineChoice;
-use ullage_bank::engine::EtcdSettings;
+use ullage_bank::engine::{EtcdSettings, campaign};
 use ullage_bank::wire::{AccountChange, ClientBatch};
 use ullage_bank::{Bank, BankError, BankSettings, identity};
 use ullage_net::Role;
@@ -165,6 +165,31 @@ async fn who_listens_at_a_shard_that_is_handed_over_is_sent_to_its_leader() {
         assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
     };
     tokio::time::timeout(Duration::from_secs(90), run).await.unwrap();
+}
+
+/// Regression: a bank that had won a lead and still read the accounts "handed it over": nothing happened, and the other bank, which was said not to have
+/// kept it, was handed nothing for ten minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lead_that_is_won_and_not_yet_taken_up_is_not_handed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
+    let run = async {
+        let settings = EtcdSettings { address: "first:1".into(), ..etcd.clone() };
+        let _reading = loop {
+            // It may not have started.
+            match campaign(&settings, 0, &|_| ()).await {
+                Ok((reading, _)) => break reading,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
+        bank_with(&settings, |_| {}).await;
+        let first = settings.address.clone();
+        lead(&etcd, &[(&first, SHARDS as usize)]).await;
+        let second = bank(&etcd).await;
+        lead(&etcd, &[(&first, 2), (&second, 2)]).await;
+        assert_eq!(etcd.leader(0).await.unwrap(), Some(first));
+    };
+    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
 }
 
 /// It was handed the lead, found that it cannot use it, ended, was started again, and was handed it again: most of the time nobody led.
