@@ -74,7 +74,7 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Give a store up: what was on it is lost and no longer counts
+    /// Give a store up: what was on it is lost and no longer counts; fails while it has a lease
     #[command(after_help = "Example:\n  ullage bank exclude 3")]
     Exclude {
         /// The store's number
@@ -417,6 +417,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let bank = connect(&remote)?;
             let status = block_on(async { bank.exclude(node).await })??;
             print_json(&status)?;
+            let still_counts =
+                status.shards.iter().flat_map(|shard| &shard.stores).any(|s| s.node == node && !s.given_up);
+            anyhow::ensure!(
+                !still_counts,
+                "store {node} is not given up: it has a lease, or may still have one. End it, wait for as long as the bank's --lease-ms says, \
+                 and ask again"
+            );
         }
     }
     Ok(ExitCode::SUCCESS)

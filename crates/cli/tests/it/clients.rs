@@ -4,7 +4,7 @@ use crate::site::{Plan, Site, ULLAGE, ullage};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
 use ullage_bank::identity;
 use ullage_bank::wire::ClientBatch;
@@ -39,6 +39,30 @@ fn rm_tells_what_became_of_each_name() {
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&said["removed"][0]["name"], &said["failed"][0]["name"]), (&"d".into(), &"b".into()), "{said}");
     assert_eq!(ullage(&["ls", "--config", config]), "");
+}
+
+/// Regression: a store with a lease is not given up, and the command ended as if it were.
+#[test]
+fn a_store_in_use_is_not_said_to_be_given_up() {
+    let mut site = Site::start(&Plan { banks: 1, stores: 2, epoch_ms: 600_000, engine: None });
+    let root = site.config("root");
+    let exclude = ["bank", "exclude", "2", "--config", root.to_str().unwrap()];
+    let until = Instant::now() + Duration::from_secs(30);
+    let mut told = String::new();
+    // It may not have come yet.
+    while !told.contains("is not given up") {
+        assert!(Instant::now() < until, "{told}");
+        told = fails(&exclude).1;
+    }
+    assert!(told.contains("--lease-ms"), "{told}");
+    site.stores[1].kill();
+    while !Command::new(ULLAGE).args(exclude).stderr(Stdio::null()).output().unwrap().status.success() {
+        assert!(Instant::now() < until, "its lease does not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let stores = site.admin(&["status"])["banks"][&site.banks[0].address]["shards"][0]["stores"].clone();
+    let given_up = |node: u64| stores.as_array().unwrap().iter().any(|s| s["node"] == node && s["given_up"] == true);
+    assert!(given_up(2) && !given_up(1), "{stores}");
 }
 
 struct Killed(Child);
@@ -79,9 +103,9 @@ fn who_is_turned_away_hears_why_and_the_server_says_so() {
     fs::write(&config, text).unwrap();
     let (_, err) = fails(&["bank", "quota", "--config", &config]);
     assert!(err.contains("alert"), "{err}");
-    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while !fs::read_to_string(&log).unwrap().contains("turned away") {
-        assert!(std::time::Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
+        assert!(Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
