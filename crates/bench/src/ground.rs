@@ -3,7 +3,8 @@
 use crate::cleanup::Undo;
 use crate::shell::{installed, run, unmount};
 use anyhow::{Context, Result, ensure};
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,8 +28,11 @@ impl Ground {
             ensure!(installed(program), "{program} is not installed");
         }
         sweep(work);
+        fs::create_dir_all(work).with_context(|| format!("create {}", work.display()))?;
         let directory = work.join(format!("{PREFIX}{}", std::process::id()));
-        fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+        // Everybody may write in `work`: what is below one that another user made could lead anywhere.
+        let made = DirBuilder::new().mode(0o700).create(&directory);
+        made.with_context(|| format!("create {} (or give another --work)", directory.display()))?;
         let doomed = directory.clone();
         let undo_directory = Undo::new(move || {
             let _ = fs::remove_dir_all(doomed);
@@ -77,7 +81,12 @@ fn sweep(work: &Path) {
     for entry in fs::read_dir(work).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(pid) = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        if Path::new(&format!("/proc/{pid}")).exists() {
+        // One of this number was another process.
+        let runs = pid != std::process::id() && Path::new(&format!("/proc/{pid}")).exists();
+        // Nor is anything done to what another user made.
+        let is_ours = fs::symlink_metadata(entry.path())
+            .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+        if runs || !is_ours {
             continue;
         }
         unmount_below(&entry.path());
@@ -123,5 +132,24 @@ mod tests {
         assert!(!is_mounted(&root));
         assert!(run(Command::new("losetup").arg(&device)).is_err(), "the loop device is let go");
         assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
+    }
+
+    /// Regression: a file system was made in whatever file a link led to that another user had put in the image's place.
+    #[test]
+    fn a_place_that_another_user_made_is_not_used() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let ground = tempfile::tempdir().unwrap();
+        let (work, precious) = (ground.path().join("work"), ground.path().join("precious"));
+        let theirs = work.join(format!("{PREFIX}{}", std::process::id()));
+        fs::create_dir_all(&theirs).unwrap();
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, theirs.join("image")).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+        let error = format!("{:#}", Ground::new(&work, 64 << 20).err().unwrap());
+        assert!(error.contains("--work") && error.contains("exists"), "{error}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(theirs.join("image").exists());
     }
 }
