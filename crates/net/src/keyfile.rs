@@ -69,16 +69,24 @@ pub fn read_key(path: &Path) -> Result<[u8; 32], KeyFileError> {
 /// # Errors
 /// When it exists or cannot be written.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+    write_new(path, bytes, 0o600)
+}
+
+/// Writes a new file, whole or not at all: half a key would be taken for one, and stand in the way of another.
+pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), KeyFileError> {
     let io = |source| KeyFileError::Io { path: path.to_owned(), source };
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(io)?;
     }
-    let opened = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let opened = File::options().write(true).create_new(true).mode(mode).open(path);
     let mut file = opened.map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists(path.to_owned()),
         _ => io(error),
     })?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io)
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| {
+        let _ = fs::remove_file(path);
+        io(error)
+    })
 }
 
 /// Writes a secret file with mode 0600, in place of one that may be there, and as its owner's.

@@ -11,8 +11,8 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
@@ -91,18 +91,46 @@ fn is_host(host: &str) -> bool {
     ServerName::try_from(host.strip_prefix("*.").unwrap_or(host)).is_ok()
 }
 
+/// Makes a site's authority and its other keys: all of them, or none. Gives their files.
+///
+/// # Errors
+/// When one of them exists already, or cannot be written.
+pub fn create_site(directory: &Path, days: u32) -> Result<Vec<PathBuf>, PkiError> {
+    let keys = ["voucher.key", "capability.key", "token.key"].map(|key| directory.join(key));
+    let mut files = ["ca.pem", "ca.key"].map(|file| directory.join(file)).to_vec();
+    files.extend(keys.iter().cloned());
+    // The authority's key may be kept elsewhere: what else is there is a site's all the same.
+    if let Some(there) = files.iter().find(|file| file.symlink_metadata().is_ok()) {
+        return Err(KeyFileError::Exists(there.clone()).into());
+    }
+    create_authority(directory, days)?;
+    for (made, key) in keys.iter().enumerate() {
+        keyfile::new_key(key).inspect_err(|_| {
+            for file in &files[..2 + made] {
+                let _ = fs::remove_file(file);
+            }
+        })?;
+    }
+    Ok(files)
+}
+
 /// Makes the root: `ca.pem` and `ca.key`.
 ///
 /// # Errors
-/// When it exists already, or cannot be written.
+/// When one of them exists already, or cannot be written.
 pub fn create_authority(directory: &Path, days: u32) -> Result<(), PkiError> {
     let key = KeyPair::generate()?;
     let mut params = params("ullage authority", days);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key)?;
-    keyfile::write(&directory.join("ca.key"), key.serialize_pem().as_bytes())?;
-    write_public(&directory.join("ca.pem"), &certificate.pem())
+    // The certificate first: all that is signed hangs on it, wherever its key is kept.
+    let public = directory.join("ca.pem");
+    keyfile::write_new(&public, certificate.pem().as_bytes(), 0o666)?;
+    keyfile::write(&directory.join("ca.key"), key.serialize_pem().as_bytes()).inspect_err(|_| {
+        let _ = fs::remove_file(&public);
+    })?;
+    Ok(())
 }
 
 /// Makes `NAME.pem` and `NAME.key`, signed by the root in the same directory. `hosts` are the names and addresses a server is
@@ -167,12 +195,6 @@ fn params(name: &str, days: u32) -> CertificateParams {
     params
 }
 
-fn write_public(path: &Path, text: &str) -> Result<(), PkiError> {
-    let written =
-        File::create(path).and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()));
-    written.map_err(|source| PkiError::Io { path: path.to_owned(), source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,6 +223,54 @@ mod tests {
         for name in ["voucher-x", "tokens", "vouchers-1"] {
             issue(directory.path(), name, Role::User, &[], 1).unwrap();
         }
+    }
+
+    /// Regression: the certificate of a site whose authority's key is kept elsewhere was overwritten, and nothing that it had signed
+    /// was believed any more.
+    #[test]
+    fn a_site_is_made_where_there_is_none_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let site = directory.path().join("site");
+        let files = create_site(&site, 1).unwrap();
+        for kept in &files {
+            let elsewhere = directory.path().join("elsewhere");
+            fs::rename(kept, &elsewhere).unwrap();
+            let left = || files.iter().map(|file| fs::read(file).ok()).collect::<Vec<_>>();
+            let before = left();
+            let error = create_site(&site, 1).unwrap_err().to_string();
+            assert!(error.contains("exists already"), "{error}");
+            assert_eq!(left(), before);
+            fs::rename(&elsewhere, kept).unwrap();
+        }
+        fs::remove_file(directory.path().join("site/ca.key")).unwrap();
+        assert!(create_authority(&site, 1).is_err() && !site.join("ca.key").exists());
+    }
+
+    /// Regression: an empty key was left, with which no bank starts and after which the next attempt was refused.
+    #[test]
+    fn a_full_disk_leaves_no_part_of_a_site_and_no_half_of_a_key() {
+        let ground = tempfile::tempdir().unwrap();
+        let on = |program: &str, words: &[&str]| {
+            std::process::Command::new(program).args(words).arg(ground.path()).status().is_ok_and(|done| done.success())
+        };
+        if !on("mount", &["-t", "tmpfs", "-o", "size=16k", "none"]) {
+            eprintln!("skipped: needs root to mount a small disk");
+            return;
+        }
+        let site = ground.path().join("site");
+        let outcomes: Vec<_> = (0..4)
+            .rev()
+            .map(|full| {
+                let _ = fs::write(ground.path().join("other"), vec![1; full << 12]);
+                let made = create_site(&site, 1);
+                (made.is_ok(), fs::read_dir(&site).map_or(0, Iterator::count))
+            })
+            .collect();
+        let _no_room = fs::write(ground.path().join("other"), vec![1; 5 << 12]);
+        let key = (keyfile::new_key(&site.join("voucher.2.key")).is_err(), site.join("voucher.2.key").exists());
+        assert!(on("umount", &["-l"]));
+        assert_eq!(outcomes, [(false, 0), (false, 0), (false, 0), (false, 0)]);
+        assert_eq!(key, (true, false));
     }
 
     #[test]

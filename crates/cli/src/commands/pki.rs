@@ -115,11 +115,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let made: Vec<PathBuf> = match arguments.action {
         Action::Init { directory, days } => {
             std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-            pki::create_authority(&directory, days)?;
-            for key in ["voucher.key", "capability.key", "token.key"] {
-                keyfile::new_key(&directory.join(key))?;
-            }
-            ["ca.pem", "ca.key", "voucher.key", "capability.key", "token.key"].map(|file| directory.join(file)).into()
+            pki::create_site(&directory, days)?
         }
         Action::Issue { directory, name, role, host, days, renew } => {
             if role == Role::Store && ullage_bank::identity::node_of(&name).is_none() {
