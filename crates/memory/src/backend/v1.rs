@@ -204,8 +204,9 @@ fn lower_and_raise(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u
         return Ok(0);
     }
     let step = bytes.min(SHRINK_STEP).min(usage / 2);
-    if let Some(journal) = journal {
-        std::fs::write(journal, limit_file.as_os_str().as_encoded_bytes()).map_err(Error::io("writing", journal))?;
+    // On a full disk, say: should this process die in between, nobody would set the limit back. Then the kernel chooses by itself.
+    if journal.is_some_and(|journal| std::fs::write(journal, limit_file.as_os_str().as_encoded_bytes()).is_err()) {
+        return Ok(0);
     }
     let lowered = write(&limit_file, &(usage - step).to_string());
     write(&limit_file, "-1")?;
@@ -221,5 +222,22 @@ fn forget(journal: &Path) -> Result<()> {
     match std::fs::remove_file(journal) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", journal)(error)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a full disk ended the controller, and with it all limits.
+    #[test]
+    fn what_cannot_be_written_down_is_not_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let (limit, journal) = (dir.path().join("memory.limit_in_bytes"), dir.path().join("eviction"));
+        std::fs::write(&limit, "9223372036854771712").unwrap();
+        std::fs::write(dir.path().join("memory.usage_in_bytes"), "104857600").unwrap();
+        std::os::unix::fs::symlink("/dev/full", &journal).unwrap();
+        assert_eq!(dip(dir.path(), 1 << 20, Some(&journal)).unwrap(), 0);
+        assert_eq!(read_number(&limit).unwrap(), 9_223_372_036_854_771_712);
     }
 }
