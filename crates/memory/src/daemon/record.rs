@@ -12,13 +12,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A day of seconds; then the older half is dropped.
+/// A day of seconds; then the older half is dropped, but from a file that somebody wants to keep.
 const MOST_POINTS: usize = 86_400;
 
 /// The recorder.
 pub(super) struct Recorder {
     runtime: RuntimeDir,
     timeline: PathBuf,
+    keep: bool,
     points: usize,
     next: Duration,
     reasons: Vec<String>,
@@ -38,6 +39,7 @@ impl Recorder {
         Ok(Self {
             runtime: options.runtime.clone(),
             timeline,
+            keep: options.log.is_some(),
             points: 0,
             next: Duration::ZERO,
             reasons,
@@ -103,7 +105,7 @@ impl Recorder {
         let mut file = open(&self.timeline)?;
         writeln!(file, "{line}").map_err(Error::io("writing", &self.timeline))?;
         self.points += 1;
-        if self.points >= MOST_POINTS {
+        if self.points >= MOST_POINTS && !self.keep {
             let text = fs::read_to_string(&self.timeline).map_err(Error::io("reading", &self.timeline))?;
             let kept: Vec<&str> = text.lines().skip(MOST_POINTS / 2).collect();
             self.points = kept.len();
@@ -116,4 +118,39 @@ impl Recorder {
 /// Opens the timeline to continue it: it may be the only one that somebody has.
 fn open(timeline: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(timeline).map_err(Error::io("opening", timeline))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Config;
+
+    /// Regression: after a day the older half was dropped from it, and what others had written before.
+    #[test]
+    fn a_log_is_kept_however_long_it_gets_and_the_timeline_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::new(Some(dir.path().to_owned()));
+        let kept = dir.path().join("kept.jsonl");
+        let lines = |file: &Path| fs::read_to_string(file).unwrap().lines().count();
+        for log in [Some(kept.clone()), None] {
+            let options = Options {
+                runtime: runtime.clone(),
+                within: None,
+                sampler: None,
+                config: Config::default(),
+                guard: None,
+                until_empty: false,
+                log,
+            };
+            fs::write(&kept, "{}\n").unwrap();
+            let mut recorder = Recorder::new(&options, Vec::new(), Vec::new()).unwrap();
+            for _ in 0..MOST_POINTS {
+                recorder.append(TimelinePoint::default()).unwrap();
+            }
+            if options.log.is_some() {
+                assert_eq!(lines(&kept), MOST_POINTS + 1);
+            }
+        }
+        assert_eq!(lines(&runtime.timeline()), MOST_POINTS / 2);
+    }
 }
