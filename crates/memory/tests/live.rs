@@ -145,6 +145,21 @@ fn marked_processes_are_bounded_and_nothing_is_left_at_the_end() {
     assert!(Path::new(&format!("/proc/{pid}")).exists(), "the process itself goes on");
 }
 
+/// Regression: the group stayed, with the limit, for as long as what was in it ran.
+#[test]
+fn what_was_made_is_undone_though_what_was_written_down_is_gone() {
+    let Some(mut sandbox) = Box96::new("gone") else { return };
+    let pid = sandbox.sleeper();
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, pid).unwrap();
+    let ageing = fs::File::open(sandbox.runtime.path()).unwrap().try_lock();
+    assert!(matches!(ageing, Err(fs::TryLockError::WouldBlock)), "nobody clears it of old files");
+    fs::remove_dir_all(sandbox.runtime.path()).unwrap();
+    controller.end().unwrap();
+    assert!(!sandbox.group().exists() && sandbox.freezer().is_none_or(|path| !path.exists()));
+    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the process itself goes on");
+}
+
 #[test]
 fn a_job_of_cron_is_marked_with_what_it_started() {
     let Some(mut sandbox) = Box96::new("cron") else { return };

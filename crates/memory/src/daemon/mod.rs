@@ -8,7 +8,7 @@ use crate::backend;
 use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
-use crate::runtime::{Held, RuntimeDir, Undo, lift};
+use crate::runtime::{Held, RuntimeDir, Undo, lift_known};
 use crate::sampler::{self, Request, Worker};
 use crate::sys;
 use crate::system::{mounts::Mounts, place};
@@ -62,25 +62,29 @@ const SLOW_SHARE: f64 = 0.005;
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     options.config.validate().map_err(crate::Error::Invalid)?;
     let (_lock, _could_not_be_undone) = options.runtime.claim()?;
-    let result = control(options, stop);
+    let _shelter = options.runtime.shelter();
+    let mut made = None;
+    let result = control(options, stop, &mut made);
     let (result, door) = match result {
         Ok(door) => (Ok(()), door),
         Err(error) => (Err(error), None),
     };
     // Who comes now finds nobody running. Who never leaves the door does not keep us from lifting.
     let _door = door.or_else(|| options.runtime.door().ok());
-    let failed = lift(&options.runtime);
+    let failed = lift_known(&options.runtime, made);
     options.runtime.remove();
     result?;
     failed.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Divides memory until there is a reason to end; gives the door where it is the controller's already.
-fn control(options: &Options, stop: &Arc<AtomicBool>) -> Result<Option<Held>> {
+/// Divides memory until there is a reason to end; gives the door where it is the controller's already. Tells what it has `made`,
+/// as soon as it is.
+fn control(options: &Options, stop: &Arc<AtomicBool>, made: &mut Option<Undo>) -> Result<Option<Held>> {
     let mounts = Mounts::read()?;
     let found = backend::choose(&mounts, options.within.as_deref())?;
     let backend = found.backend;
     let undo = Undo { pid: std::process::id() as i32, directories: backend.directories(), stopped: false };
+    *made = Some(undo.clone());
     undo.write(&options.runtime.undo())?;
     let _guard = options.guard.as_deref().map(guard::start).transpose()?;
     let base = backend.group().parent().unwrap_or(backend.group()).to_owned();

@@ -41,6 +41,12 @@ impl Undo {
 /// Undoes all that `undo.json` in the runtime directory names. Goes on past errors: the next step may
 /// still help. Gives what could not be undone; a group somebody else removed needs no undoing.
 pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
+    lift_known(runtime, None)
+}
+
+/// The same of who knows what it has made, which may have been removed from the directory since (with the whole of it, when
+/// its user has left).
+pub fn lift_known(runtime: &RuntimeDir, made: Option<Undo>) -> Vec<Error> {
     let mut failed = Vec::new();
     if let Ok(named) = fs::read(runtime.journal()) {
         let limit_file = Path::new(OsStr::from_bytes(&named));
@@ -48,7 +54,7 @@ pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
             failed.extend(write(limit_file, "-1").err());
         }
     }
-    if let Some(undo) = Undo::read(&runtime.undo()) {
+    if let Some(undo) = Undo::read(&runtime.undo()).or(made) {
         let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
         for directory in undo.directories.iter().filter(|directory| is_ours(directory)) {
             failed.extend(release(directory, &origins, undo.stopped));

@@ -6,14 +6,14 @@ mod locks;
 mod origins;
 mod status;
 
-pub use cleanup::{Undo, lift};
+pub use cleanup::{Undo, lift, lift_known};
 pub use held::Held;
 pub use origins::{record as record_origin, returning_to, score_of};
 pub use status::{Cost, Status, TimelinePoint};
 
 use crate::error::{Error, Result};
 use crate::sys;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -101,6 +101,13 @@ impl RuntimeDir {
             return Ok(());
         };
         Err(Error::NotTrusted { directory: self.0.clone(), why })
+    }
+
+    /// As long as the file stays open, who clears directories of files that have not changed for days (systemd-tmpfiles) passes
+    /// this one over. Where it cannot be locked it is used all the same.
+    pub fn shelter(&self) -> Option<File> {
+        let directory = File::open(&self.0).ok()?;
+        directory.try_lock_shared().is_ok().then_some(directory)
     }
 
     /// Removes what a controller wrote down.
