@@ -33,8 +33,11 @@ up: build
 down:
 	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
 
-# For all users, whatever the umask of who installs is.
-install: build
+# For all users, whatever the umask of who installs is. With sudo there may be no cargo: then what was built before is installed.
+install:
+	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory build; \
+	elif [ -x $(ULLAGE) ]; then echo "no cargo in PATH: installing $(ULLAGE) as it is"; \
+	else echo "no cargo in PATH, and nothing built: run 'make build' first, as who has it" >&2; exit 1; fi
 	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
 	umask 022 && mkdir -p "$(DESTDIR)/usr/sbin"
 	ln -sf /usr/local/bin/ullage "$(DESTDIR)/usr/sbin/mount.fuse.ullage"

@@ -6,6 +6,7 @@ mod bench;
 mod clients;
 mod crash;
 mod faults;
+mod install;
 mod private;
 mod simulate;
 mod site;
