@@ -67,17 +67,19 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
                 let Ok(peer) = socket_peercred(&stream) else { continue };
                 let peer = peer.uid.as_raw();
                 let Some(guest) = guests.admit(peer) else {
-                    turn_away(&stream);
+                    turn_away(&stream, TOO_MANY);
                     continue;
                 };
-                let (answer, busy) = (answer.clone(), counted.clone());
+                let (answer, busy, stream) = (answer.clone(), counted.clone(), Arc::new(stream));
+                let own = stream.clone();
                 let spawned = std::thread::Builder::new().name("control-answer".into()).spawn(move || {
-                    converse(&stream, peer, PATIENCE, &*answer, &busy);
-                    drop(stream);
+                    converse(&own, peer, PATIENCE, &*answer, &busy);
+                    drop(own);
                     drop(guest);
                 });
                 if let Err(error) = spawned {
                     tracing::warn!("a control request is not answered: {error}");
+                    turn_away(&stream, &no_thread(&error));
                 }
             }
         })
@@ -93,11 +95,22 @@ pub(crate) fn is_unknown(why: &str) -> bool {
     why.starts_with(UNREADABLE) && why.contains("unknown variant")
 }
 
+/// Why somebody is turned away.
+const TOO_MANY: &str = "you have too many connections to this space, or all users together have; try again in a moment";
+
+/// The same, where there is nobody to answer him.
+fn no_thread(error: &std::io::Error) -> String {
+    format!(
+        "the daemon, process {}, goes on, but can start no thread to answer this ({error}): its user, container or service may have no more \
+         processes; try again when some have ended",
+        std::process::id()
+    )
+}
+
 /// Never waits: what is sent first always has room.
-fn turn_away(stream: &UnixStream) {
-    let why = "you have too many connections to this space, or all users together have; try again in a moment".into();
+fn turn_away(stream: &UnixStream, why: &str) {
     let _ = stream.set_nonblocking(true);
-    let _ = say(stream, &Answer::Refused { why });
+    let _ = say(stream, &Answer::Refused { why: why.to_owned() });
 }
 
 fn say(mut to: impl Write, answer: &Answer) -> std::io::Result<()> {
@@ -218,7 +231,7 @@ mod tests {
     fn who_is_turned_away_is_told_why() {
         let (own, other) = UnixStream::pair().unwrap();
         (&other).write_all(b"{\"ask\":\"df\"}\n").unwrap();
-        turn_away(&own);
+        turn_away(&own, TOO_MANY);
         drop(own);
         let mut line = String::new();
         BufReader::new(&other).read_line(&mut line).unwrap();
