@@ -63,6 +63,12 @@ impl Error {
         )
     }
 
+    /// Whether no process could be started, now: there are too many, or memory is short.
+    pub(crate) fn lacks_process(&self) -> bool {
+        let passes = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
+        matches!(self, Self::Io { source, .. } if passes(source.kind()))
+    }
+
     /// Whether the state found no room: its disk is full, or a quota that nobody sees in what is free there.
     pub(crate) fn is_full(&self) -> bool {
         match self {

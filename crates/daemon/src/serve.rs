@@ -20,6 +20,9 @@ use ullage_fs::SpaceOptions;
 /// How long what another process has locked is waited for: it may be ending, or be another `up` that has come first.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Between two tries to unmount where no process can be started for that.
+const END_PAUSE: Duration = Duration::from_millis(500);
+
 /// How long is waited until it is known how limited files can be written.
 const WAYS_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -88,12 +91,7 @@ impl Serving {
         let waiter = std::thread::spawn(move || {
             for signal in self.signals.forever() {
                 tracing::info!("unmounting {} on signal {signal}", mountpoint.display());
-                // While somebody uses it, it disappears from the tree now and ends with its last user.
-                if mount.unmount(false).is_err()
-                    && let Err(error) = mount.unmount(true)
-                {
-                    tracing::error!("{error}");
-                }
+                end(&mount);
             }
         });
         let ended = self.mount.wait();
@@ -123,6 +121,23 @@ impl Serving {
         self.busy.wait(Duration::from_secs(1));
         written?;
         ended
+    }
+}
+
+/// Unmounts for a signal, of which there may be no second. Where the process that does it for an ordinary user cannot be started, until it can.
+fn end(mount: &Mount) {
+    let mut said = false;
+    // While somebody uses it, it disappears from the tree now and ends with its last user.
+    while mount.unmount(false).is_err()
+        && let Err(error) = mount.unmount(true)
+    {
+        if !std::mem::replace(&mut said, true) {
+            tracing::error!("{error}");
+        }
+        if !error.lacks_process() {
+            return;
+        }
+        std::thread::sleep(END_PAUSE);
     }
 }
 

@@ -278,3 +278,32 @@ fn root_without_the_right_to_mount_is_told_so_and_nothing_is_made() {
     run(&mut command).refused("CAP_SYS_ADMIN");
     assert!(!space.state.exists() && !space.mount.exists() && fs::read_dir(space.pool()).unwrap().next().is_none());
 }
+
+/// The signal was forgotten, and the daemon went on for ever; whoever asked it something was told that it had ended.
+#[test]
+fn an_ordinary_users_space_that_can_start_nothing_says_so_and_ends_by_a_signal_once_it_can() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let state = space.state.display().to_string();
+    let ullage = |words: &[&str]| {
+        let own = [ullage_mount_tests::binary::path().as_os_str(), words[0].as_ref(), space.mount.as_os_str()];
+        let more =
+            ["--state", &state].into_iter().chain(words[1..].iter().copied()).map(AsRef::<std::ffi::OsStr>::as_ref);
+        nobody(&own.into_iter().chain(more).collect::<Vec<_>>())
+    };
+    ullage(&["up", "--pool", &space.pools[0]]).ok();
+    let pid = ullage(&["status", "--json"]).json()["pid"].as_u64().unwrap() as u32;
+    let processes = |most: &str| {
+        let words = ["prlimit", "--pid", &pid.to_string(), &format!("--nproc={most}")];
+        nobody(&words.map(AsRef::<std::ffi::OsStr>::as_ref)).ok();
+    };
+    processes("1:");
+    ullage(&["status"]).refused("can start no thread");
+    process::signal(pid, rustix::process::Signal::TERM);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(is_mounted(&space.mount) && process::runs(pid));
+    processes("1000:");
+    process::wait(pid);
+    assert!(!is_mounted(&space.mount));
+}
