@@ -134,6 +134,9 @@ impl Import<'_> {
             return self.enter(level, name, known, path).map(Some);
         }
         if let Some(known) = known {
+            if !self.is_it(&known, level, name, &stat).map_err(fail)? {
+                return Err(taken(path));
+            }
             // Of an import that was interrupted: it has one name in the pool already, and if there are more than two, other names
             // of it may be still to come.
             if stat.st_nlink > 2 && known.record().backing.is_some_and(|backing| backing.pool == self.id) {
@@ -177,6 +180,20 @@ impl Import<'_> {
         Ok(None)
     }
 
+    /// Whether what the space has by this name was taken in from here, or is the same as if it had been. It may be from another pool.
+    fn is_it(&self, known: &Inode, level: &Level, name: &[u8], stat: &Stat) -> rustix::io::Result<bool> {
+        let record = known.record();
+        if Kind::from_mode(stat.st_mode) != Some(record.kind) {
+            return Ok(false);
+        }
+        Ok(match record.kind {
+            Kind::Regular => record.backing.is_some_and(|backing| backing.pool == self.id),
+            Kind::Symlink => rustix::fs::readlinkat(&level.directory, name, Vec::new())?.as_bytes() == &*record.target,
+            Kind::CharDevice | Kind::BlockDevice => u64::from(record.rdev) == stat.st_rdev,
+            Kind::Fifo | Kind::Socket | Kind::Directory => true,
+        })
+    }
+
     /// Takes in a directory, but for what is in it.
     fn enter(&mut self, level: &Level, name: &[u8], known: Option<Arc<Inode>>, path: &Path) -> Result<Level> {
         let fail = |errno: Errno| io_error("import", path)(errno.into());
@@ -187,7 +204,8 @@ impl Import<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
         let inode = match known {
-            Some(inode) => inode,
+            Some(inode) if inode.kind == kind => inode,
+            Some(_) => return Err(taken(path)),
             None => {
                 let xattrs = told.all_of(above, name, kind).map_err(fail)?;
                 self.make(level, name, New { xattrs, ..self.plain(kind, &stat) })?
@@ -251,6 +269,15 @@ impl Import<'_> {
         }
         Ok(())
     }
+}
+
+/// Names are taken in once: which of two files is meant only their owner knows.
+fn taken(path: &Path) -> Error {
+    Error::Refused(format!(
+        "{} has the name of something else in the space, taken in from another pool: rename or remove one of them below its pool, and run `up` \
+         again",
+        path.display()
+    ))
 }
 
 fn time(seconds: i64, nanoseconds: u64) -> Timestamp {

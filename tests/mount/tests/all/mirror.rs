@@ -448,6 +448,42 @@ fn a_directory_with_files_becomes_a_space() {
     assert_eq!(fs::read_to_string(tree.join("a/b/file-7")).unwrap(), "new content");
 }
 
+/// Of two with one name the second was left out of the space, and nobody was told.
+#[test]
+fn what_has_a_name_in_two_pools_is_refused_by_its_path_and_taken_in_once_it_has_another() {
+    let mut ground = Ground::new();
+    let disks = [ground.ext4("one", 512), ground.ext4("other", 512)];
+    let mut space = on(ground, &disks[0]);
+    let trees = disks.each_ref().map(|disk| disk.join("tree"));
+    for (n, tree) in trees.iter().enumerate() {
+        fs::create_dir_all(tree.join("both")).unwrap();
+        fs::write(tree.join(format!("both/file-{n}")), "content").unwrap();
+        symlink("target", tree.join("both/link")).unwrap();
+    }
+    fs::create_dir(trees[0].join("both/name")).unwrap();
+    fs::write(trees[1].join("both/name"), "a file").unwrap();
+    fs::write(trees[0].join("both/same"), "content of one").unwrap();
+    fs::write(trees[1].join("both/same"), "content of the other").unwrap();
+    space.pools =
+        trees.iter().enumerate().map(|(n, tree)| format!("pool{n}={},layout=mirror", tree.display())).collect();
+    space.flags = vec!["--import".into()];
+    for renamed in ["both/name", "both/same"] {
+        let outcome = space.try_up();
+        space.flags.clear();
+        let refused = ["both/name", "both/same"].into_iter().find(|path| outcome.err.contains(path));
+        outcome.refused("another pool");
+        let refused = trees[1].join(refused.expect(renamed));
+        fs::rename(&refused, refused.with_extension("1")).unwrap();
+    }
+    space.up();
+    let found = described(&space.mount);
+    let names: Vec<_> = found.keys().map(|path| path.to_str().unwrap()).collect();
+    let below = ["", "/file-0", "/file-1", "/link", "/name", "/name.1", "/same", "/same.1"];
+    assert_eq!(names, below.map(|name| format!("both{name}")));
+    assert_eq!(fs::read_to_string(space.path("both/same.1")).unwrap(), "content of the other");
+    space.down_and_check();
+}
+
 #[test]
 fn an_import_that_was_killed_goes_on_and_loses_nothing() {
     let mut ground = Ground::new();
