@@ -311,7 +311,7 @@ impl Space {
         let now = Measure::of(&file)?;
         let changed = self.catalog.update(&inode, |record| {
             record.unreadable = false;
-            let changed = (record.size, record.blocks) != (now.size, now.blocks);
+            let changed = (record.size, record.blocks) != (now.size, now.blocks) || is_newer(record, &now);
             if changed {
                 measured(record, now);
             }
@@ -333,9 +333,20 @@ impl Space {
 
 /// Has a record say what its backing file was found to be.
 fn measured(record: &mut Record, now: Measure) {
+    // Blocks come and go when nobody writes.
+    if record.size != now.size || is_newer(record, &now) {
+        record.mtime = record.mtime.max(now.mtime);
+    }
     (record.size, record.blocks) = (now.size, now.blocks);
-    record.mtime = record.mtime.max(now.mtime);
     record.ctime = record.ctime.max(now.ctime);
+}
+
+/// Whether the data of a file is newer than its record, in which it may be as long as it was. A backing file may never have got the times that
+/// a record was given: what was written before that is older than the record.
+fn is_newer(record: &Record, now: &Measure) -> bool {
+    let known = if record.times_ahead { record.mtime.max(record.ctime) } else { record.mtime };
+    // One without data may have been made a moment after its record says.
+    now.size > 0 && now.mtime > known
 }
 
 fn is_bound(inode: &Inode, id: PoolId, binding: &Binding) -> bool {

@@ -3,6 +3,7 @@
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, SystemTime};
 use ullage_mount_tests::space::Space;
 
 fn file(space: &Space, name: &str) -> File {
@@ -112,5 +113,37 @@ fn overwrites_and_truncations_that_were_fdatasynced_are_there_after_kill() {
     assert_eq!(found.len(), 8192 + 19);
     assert!(found[..4096].iter().all(|byte| *byte == 19) && found[4096..8192].iter().all(|byte| *byte == 20));
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// What was as long as before was not looked at: whoever copies what is newer left it out. And times that a file was given could be lost.
+#[test]
+fn what_was_overwritten_before_a_kill_has_the_time_of_that_and_what_was_given_times_has_those() {
+    let space = Space::new();
+    let given = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for name in ["written", "given-and-written"] {
+        fs::write(space.path(name), [1; 8192]).unwrap();
+    }
+    File::options().write(true).open(space.path("given-and-written")).unwrap().set_modified(given).unwrap();
+    space.down();
+    space.up();
+    let before = fs::metadata(space.path("written")).unwrap().modified().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    for name in ["written", "given-and-written"] {
+        let file = File::options().write(true).open(space.path(name)).unwrap();
+        file.write_all_at(&[2; 4096], 0).unwrap();
+        file.sync_data().unwrap();
+    }
+    fs::write(space.path("given"), [1; 8192]).unwrap();
+    File::options().write(true).open(space.path("given")).unwrap().set_modified(given).unwrap();
+    File::open(&space.mount).unwrap().sync_all().unwrap();
+    space.kill();
+    space.up();
+    let changed = |name: &str| fs::metadata(space.path(name)).unwrap().modified().unwrap();
+    for name in ["written", "given-and-written"] {
+        assert_eq!(fs::read(space.path(name)).unwrap()[0], 2);
+        assert!(changed(name) > before, "{name}: {:?}, and {before:?} before", changed(name));
+    }
+    assert_eq!(changed("given"), given);
     space.down_and_check();
 }
