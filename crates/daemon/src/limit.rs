@@ -23,14 +23,13 @@ pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inod
         return refuse("only root and who mounted the space may set limits");
     }
     let subject = subject_of(subject);
-    let before = space.catalog().limit(subject).unwrap_or(Limit::NONE);
     let changed = |change: LimitChange, before: Option<u64>| match change {
         LimitChange::Keep => before,
         LimitChange::Lift => None,
         LimitChange::Most(most) => Some(most),
     };
-    let limit = Limit { bytes: changed(bytes, before.bytes), inodes: changed(inodes, before.inodes) };
-    match space.set_limit(subject, limit) {
+    let limit = |before: Limit| Limit { bytes: changed(bytes, before.bytes), inodes: changed(inodes, before.inodes) };
+    match space.change_limit(subject, limit) {
         Ok(unbound) => Answer::LimitSet { unbound },
         Err(error) => refuse(refusal(&error)),
     }

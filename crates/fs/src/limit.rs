@@ -50,14 +50,23 @@ impl Space {
     /// # Errors
     /// Nothing was changed then, unless it is the catalog's disk that failed.
     pub fn set_limit(&self, subject: Subject, limit: Limit) -> Result<u64, LimitError> {
-        if !limit.is_none() {
+        self.change_limit(subject, |_| limit)
+    }
+
+    /// The same for what a limit is to be instead of what it is by then: others may change it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Space::set_limit`].
+    pub fn change_limit(&self, subject: Subject, change: impl Fn(Limit) -> Limit) -> Result<u64, LimitError> {
+        let changed = || change(self.catalog.limit(subject).unwrap_or(Limit::NONE));
+        if !changed().is_none() {
             self.can_look().map_err(LimitError::Thread)?;
         }
         let mut again = 1..TRIES;
         let (open, unseen) = loop {
             self.measure_ahead()?;
             let next = again.next();
-            match self.set_limit_at_once(subject, limit, next.is_none()) {
+            match self.set_limit_at_once(subject, &changed, next.is_none()) {
                 Err(LimitError::Stuck(_) | LimitError::Busy) if next.is_some() => std::thread::sleep(MOMENT),
                 outcome => break outcome?,
             }
@@ -109,14 +118,20 @@ impl Space {
 
     /// Sets it once nobody opens a file or writes to one, and nothing is to be written out for it unless this is the `last` try. Gives back what
     /// is open, and what of that is under the limit and may be written without being seen here.
-    fn set_limit_at_once(&self, subject: Subject, limit: Limit, last: bool) -> Result<(Files, Files), LimitError> {
+    fn set_limit_at_once(
+        &self,
+        subject: Subject,
+        limit: &dyn Fn() -> Limit,
+        last: bool,
+    ) -> Result<(Files, Files), LimitError> {
         let _modes = self.headroom.modes.try_write_for(MOMENT).ok_or(LimitError::Busy)?;
         let _alone = self.headroom.flow.try_write_for(MOMENT).ok_or(LimitError::Busy)?;
         let open = self.nodes.all();
         for node in &open {
             self.measure_anew(node, last)?;
         }
-        self.catalog.set_limit(subject, limit)?;
+        // Nobody else changes it now.
+        self.catalog.set_limit(subject, limit())?;
         let bound = |node: &&Arc<Node>| match subject {
             Subject::User(uid) => node.inode.lock().record.uid == uid,
             Subject::Directory(file) => self.catalog.get(file).is_ok_and(|directory| self.lies_below(node, &directory)),

@@ -165,3 +165,22 @@ fn a_size_that_is_too_large_is_refused_in_words() {
     space.up();
     space.down_and_check();
 }
+
+/// Each said of the other's what it had been before: root was told that a limit was set, and it was not.
+#[test]
+fn who_limits_bytes_and_who_limits_inodes_at_one_time_both_do() {
+    let space = Space::new();
+    for user in 4000..4040 {
+        let user = user.to_string();
+        std::thread::scope(|scope| {
+            for words in [&["1G"][..], &["--inodes", "1000"]] {
+                let words: Vec<&str> = ["--user", &user].into_iter().chain(words.iter().copied()).collect();
+                let mount = &space.mount;
+                scope.spawn(move || limit(&words, mount));
+            }
+        });
+        let now = set(&["--user", &user, "--json"], &space.mount).json()["limits"][0].take();
+        assert_eq!((&now["limit"], &now["limit_inodes"]), (&(1u64 << 30).into(), &1000.into()), "{now}");
+    }
+    space.down_and_check();
+}
