@@ -76,6 +76,7 @@ impl Follower {
             let outcome = match change {
                 Change::Name(directory, name) => self.name(at, *directory, name, more),
                 Change::Attributes(file) => self.attributes(at, *file, more),
+                Change::Names(directory) => self.names(at, *directory, more),
                 Change::All(directory) => self.all(at, *directory, more),
             };
             if let Err(error) = outcome {
@@ -88,7 +89,7 @@ impl Follower {
         let what = match change {
             Change::Name(directory, name) => format!("'{}' in directory {directory}", name.escape_ascii()),
             Change::Attributes(file) => format!("the attributes of file {file}"),
-            Change::All(directory) => format!("directory {directory}"),
+            Change::Names(directory) | Change::All(directory) => format!("directory {directory}"),
         };
         tracing::warn!(pool = %self.trees[at].tree.path().display(), "the plain tree does not show {what}: {error}");
         self.failures += 1;
@@ -188,24 +189,42 @@ impl Follower {
         let Some(place) = place else { return Ok(()) };
         self.touched.insert(directory);
         let mut there: FxHashSet<Vec<u8>> = self.trees[at].tree.names(&place)?.into_iter().collect();
-        let mut below = Vec::new();
-        self.each(&inode, &mut |name, file, kind| {
+        let below = self.below(&inode)?;
+        for (name, ..) in &below {
             there.remove(name);
-            below.push((name.to_vec(), file, kind));
-        })?;
+        }
         for name in there {
             more(Change::Name(directory, name.into()));
         }
         for (name, file, kind) in below {
-            let outcome = self.name(at, directory, &name, more);
-            if let Err(error) = outcome {
-                self.fail(at, &Change::Name(directory, name.into()), &error);
-            }
+            self.name_or_fail(at, directory, &name, more);
             if kind == Kind::Directory {
                 more(Change::All(file));
             }
         }
         Ok(())
+    }
+
+    /// Makes every name in a directory what the catalog says it is.
+    fn names(&mut self, at: usize, directory: FileId, more: More<'_>) -> io::Result<()> {
+        let Some(inode) = self.get(directory)? else { return Ok(()) };
+        for (name, ..) in self.below(&inode)? {
+            self.name_or_fail(at, directory, &name, more);
+        }
+        Ok(())
+    }
+
+    fn name_or_fail(&mut self, at: usize, directory: FileId, name: &[u8], more: More<'_>) {
+        if let Err(error) = self.name(at, directory, name, more) {
+            self.fail(at, &Change::Name(directory, name.into()), &error);
+        }
+    }
+
+    /// What is in a directory of the catalog.
+    fn below(&self, directory: &Inode) -> io::Result<Vec<(Vec<u8>, FileId, Kind)>> {
+        let mut below = Vec::new();
+        self.each(directory, &mut |name, file, kind| below.push((name.to_vec(), file, kind)))?;
+        Ok(below)
     }
 
     /// A directory of the tree, put where it belongs when it is not known to be there. None when it is gone.
@@ -268,7 +287,7 @@ impl Follower {
         self.trees[at].directories.insert(inode.id, directory.clone());
         if let Placed::Made(_) = placed {
             self.touched.insert(inode.id);
-            self.each(inode, &mut |name, _, _| more(Change::Name(inode.id, name.into())))?;
+            more(Change::Names(inode.id));
         }
         Ok(directory.clone())
     }

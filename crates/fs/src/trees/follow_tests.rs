@@ -132,7 +132,7 @@ fn a_directory_can_move_while_what_is_above_it_is_put_in_its_place() {
     bed.make(&moved, "below");
     let (catalog, shared) = (bed.catalog.clone(), bed.shared.clone());
     let mut moves = |change| {
-        if change == Change::Name(above.id, b"moved".as_slice().into()) {
+        if change == Change::Names(above.id) {
             let lock = shared.moving.try_lock().expect("nobody holds it while the tree is changed");
             rename(&catalog, Held(lock), (&above, &other), "moved");
         }
@@ -146,4 +146,20 @@ fn a_directory_can_move_while_what_is_above_it_is_put_in_its_place() {
     assert!(bed.tree.path().join("other/moved/below").is_dir());
     assert!(!bed.tree.path().join("above/moved").exists());
     assert_eq!(bed.follower.failures, 0);
+}
+
+/// Each name was a change that waited: of a tree that was made anew, or of a directory with millions of files, more than there was memory for.
+#[test]
+fn a_new_directory_is_one_change_however_much_is_in_it() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let full = bed.make(&root, "full");
+    for n in 0..100 {
+        bed.make(&full, &n.to_string());
+    }
+    let mut more = Vec::new();
+    bed.follower.follow(&Change::Name(ROOT, b"full".as_slice().into()), &mut |change| more.push(change));
+    assert_eq!(more.len(), 1, "{more:?}");
+    bed.follower.follow(&more.remove(0), &mut |_| {});
+    assert!((0..100).all(|n| bed.tree.path().join(format!("full/{n}")).is_dir()));
 }

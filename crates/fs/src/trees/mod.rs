@@ -33,6 +33,8 @@ pub(crate) enum Change {
     Name(FileId, Box<[u8]>),
     /// Owner, permissions or times of a file.
     Attributes(FileId),
+    /// What every name in a directory is: it is new in the tree. One change, since there may be millions.
+    Names(FileId),
     /// Everything in a directory and below it.
     All(FileId),
 }
