@@ -414,11 +414,11 @@ fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{PoolMember, Pools, SpaceOptions};
     use parking_lot::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
     use ullage_catalog::{Catalog, CatalogNumbers};
     use ullage_kv::{EngineKind, Options, Store};
     use ullage_policy::choose::Spread;
@@ -427,10 +427,12 @@ mod tests {
 
     /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
     #[derive(Default)]
-    struct Named {
+    pub(crate) struct Named {
         numbers: Option<Arc<CatalogNumbers>>,
         free: u64,
         fails: AtomicBool,
+        /// How often a file was to be opened.
+        pub(crate) opened: AtomicUsize,
         drafted: Mutex<Vec<Generation>>,
         closed: Mutex<Vec<Generation>>,
     }
@@ -456,6 +458,7 @@ mod tests {
         fn abandon(&self, _: Fresh) {}
 
         fn open_waiting(&self, _: &Binding, _: Access, _: Wait) -> Result<File, Error> {
+            self.opened.fetch_add(1, Relaxed);
             Self::none()
         }
 
@@ -510,7 +513,7 @@ mod tests {
     }
 
     /// A space of a pool that is nearly full and others that are not, and a file in the first.
-    fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
+    pub(crate) fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
         let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
         let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
         let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });

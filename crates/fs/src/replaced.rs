@@ -3,7 +3,7 @@
 //! power cut there would be neither.
 
 use crate::pools::Pools;
-use crate::sys;
+use crate::{sys, threads};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -49,22 +49,26 @@ impl Replaced {
         }
     }
 
-    /// Begins to write out what waits; gives back how to learn of its end.
+    /// Begins to write out what waits; gives back how to learn of its end. Where no thread can be started for that it is done here: what is not
+    /// written out now would have its name for good before its data.
     fn begin(&self) -> Option<mpsc::Receiver<()>> {
         if self.waiting.lock().is_empty() || self.busy.swap(true, Relaxed) {
             return None;
         }
-        let files = std::mem::take(&mut *self.waiting.lock());
-        let (pools, busy) = (self.pools.clone(), self.busy.clone());
+        let files = Arc::new(std::mem::take(&mut *self.waiting.lock()));
+        let (pools, own, busy) = (self.pools.clone(), files.clone(), self.busy.clone());
         let (ends, end) = mpsc::channel();
-        let spawned = std::thread::Builder::new().name("replaced".into()).spawn(move || {
-            write_out(&pools, &files);
-            drop((pools, files));
+        let started = threads::start("replaced", move || {
+            write_out(&pools, &own);
+            drop((pools, own));
             busy.store(false, Relaxed);
             // Who waited may have gone on.
             let _ = ends.send(());
         });
-        spawned.inspect_err(|_| self.busy.store(false, Relaxed)).ok()?;
+        if started.is_err() {
+            write_out(&self.pools, &files);
+            self.busy.store(false, Relaxed);
+        }
         Some(end)
     }
 }
@@ -114,4 +118,25 @@ fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, File)> {
     let pool = pools.get(place.pool).ok().filter(|pool| !pool.discards())?;
     let binding = Binding { file: file.id, generation: place.generation, locator: Locator(place.locator) };
     Some((place.pool, pool.open(&binding, Access::Read).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::away::tests::space_of;
+    use crate::threads::tests::NONE_LEFT;
+
+    /// They were forgotten, and had their names for good long before their data was on disk.
+    #[test]
+    fn what_took_a_name_is_written_out_where_no_thread_can_be_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        NONE_LEFT.set(true);
+        for count in 1..=2 {
+            space.replaced.push(node.inode.clone());
+            space.replaced.ahead();
+            assert_eq!(pools[0].opened.load(Relaxed), count);
+        }
+        NONE_LEFT.set(false);
+    }
 }
