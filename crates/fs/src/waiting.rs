@@ -93,10 +93,12 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
     Ok(Doing::Writing(Some(CALL)))
 }
 
-/// Whether any thread may be waiting for its turn to write to a file.
+/// Whether any thread may be waiting for its turn to write to a file: yes, where one does not let itself be looked at. Of one that becomes
+/// another program nothing is shown until it has closed files, which may be of a file system that does not answer.
 pub(crate) fn is_waited_for(file: Option<File>) -> bool {
     let threads = |process| numbers(format!("/proc/{process}/task"));
-    numbers("/proc").flat_map(threads).any(|thread| waits_to_write(thread, file))
+    let any = move || numbers("/proc").flat_map(threads).any(|thread| waits_to_write(thread, file));
+    patient(any).unwrap_or(true)
 }
 
 /// The numbers of processes or threads that a directory lists.
