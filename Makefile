@@ -6,7 +6,7 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 ULLAGE := $(TARGET)/release/ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
 
-.PHONY: up down build install uninstall test long fuzz tools idle-kernel new-kernel lint bench
+.PHONY: up down build built install uninstall test long fuzz tools idle-kernel new-kernel lint bench
 
 # Banks that share their accounts in etcd need its client, whose build takes `protoc` (packages protobuf-compiler and
 # libprotobuf-dev). Without it everything else is built.
@@ -14,6 +14,11 @@ PROTOC := command -v protoc >/dev/null && ls /usr/include/google/protobuf/descri
 build:
 	@{ $(PROTOC); } || echo "protoc is missing: building without --engine etcd:// for banks"
 	cargo build --release $$({ $(PROTOC); } || echo --no-default-features)
+
+# For who cannot build: that it was done.
+built:
+	@if [ -x $(ULLAGE) ]; then echo "no cargo in PATH: installing $(ULLAGE) as it is"; \
+	else echo "no cargo in PATH, and nothing built: run 'make build' first, as who has it" >&2; exit 1; fi
 
 # Makes (or starts) a space: data in DIR/pool, state in DIR/state, mounted at DIR/space.
 up: build
@@ -34,10 +39,7 @@ down:
 	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
 
 # For all users, whatever the umask of who installs is. With sudo there may be no cargo: then what was built before is installed.
-install:
-	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory build; \
-	elif [ -x $(ULLAGE) ]; then echo "no cargo in PATH: installing $(ULLAGE) as it is"; \
-	else echo "no cargo in PATH, and nothing built: run 'make build' first, as who has it" >&2; exit 1; fi
+install: $(if $(shell command -v cargo 2>/dev/null),build,built)
 	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
 	umask 022 && mkdir -p "$(DESTDIR)/usr/sbin"
 	ln -sf /usr/local/bin/ullage "$(DESTDIR)/usr/sbin/mount.fuse.ullage"
