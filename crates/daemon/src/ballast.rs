@@ -35,28 +35,30 @@ const FILE_PART: u64 = 8;
 
 /// Gives a part of what is held in a state directory to one of its files that finds no room. Whether there is anything to give.
 pub(crate) fn give_to_file(state: &Path) -> std::io::Result<bool> {
-    let file = match File::options().write(true).open(state.join(NAME)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let length = file.metadata()?.len();
-    file.set_len(length - length / FILE_PART)?;
-    // Some file systems have it only then.
-    file.sync_all()?;
-    Ok(length >= FILE_PART)
+    match cut(&state.join(NAME), |length| length - length / FILE_PART) {
+        Ok(length) => Ok(length >= FILE_PART),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Gives up half of what is held in a state directory, to a start that found no room: it may be the last one that can, until files are
 /// removed. Whether there was anything.
 pub(crate) fn give_up(state: &State) -> bool {
     let path = state.dir().join(NAME);
-    let Ok(length) = std::fs::metadata(&path).map(|meta| meta.len()) else { return false };
-    let cut = || {
-        File::options().write(true).open(&path).and_then(|file| file.set_len(length / 2).and_then(|()| file.sync_all()))
-    };
+    let was_cut = cut(&path, |length| length / 2).is_ok_and(|length| length >= LEAST_BYTES);
     // What is over its quota may be removed and not cut, and little is not worth to be cut.
-    length >= LEAST_BYTES && cut().is_ok() || std::fs::remove_file(&path).is_ok()
+    was_cut || std::fs::remove_file(&path).is_ok()
+}
+
+/// Makes what is held shorter; gives back how long it was.
+fn cut(path: &Path, shorter: impl FnOnce(u64) -> u64) -> std::io::Result<u64> {
+    let file = File::options().write(true).open(path)?;
+    let length = file.metadata()?.len();
+    file.set_len(shorter(length))?;
+    // Some file systems have it only then.
+    file.sync_all()?;
+    Ok(length)
 }
 
 /// The room held for the catalog of one space.
@@ -66,7 +68,7 @@ pub(crate) struct Ballast {
     device: u64,
     inodes: Inodes,
     /// What is held was given up in part, for want of room that the disk does not show.
-    given_up: AtomicBool,
+    given_up: bool,
     /// There was no room when it was looked last.
     full: AtomicBool,
 }
@@ -78,14 +80,7 @@ impl Ballast {
         let disk = measured(state.dir())?;
         let bytes = (disk.f_blocks * disk.f_frsize / PART).min(MOST_BYTES);
         let inodes = Inodes::of(state, &disk);
-        Ok(Self {
-            path: state.dir().join(NAME),
-            bytes,
-            device,
-            inodes,
-            given_up: AtomicBool::default(),
-            full: AtomicBool::default(),
-        })
+        Ok(Self { path: state.dir().join(NAME), bytes, device, inodes, given_up: false, full: AtomicBool::default() })
     }
 
     /// Gives the room to the catalog if the disk has none left for it.
@@ -101,16 +96,17 @@ impl Ballast {
     /// Holds the room again where there is plenty. Gives back what pools on this device have to leave free instead, where there
     /// is not.
     pub(crate) fn take(&self) -> crate::Result<u64> {
-        if let Err(error) = self.inodes.take(&self.stat()?) {
+        let disk = self.stat()?;
+        if let Err(error) = self.inodes.take(&disk) {
             tracing::info!("no inodes are held for the catalog: {error}");
         }
         let held = std::fs::metadata(&self.path).is_ok_and(|meta| meta.blocks() * 512 >= self.bytes);
-        if held || !self.given_up.load(Relaxed) && self.hold()? { Ok(0) } else { Ok(self.bytes) }
+        if held || !self.given_up && self.hold(&disk) { Ok(0) } else { Ok(self.bytes) }
     }
 
     /// Has it be held as it is until the next start.
-    pub(crate) fn keep_given_up(&self) {
-        self.given_up.store(true, Relaxed);
+    pub(crate) fn keep_given_up(&mut self) {
+        self.given_up = true;
     }
 
     /// The inodes that pools on this device have to leave free.
@@ -128,10 +124,9 @@ impl Ballast {
         pool_device == Some(self.device)
     }
 
-    fn hold(&self) -> crate::Result<bool> {
-        let disk = self.stat()?;
+    fn hold(&self, disk: &rustix::fs::StatVfs) -> bool {
         if disk.f_bavail * disk.f_frsize < self.bytes * PLENTY {
-            return Ok(false);
+            return false;
         }
         let mut bytes = self.bytes;
         let held = loop {
@@ -144,7 +139,7 @@ impl Ballast {
             tracing::info!("no room is held for the catalog: {error}");
             let _ = std::fs::remove_file(&self.path);
         }
-        Ok(true)
+        true
     }
 
     /// Holds so much where as much is left beside it: a quota may leave less than the disk has.

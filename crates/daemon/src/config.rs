@@ -1,7 +1,7 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
 use crate::ballast::give_to_file;
-use crate::error::io_error;
+use crate::error::{io_error, is_full};
 use crate::shape::Shape;
 use crate::{Error, Result, bounds};
 use serde::{Deserialize, Serialize};
@@ -400,10 +400,6 @@ impl State {
         };
         written.map_err(io_error("write", path))
     }
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere.

@@ -73,11 +73,16 @@ impl Error {
     pub(crate) fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } | Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Io { source, .. })) => {
-                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+                is_full(source)
             }
             _ => false,
         }
     }
+}
+
+/// Whether a disk, or a quota on it, has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<ullage_kv::Error> for Error {

@@ -88,7 +88,7 @@ impl OpenSpace {
         turns::refuse_older(state, &settings)?;
         numbers::refuse_renumbered(state, &settings)?;
         state.make()?;
-        let ballast = Ballast::of(state)?;
+        let mut ballast = Ballast::of(state)?;
         ballast.release()?;
         let store = open_store(state)?;
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -134,8 +134,8 @@ impl OpenSpace {
         turns.count()?;
         if let Some(bytes) = size {
             let root = Subject::Directory(ROOT);
-            let before = space.catalog().limit(root).unwrap_or(Limit::NONE);
-            space.set_limit(root, Limit { bytes, ..before }).map_err(|error| Error::Refused(refusal(&error)))?;
+            let sized = |before| Limit { bytes, ..before };
+            space.change_limit(root, sized).map_err(|error| Error::Refused(refusal(&error)))?;
         }
         for member in space.pools().members() {
             member.pool.begin();

@@ -206,7 +206,6 @@ impl Space {
         if watched.stop {
             return;
         }
-        self.brake.used.store(true, Relaxed);
         if node.is_some() {
             self.brake.watches.store(true, Relaxed);
         }

@@ -20,9 +20,7 @@ pub(crate) fn note_cpus() {
 
 /// Starts a thread that is bound to no CPU, and gives way to nobody.
 pub(crate) fn start(name: &str, what: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    #[cfg(test)]
-    tests::may_start()?;
-    Builder::new().name(name.to_owned()).spawn(move || {
+    named(name)?.spawn(move || {
         be_ordinary(CPUS.get().and_then(Option::as_ref));
         what();
     })
@@ -30,20 +28,20 @@ pub(crate) fn start(name: &str, what: impl FnOnce() + Send + 'static) -> io::Res
 
 /// Does one thing beside another, or before it where no thread can be started.
 pub(crate) fn beside<T: Send, U>(name: &str, one: impl Fn() -> T + Sync, other: impl FnOnce() -> U) -> (T, U) {
-    std::thread::scope(|scope| {
-        let started = Builder::new().name(name.to_owned());
-        #[cfg(test)]
-        let started = tests::may_start().map(|()| started);
-        #[cfg(not(test))]
-        let started = io::Result::Ok(started);
-        match started.and_then(|builder| builder.spawn_scoped(scope, &one)) {
-            Ok(thread) => {
-                let other = other();
-                (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
-            }
-            Err(_) => (one(), other()),
+    std::thread::scope(|scope| match named(name).and_then(|builder| builder.spawn_scoped(scope, &one)) {
+        Ok(thread) => {
+            let other = other();
+            (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
         }
+        Err(_) => (one(), other()),
     })
+}
+
+#[cfg_attr(not(test), expect(clippy::unnecessary_wraps, reason = "tests have none started"))]
+fn named(name: &str) -> io::Result<Builder> {
+    #[cfg(test)]
+    tests::may_start()?;
+    Ok(Builder::new().name(name.to_owned()))
 }
 
 /// Has the calling thread run on any of these CPUs, and give way to nobody, whatever thread started it.

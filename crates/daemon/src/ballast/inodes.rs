@@ -42,14 +42,16 @@ impl Inodes {
 
     /// Holds them again where there are plenty.
     pub(super) fn take(&self, disk: &rustix::fs::StatVfs) -> std::io::Result<()> {
-        if self.least == 0 || disk.f_favail < self.least * PLENTY {
+        let files = || (0..self.least / HELD_PART).map(|n| self.dir.join(n.to_string()));
+        // Made one after the other: with the last all are there.
+        if disk.f_favail < self.least * PLENTY || files().next_back().is_none_or(|last| last.exists()) {
             return Ok(());
         }
         match fs::DirBuilder::new().mode(0o700).create(&self.dir) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        (0..self.least / HELD_PART).try_for_each(|n| File::create(self.dir.join(n.to_string())).map(drop))
+        files().try_for_each(|file| File::create(file).map(drop))
     }
 
     /// Whether the engine can make files: pools leave twice as many.

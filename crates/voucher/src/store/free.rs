@@ -44,13 +44,16 @@ impl StoreCore {
         let epoch = self.acting_epoch();
         let doubled = self.config.flaws.has(Flaw::RefundDoubled);
         let value = if doubled { amount * 2 } else { amount };
-        let crowded = self.books.get(&epoch).is_some_and(|book| book.is_crowded(user));
-        if crowded && let Some((serial, line)) = self.books.get(&epoch).and_then(|book| book.nobodys(user)) {
-            let value = line.value.saturating_add(value);
-            self.note_refund(epoch, serial, RefundLine { value, ..line }, amount, out);
-            return Some(None);
-        }
-        let client = if crowded { NOBODY } else { client };
+        let crowded = self.books.get(&epoch).filter(|book| book.is_crowded(user));
+        let client = match crowded.map(|book| book.nobodys(user)) {
+            None => client,
+            Some(None) => NOBODY,
+            Some(Some((serial, line))) => {
+                let value = line.value.saturating_add(value);
+                self.note_refund(epoch, serial, RefundLine { value, ..line }, amount, out);
+                return Some(None);
+            }
+        };
         let terms = Terms {
             epoch,
             expiry: epoch.plus(self.config.params.expiry()),

@@ -15,6 +15,22 @@ pub fn fill(file: &mut File) {
     }
 }
 
+/// Fills the disk with data beside a file that is to be kept, and with so many names at most.
+fn use_up(space: &Space, round: u32, names: u32) {
+    let mut big = File::create(space.path("big")).unwrap();
+    fs::write(space.path("kept"), format!("{round}")).unwrap();
+    space.sync();
+    fill(&mut big);
+    drop(big);
+    // Names in plenty: whatever the catalog has room for is used up.
+    for n in 0..names {
+        if fs::create_dir(space.path(format!("{round}-{n}"))).is_err() {
+            break;
+        }
+    }
+    let _ = File::open(&space.mount).and_then(|root| root.sync_all());
+}
+
 /// The catalog could write nothing on a disk that a writer had filled: no file could be removed, and the space could be neither
 /// started nor checked any more.
 #[test]
@@ -25,18 +41,7 @@ fn a_space_that_filled_the_disk_of_its_catalog_is_started_and_files_are_removed(
     let space = Space::on(ground, &disk);
     space.up();
     for round in 0..3 {
-        let mut big = File::create(space.path("big")).unwrap();
-        fs::write(space.path("kept"), format!("{round}")).unwrap();
-        space.sync();
-        fill(&mut big);
-        drop(big);
-        // Names in plenty: whatever the catalog has room for is used up.
-        for n in 0..20_000 {
-            if fs::create_dir(space.path(format!("{round}-{n}"))).is_err() {
-                break;
-            }
-        }
-        let _ = File::open(&space.mount).and_then(|root| root.sync_all());
+        use_up(&space, round, 20_000);
         space.down();
         space.up();
         fs::remove_file(space.path("big")).unwrap();
@@ -240,17 +245,7 @@ fn a_space_that_used_up_the_quota_of_its_subvolume_is_started_and_files_are_remo
     let space = Space::on(ground, &own);
     space.up();
     for round in 0..3 {
-        let mut big = File::create(space.path("big")).unwrap();
-        fs::write(space.path("kept"), format!("{round}")).unwrap();
-        space.sync();
-        fill(&mut big);
-        drop(big);
-        for n in 0..2000 {
-            if fs::create_dir(space.path(format!("{round}-{n}"))).is_err() {
-                break;
-            }
-        }
-        let _ = File::open(&space.mount).and_then(|root| root.sync_all());
+        use_up(&space, round, 2000);
         let _ = space.try_down();
         space.up();
         assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), format!("{round}"));
