@@ -10,3 +10,4 @@ mod install;
 mod private;
 mod simulate;
 mod site;
+mod transfers;

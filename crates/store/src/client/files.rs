@@ -2,6 +2,7 @@
 
 use super::chunks::{ChunkError, Chunks};
 use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk};
+use super::stop::Stop;
 use super::transfer::in_parallel;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,6 +52,9 @@ pub enum FileError {
     /// Its manifest makes no sense.
     #[error("the manifest of {0} is damaged")]
     Manifest(String),
+    /// It was to end, and nothing of it is kept.
+    #[error("stopped before it was done; nothing of it is kept")]
+    Stopped,
     /// There are no stores to put it on, or it cannot be put so.
     #[error("{0}")]
     Usage(String),
@@ -100,18 +104,26 @@ pub struct Files {
     chunks: Chunks,
     /// To how many stores a new file goes; all by default.
     width: Option<usize>,
+    pub(super) stop: Stop,
 }
 
 impl Files {
     /// Files made of these chunks.
     pub fn new(chunks: Chunks) -> Self {
-        Self { chunks, width: None }
+        Self { chunks, width: None, stop: Stop::default() }
     }
 
     /// New files go to so many of the stores, each to others.
     #[must_use]
     pub fn with_width(mut self, width: Option<usize>) -> Self {
         self.width = width;
+        self
+    }
+
+    /// Transfers end when this is given.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
         self
     }
 

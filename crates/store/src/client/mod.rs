@@ -12,6 +12,7 @@ mod local;
 mod parts;
 mod purse;
 mod put;
+mod stop;
 mod sweep;
 mod transfer;
 
@@ -21,5 +22,6 @@ pub use files::{FileError, Files, Listed, Removed};
 pub(crate) use layout::fuzz_manifest;
 pub use layout::{Manifest, STRIPE_BYTES};
 pub use purse::{Purse, PurseSettings, Unpayable};
+pub use stop::Stop;
 pub use sweep::Swept;
 pub use transfer::{Progress, Transferred};

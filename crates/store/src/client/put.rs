@@ -31,7 +31,7 @@ impl Files {
         let stores = self.stores_of_new(&id)?;
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
         let (done, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let written = in_parallel(manifest.stripes(), WIDTH, |index| {
+        let written = self.stop.or(in_parallel(manifest.stripes(), WIDTH, |index| {
             let (this, manifest, source) = (self.clone(), manifest.clone(), Arc::clone(&source));
             let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
             let begun = Arc::clone(&begun);
@@ -45,8 +45,8 @@ impl Files {
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
                 Ok::<_, FileError>(view.map_or(0, |view| view.allocated_bytes))
             }
-        })
-        .await;
+        }));
+        let written = written.await;
         let placed = match written {
             Ok(allocated) => self.place(name, &source, &manifest).await.map(|(old, own)| (old, allocated + own)),
             Err(error) => Err(error),
