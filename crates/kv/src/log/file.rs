@@ -2,7 +2,7 @@
 
 use super::medium::Medium;
 use super::{BLOCK, buffer::AlignedBuffer};
-use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags, StatxFlags, ioctl_getflags, ioctl_setflags, statx};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -43,7 +43,9 @@ impl FileMedium {
             Err(_) => (open(OFlags::DSYNC)?, open(OFlags::empty())?),
         };
         let flushes = matches!(rustix::fs::fstatfs(&reader)?.f_type as u64, EXT4 | XFS);
-        let device = (is_direct && flushes).then(|| reader.metadata().map(|metadata| metadata.dev())).transpose()?;
+        let device = (is_direct && flushes && is_written_directly(&reader))
+            .then(|| reader.metadata().map(|metadata| metadata.dev()))
+            .transpose()?;
         Ok(Self { durable: File::from(durable), writer: File::from(writer), reader, device, len })
     }
 
@@ -68,6 +70,13 @@ impl FileMedium {
         fs::rename(&new, path)?;
         sync_dir_of(path)
     }
+}
+
+/// Whether what is written with `O_DIRECT` goes past the page cache in fact. ext4 takes such an open for any file, and keeps what is written in
+/// memory where it has data in its journal, or encrypts it. Before Linux 6.1 nobody says so.
+fn is_written_directly(file: &File) -> bool {
+    let said = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    said.is_ok_and(|it| it.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && it.stx_dio_offset_align > 0)
 }
 
 /// Makes the names in the directory of `path` durable.

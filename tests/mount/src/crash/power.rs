@@ -25,6 +25,8 @@ use ullage_posix_tests::random::Random;
 pub enum Kind {
     /// With a journal.
     Ext4,
+    /// With a journal that all data goes through as well.
+    Ext4Data,
     /// Always has one.
     Xfs,
 }
@@ -75,10 +77,14 @@ impl Machine {
         for name in if two { &["one", "two"][..] } else { &["one"] } {
             let image = outer.join(name);
             File::create(&image).and_then(|file| file.set_len(512 << 20)).expect("an image can be made");
+            let path = image.to_str().expect("it is text");
             match kind {
-                Kind::Ext4 => program("mkfs.ext4", ["-q", "-F", image.to_str().expect("it is text")]).ok(),
-                Kind::Xfs => program("mkfs.xfs", ["-q", image.to_str().expect("it is text")]).ok(),
+                Kind::Ext4 | Kind::Ext4Data => program("mkfs.ext4", ["-q", "-F", path]).ok(),
+                Kind::Xfs => program("mkfs.xfs", ["-q", path]).ok(),
             };
+            if kind == Kind::Ext4Data {
+                program("tune2fs", ["-o", "journal_data", path]).ok();
+            }
             let cache = (writes != Writes::Ordered).then(|| CachingDisk::new(&mut ground, &image));
             let below = cache.as_ref().map_or(&*image, CachingDisk::device).to_owned();
             let mounted = ground.mount_image(name, &below);

@@ -71,6 +71,33 @@ fn a_file_that_was_renamed_over_another_is_whole_after_a_power_cut() {
     }
 }
 
+/// A file that is on disk as a whole gets another name and fsync(2), and the power goes at once.
+#[track_caller]
+fn is_renamed_for_good(machine: &Machine) {
+    let space = &machine.space;
+    let (name, other) = (space.path("name"), space.path("other"));
+    fs::write(&name, [1; 5000]).unwrap();
+    let file = fs::File::open(&name).unwrap();
+    file.sync_all().unwrap();
+    // Nothing of the file, and nothing else, is left to be written.
+    program("sync", ["-f".as_ref(), space.pool().as_os_str()]).ok();
+    space.sync();
+    fs::rename(&name, &other).unwrap();
+    file.sync_all().unwrap();
+    let copy = machine.after_a_cut();
+    assert_eq!(fs::read_dir(&copy.mount).unwrap().flatten().map(|it| it.file_name()).collect::<Vec<_>>(), ["other"]);
+    copy.down_and_check();
+}
+
+/// What the log had been given was in memory, since ext4 writes nothing past that there, and fsync(2) of a file that had nothing to write flushed the
+/// disk and no more.
+#[test]
+fn a_rename_is_durable_after_fsync_where_ext4_has_data_in_its_journal() {
+    let machine = Machine::new(Kind::Ext4Data, false, Writes::Ordered, &[]);
+    is_renamed_for_good(&machine);
+    machine.space.down_and_check();
+}
+
 /// A start counted what was appended while it was in memory only, and forgot that the leaf was in doubt: when the power went next, the
 /// file had a length that its data had not, for good.
 #[test]
