@@ -1,7 +1,7 @@
 //! A log file on a file system.
 
 use super::medium::Medium;
-use super::{BLOCK, buffer::AlignedBuffer};
+use super::{BLOCK, buffer::AlignedBuffer, extents};
 use rustix::fs::{AtFlags, IFlags, Mode, OFlags, StatxFlags, ioctl_getflags, ioctl_setflags, statx};
 use std::fs::{self, File};
 use std::io;
@@ -100,6 +100,10 @@ impl Medium for FileMedium {
 
     fn device(&self) -> Option<u64> {
         self.device
+    }
+
+    fn is_in_place(&self, offset: u64, length: u64) -> bool {
+        extents::are_in_place(&self.reader, offset..offset + length).unwrap_or(false)
     }
 
     fn sync(&mut self) -> io::Result<()> {

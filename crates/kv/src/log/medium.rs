@@ -25,6 +25,13 @@ pub trait Medium: Send {
         None
     }
 
+    /// Whether a write there changes those bytes and nothing else, so that a flush of the [`Medium::device`] is all that it needs: not where they get a
+    /// place with it, of which the file system writes down elsewhere.
+    fn is_in_place(&self, offset: u64, length: u64) -> bool {
+        let _ = (offset, length);
+        true
+    }
+
     /// Reads into some or all of `into` from `offset`; gives back how many, 0 only at the end.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 

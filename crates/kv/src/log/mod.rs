@@ -5,6 +5,7 @@
 
 mod buffer;
 mod ends;
+mod extents;
 mod file;
 mod medium;
 mod record;
@@ -143,6 +144,9 @@ impl Log {
         header.encode(self.buffer.bytes_mut());
         let file = &mut self.files[self.current];
         file.last = layer.last;
+        // Whoever flushes the device flushes no more than that.
+        let in_place = flush == Flush::Later && file.medium.is_in_place(self.offset, bytes);
+        let flush = if in_place { Flush::Later } else { Flush::Now };
         // One durable write says nothing of those before it.
         let alone = flush == Flush::Now && !self.unflushed;
         self.unflushed = !alone;

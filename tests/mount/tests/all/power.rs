@@ -98,6 +98,28 @@ fn a_rename_is_durable_after_fsync_where_ext4_has_data_in_its_journal() {
     machine.space.down_and_check();
 }
 
+/// Where the log's blocks are shared with a copy of the state, or were left out when that was put back, what is written there gets its place with the
+/// file system's own log: that was in memory, and fsync(2) of a file that had nothing to write flushed the disk and no more.
+#[test]
+fn a_rename_is_durable_after_fsync_where_the_log_has_no_blocks_of_its_own() {
+    for (kind, how) in [(Kind::Xfs, "reflink"), (Kind::Ext4, "sparse")] {
+        let machine = Machine::new(kind, false, Writes::Ordered, &[]);
+        let space = &machine.space;
+        space.down();
+        for log in ["log.0", "log.1"] {
+            let (log, copy) = (space.state.join("catalog").join(log), space.state.join(log));
+            let how = format!("--{how}=always");
+            program("cp", ["-a".as_ref(), how.as_ref(), log.as_os_str(), copy.as_os_str()]).ok();
+            if how.contains("sparse") {
+                fs::rename(&copy, &log).unwrap();
+            }
+        }
+        space.up();
+        is_renamed_for_good(&machine);
+        machine.space.down_and_check();
+    }
+}
+
 /// A start counted what was appended while it was in memory only, and forgot that the leaf was in doubt: when the power went next, the
 /// file had a length that its data had not, for good.
 #[test]
