@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ullage_catalog::{Catalog, Inode};
 use ullage_kv::Ahead;
 use ullage_pool::{Access, Binding, Locator};
@@ -74,12 +74,10 @@ impl Replaced {
 }
 
 impl Ahead for Replaced {
-    /// Twice: while many are written others come, with whose names the log is written as well.
+    /// Whoever comes meanwhile has his name written with the next ones.
     fn ahead(&self) {
-        let until = Instant::now() + PATIENCE;
-        for _ in 0..2 {
-            let Some(end) = self.begin() else { return };
-            let _ = end.recv_timeout(until.saturating_duration_since(Instant::now()));
+        if let Some(end) = self.begin() {
+            let _ = end.recv_timeout(PATIENCE);
         }
     }
 }

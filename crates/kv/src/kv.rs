@@ -73,7 +73,7 @@ pub trait Kv: Send + Sync {
     /// those. A `sync` must therefore not be called by whoever holds up [`Cut::cut`].
     fn set_cut(&self, cut: Weak<dyn Cut>);
 
-    /// Asks `ahead` each time before that.
+    /// Asks `ahead` each time after that, before anything is written.
     fn set_ahead(&self, ahead: Weak<dyn Ahead>) {
         let _ = ahead;
     }
@@ -81,7 +81,7 @@ pub trait Kv: Send + Sync {
 
 /// Makes durable elsewhere what is to be so before the commits that speak of it.
 pub trait Ahead: Send + Sync {
-    /// Commits are about to be written: whoever waits for them waits for this, too. No lock is held.
+    /// All commits so far are about to be written, and none that comes from now on: whoever waits for them waits for this, too. No lock is held.
     fn ahead(&self);
 }
 

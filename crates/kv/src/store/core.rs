@@ -112,10 +112,6 @@ impl Core {
 
     /// Closes the pending layer, with the records that go with it.
     pub fn seal(&self) -> Arc<Layer> {
-        let ahead = self.ahead.lock().as_ref().and_then(Weak::upgrade);
-        if let Some(ahead) = ahead {
-            ahead.ahead();
-        }
         let cut = self.cut.lock().as_ref().and_then(Weak::upgrade);
         let Some(cut) = cut else { return self.state.lock().seal() };
         let mut sealed = None;
@@ -128,6 +124,14 @@ impl Core {
             sealed = Some(state.seal());
         });
         sealed.expect("a cut takes its records")
+    }
+
+    /// Makes durable elsewhere what is to be so before the layer that was sealed. Only then: what comes later is in the next one.
+    pub fn go_ahead(&self) {
+        let ahead = self.ahead.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(ahead) = ahead {
+            ahead.ahead();
+        }
     }
 
     /// Hands on what is durable and now in the engine, in the order of commits: off the path of whoever waits for a sync.

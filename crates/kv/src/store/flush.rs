@@ -64,6 +64,7 @@ impl Core {
             }
             drop(state);
             let sealed = self.seal();
+            self.go_ahead();
             let landed = self.write(&sealed, flush);
             state = self.state.lock();
             state.flushing = false;

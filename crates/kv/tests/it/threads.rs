@@ -1,8 +1,9 @@
 //! Several threads at once: shared flushes, and scans that always see one state.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
+use ullage_kv::{Ahead, Batch, EngineKind, Kv, Options, Seq, Store};
 
 #[test]
 fn a_scan_never_sees_half_a_commit_while_everything_moves() {
@@ -82,4 +83,30 @@ fn syncs_at_the_same_time_share_flushes() {
     let stats = store.stats();
     assert_eq!(stats.syncs, 320);
     assert!(stats.records < 240, "{stats:?}");
+}
+
+/// Commits one more whenever something is to be made durable before the log.
+struct Comes(Store);
+
+impl Ahead for Comes {
+    fn ahead(&self) {
+        let mut batch = Batch::new();
+        batch.put(b"late".to_vec(), vec![1]);
+        self.0.commit(batch).unwrap();
+    }
+}
+
+/// It was in the log at once, and what was to be durable before it was not.
+#[test]
+fn what_is_committed_while_other_things_are_made_durable_is_not_in_the_record_that_waits_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { interval: None, ..Options::default() };
+    let comes = Arc::new(Comes(Store::open(dir.path(), EngineKind::Fjall, options).unwrap()));
+    let ahead: Arc<dyn Ahead> = comes.clone();
+    comes.0.set_ahead(Arc::downgrade(&ahead));
+    let mut batch = Batch::new();
+    batch.put(b"early".to_vec(), vec![1]);
+    let early = comes.0.commit(batch).unwrap();
+    comes.0.sync(early).unwrap();
+    assert_eq!((comes.0.durable(), comes.0.newest()), (early, Seq(early.0 + 1)));
 }
