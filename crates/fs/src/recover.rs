@@ -333,8 +333,10 @@ impl Space {
 
 /// Has a record say what its backing file was found to be.
 fn measured(record: &mut Record, now: Measure) {
-    // Blocks come and go when nobody writes.
-    if record.size != now.size || is_newer(record, &now) {
+    if is_newer(record, &now) {
+        record.mtime = now.mtime;
+    } else if record.size != now.size {
+        // Blocks come and go when nobody writes.
         record.mtime = record.mtime.max(now.mtime);
     }
     (record.size, record.blocks) = (now.size, now.blocks);
@@ -344,9 +346,14 @@ fn measured(record: &mut Record, now: Measure) {
 /// Whether the data of a file is newer than its record, in which it may be as long as it was. A backing file may never have got the times that
 /// a record was given: what was written before that is older than the record.
 fn is_newer(record: &Record, now: &Measure) -> bool {
-    let known = if record.times_ahead { record.mtime.max(record.ctime) } else { record.mtime };
+    /// What file systems cut off times at most.
+    const CUT_OFF_SECONDS: i64 = 2;
+    let known = if record.times_ahead { record.ctime } else { record.mtime };
+    // A time that lies ahead may be the one that it was given.
+    let given =
+        record.times_ahead && (0..=CUT_OFF_SECONDS).contains(&record.mtime.seconds.saturating_sub(now.mtime.seconds));
     // One without data may have been made a moment after its record says.
-    now.size > 0 && now.mtime > known
+    now.size > 0 && now.mtime > known && !given
 }
 
 fn is_bound(inode: &Inode, id: PoolId, binding: &Binding) -> bool {

@@ -147,3 +147,31 @@ fn what_was_overwritten_before_a_kill_has_the_time_of_that_and_what_was_given_ti
     assert_eq!(changed("given"), given);
     space.down_and_check();
 }
+
+/// A time that lies ahead was taken for newer than all data, also than what was written after it was given.
+#[test]
+fn what_was_written_before_a_kill_after_a_time_ahead_was_given_has_the_time_of_that() {
+    let space = Space::new();
+    let ahead = SystemTime::now() + Duration::from_secs(100_000_000);
+    for name in ["written", "longer", "left"] {
+        fs::write(space.path(name), [1; 8192]).unwrap();
+        File::options().write(true).open(space.path(name)).unwrap().set_modified(ahead).unwrap();
+    }
+    space.down();
+    space.up();
+    let before = SystemTime::now() - Duration::from_secs(1);
+    let open = |name: &str| File::options().write(true).open(space.path(name)).unwrap();
+    let files = [open("written"), open("longer"), open("left")];
+    files[0].write_all_at(&[2; 4096], 0).unwrap();
+    files[1].write_all_at(&[2; 4096], 8192).unwrap();
+    space.kill();
+    space.up();
+    let changed = |name: &str| fs::metadata(space.path(name)).unwrap().modified().unwrap();
+    for name in ["written", "longer"] {
+        let changed = changed(name);
+        assert!(changed > before && changed < ahead - Duration::from_secs(10), "{name}: {changed:?}");
+    }
+    assert_eq!(changed("left"), ahead);
+    drop(files);
+    space.down_and_check();
+}
