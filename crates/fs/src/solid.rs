@@ -67,7 +67,12 @@ impl Space {
             outcome => return outcome,
         }
         // What was written and has not found its place yet counts like what was never written.
-        self.stream(node.id)?.file.sync_data()?;
+        let synced = self.stream(node.id)?.file.sync_data().map_err(Errno::from);
+        if synced.is_err() {
+            // Who asks for it at fsync(2) is told, too.
+            let _ = node.open.lock().told(synced);
+        }
+        synced?;
         self.show_written(u64::MAX);
         let outcome = self.fill_all(node);
         let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };

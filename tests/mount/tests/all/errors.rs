@@ -266,6 +266,29 @@ fn data_that_is_written_out_below_a_limit_and_cannot_be_fails_every_fsync_too() 
     space.down_and_check();
 }
 
+/// Whoever comes to map a limited file that has holes has it written out where these find no room: what failed then he was told of, and nobody else.
+#[test]
+fn data_that_is_written_out_for_who_comes_to_map_and_cannot_be_fails_every_fsync_too() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let space = with_pool_on(ground, &disk);
+    let dir = space.path("dir");
+    fs::create_dir(&dir).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "1M".as_ref()]).ok();
+    let open = |reads| File::options().create(true).truncate(false).read(reads).write(true).open(dir.join("file"));
+    let first = open(false).unwrap();
+    first.write_all_at(&MARKED.repeat(LOST), 0).unwrap();
+    first.set_len(8 << 20).unwrap();
+    first.sync_all().unwrap();
+    disk.fail_where_marked();
+    first.write_all_at(&vec![2; 65_536], 0).unwrap();
+    assert!(open(true).is_err(), "there is no room for its holes");
+    assert!(first.sync_all().is_err() && first.sync_data().is_err());
+    drop(first);
+    eventually("the file is closed", Duration::from_secs(5), || open(false).unwrap().sync_all().is_ok());
+    space.down_and_check();
+}
+
 /// The whole listing failed, for everybody; and what had been looked up for it was never forgotten: those files kept their room once
 /// they were removed.
 #[test]
