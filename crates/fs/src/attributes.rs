@@ -4,10 +4,11 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking};
 use crate::space::FOREVER;
 use crate::{Attributes, AttributesFor, Outcome, Space};
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use ullage_catalog::{Record, after};
-use ullage_types::{FileId, Kind};
+use ullage_types::{FileId, Kind, Timestamp};
 
 /// What `st_size` of a directory is.
 const DIRECTORY_SIZE: u64 = ullage_catalog::DIRECTORY_CHARGE;
@@ -75,13 +76,24 @@ pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure
         // What else changes its time there, or its blocks, is not what users do.
         let changed = (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks);
         if changed && now.ctime != before.ctime {
-            // The kernel may give one time to a change of ours and to a write right after it.
-            let is_same = now.ctime == record.ctime;
-            record.ctime = if is_same { after(record.ctime, now.ctime) } else { record.ctime.max(now.ctime) };
+            record.ctime = match now.ctime.cmp(&record.ctime) {
+                Ordering::Greater => now.ctime,
+                // The kernel may give one time to a change of ours and to a write right after it.
+                Ordering::Equal => after(record.ctime, now.ctime),
+                // Unless that lies ahead, since the clock was put back, it is of a change that came later.
+                Ordering::Less if lies_ahead(record.ctime) => now.ctime,
+                Ordering::Less => record.ctime,
+            };
         }
         record.size = now.size;
         record.blocks = now.blocks;
     }
+}
+
+fn lies_ahead(time: Timestamp) -> bool {
+    let now = crate::now();
+    // Within a tick a time may be a little ahead of the clock.
+    after(time, now) == now && time > now
 }
 
 pub(crate) fn forever(file: FileId, record: &Record) -> AttributesFor {
@@ -105,5 +117,37 @@ pub(crate) fn shown(file: FileId, record: &Record) -> Attributes {
         gid: record.gid,
         rdev: record.rdev,
         block_size: 4096,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lend::tests::lending;
+
+    /// What was written to a file while its time of change lay ahead left that as it was: who goes by it took the file for unchanged.
+    #[test]
+    fn what_is_written_after_the_clock_was_put_back_has_a_time_of_change_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_space, node) = lending(dir.path());
+        let mut open = node.open.lock();
+        let backing = open.backing.as_mut().unwrap();
+        backing.written = true;
+        let clock = crate::now();
+        let at = |seconds: i64| Timestamp { seconds: clock.seconds + seconds, ..clock };
+        let found = |time| Measure { mtime: time, ctime: time, ..Measure::default() };
+        let changed = |had: Timestamp, backing: &mut OpenBacking, before, now| {
+            let mut record = Record { ctime: had, ..node.inode.record() };
+            backing.baseline = found(before);
+            bring_up(&mut record, backing, &found(now));
+            record.ctime
+        };
+        // Written, and put back by a day.
+        assert_eq!(changed(at(86_400), backing, at(86_400), at(-1)), at(-1));
+        // Changed otherwise, and put back by a day.
+        assert_eq!(changed(at(86_400), backing, at(-9), at(-1)), at(-1));
+        // Written first, and changed otherwise then.
+        assert_eq!(changed(at(-1), backing, at(-9), at(-2)), at(-1));
+        assert_eq!(changed(at(-2), backing, at(-9), at(-1)), at(-1));
     }
 }
