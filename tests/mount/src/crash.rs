@@ -8,6 +8,7 @@ pub mod cache;
 pub mod cell;
 pub mod failing;
 pub mod fault;
+mod lives;
 pub mod power;
 mod promise;
 pub mod round;

@@ -12,6 +12,8 @@ pub struct Promise {
     pub gone: Vec<String>,
     /// The lowest stamp that each block may have.
     pub stamps: Vec<u64>,
+    /// The lowest that an extended attribute of it may say, where it is to have one.
+    pub mark: Option<u64>,
 }
 
 /// All promises, by tag.

@@ -1,6 +1,7 @@
 //! What must hold after a crash.
 
 use super::cell::{BLOCK, look};
+use super::lives::MARK;
 use super::promise::Promise;
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,6 +67,7 @@ fn look_through(mount: &Path, promises: &BTreeMap<u64, Promise>, loose: bool) ->
                         && promise.names.contains(&name)
                     {
                         wrong.extend(compare(&name, &stamps, &promise.stamps));
+                        wrong.extend(promise.mark.and_then(|least| compare_mark(&path, least)));
                     }
                 }
             }
@@ -95,6 +97,13 @@ fn read(path: &Path, tag: u64, loose: bool) -> io::Result<Result<Vec<Option<u64>
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn compare_mark(path: &Path, least: u64) -> Option<String> {
+    let mut bytes = [0; 8];
+    let found = rustix::fs::getxattr(path, MARK, &mut bytes[..]).map(|_| u64::from_le_bytes(bytes));
+    (!found.is_ok_and(|mark| mark >= least))
+        .then(|| format!("{}: its attribute says {found:?}, and {least} was fsynced", path.display()))
 }
 
 fn compare(name: &str, stamps: &[Option<u64>], promised: &[u64]) -> Option<String> {

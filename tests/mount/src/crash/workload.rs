@@ -46,11 +46,11 @@ impl Load {
         Self { goes_on: true, ..Self::default() }
     }
 
-    fn tag(&self) -> u64 {
+    pub(super) fn tag(&self) -> u64 {
         self.tags.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn stamp(&self) -> u64 {
+    pub(super) fn stamp(&self) -> u64 {
         self.stamps.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
@@ -91,11 +91,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    fn fill(&mut self, file: &File, tag: u64, blocks: u64) -> io::Result<Vec<u64>> {
+    pub(super) fn fill(&mut self, file: &File, tag: u64, blocks: u64) -> io::Result<Vec<u64>> {
         let mut stamps = Vec::new();
         for number in 0..blocks {
             let stamp = self.load.stamp();
@@ -105,11 +105,11 @@ impl<'a> Worker<'a> {
         Ok(stamps)
     }
 
-    fn create(&self, name: &str) -> io::Result<File> {
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).open(self.path(name))
     }
 
-    fn sync_dir(&self) -> io::Result<()> {
+    pub(super) fn sync_dir(&self) -> io::Result<()> {
         File::open(&self.dir)?.sync_all()
     }
 
@@ -121,9 +121,12 @@ impl<'a> Worker<'a> {
         let blocks = 1 + self.random.below(6);
         let stamps = self.fill(&file, tag, blocks)?;
         file.sync_all()?;
-        self.sync_dir()?;
+        if self.random.below(2) == 0 {
+            // Its name is durable with it.
+            self.sync_dir()?;
+        }
         self.load.promises.change(tag, |p| (p.names, p.stamps) = (vec![name.clone()], stamps));
-        match self.random.below(6) {
+        match self.random.below(12) {
             0 => {
                 let stamps = self.fill(&file, tag, blocks + 2)?;
                 file.sync_data()?;
@@ -133,19 +136,23 @@ impl<'a> Worker<'a> {
                 let new = format!("s-{tag}-renamed");
                 self.load.promises.change(tag, |p| p.names.push(new.clone()));
                 fs::rename(self.path(&name), self.path(&new))?;
-                self.sync_dir()?;
+                self.make_durable(&file, &new)?;
                 self.load.promises.change(tag, |p| (p.names, p.gone) = (vec![new], vec![name]));
             }
             2 => {
                 self.load.promises.change(tag, |p| p.names.clear());
                 fs::remove_file(self.path(&name))?;
-                self.sync_dir()?;
+                if self.random.below(2) == 0 {
+                    self.sync_dir()?;
+                } else {
+                    file.sync_all()?;
+                }
                 self.load.promises.change(tag, |p| p.gone = vec![name]);
             }
             3 => {
                 let link = format!("s-{tag}-link");
                 fs::hard_link(self.path(&name), self.path(&link))?;
-                self.sync_dir()?;
+                self.make_durable(&file, &link)?;
                 self.load.promises.change(tag, |p| p.names = vec![link.clone()]);
                 fs::remove_file(self.path(&name))?;
             }
@@ -159,10 +166,12 @@ impl<'a> Worker<'a> {
                     self.load.promises.change(tag, |p| p.names.clear());
                 }
                 fs::rename(self.path(&part), self.path(&name))?;
-                self.sync_dir()?;
+                self.make_durable(&other, &name)?;
                 self.load.promises.change(tag, |p| (p.names, p.stamps) = (vec![name], stamps));
             }
-            _ => self.held.push((tag, file)),
+            5 => self.held.push((tag, file)),
+            6 => self.name_late()?,
+            _ => self.live_on(tag, &name, &file, blocks)?,
         }
         self.held.drain(..self.held.len().saturating_sub(20));
         Ok(())
