@@ -82,7 +82,7 @@ pub fn decode<'a>(message: &Message<'a>, dialect: Dialect) -> Result<Request<'a>
                 return Err(INVALID);
             }
             let kill_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
-            let whole = write_flags & WRITE_CACHE != 0 || flags & libc::O_DIRECT as u32 != 0;
+            let whole = write_flags & WRITE_CACHE != 0;
             Request::Write { handle: fh, offset, data: message.rest, flags, kill_privileges, whole }
         }
         opcode::RELEASE => Request::Release { handle: message.argument::<ReleaseIn>()?.fh },

@@ -87,7 +87,7 @@ pub enum Request<'a> {
         /// Of open(2), with what the call adds to them.
         flags: u32,
         kill_privileges: bool,
-        /// A short count would be taken for all of it (pages of a mapping) or for EIO (O_DIRECT).
+        /// A short count would be taken for all of it: pages of a mapping.
         whole: bool,
     },
     Release {

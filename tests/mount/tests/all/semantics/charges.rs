@@ -3,7 +3,7 @@
 use crate::limits::bed::{Below, limit, limited, set};
 use rustix::fs::{FallocateFlags, XattrFlags};
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, symlink};
 use std::time::Duration;
 use ullage_mount_tests::recount::{Use, told};
 use ullage_mount_tests::run::{eventually, ullage};
@@ -132,6 +132,32 @@ fn a_write_takes_what_fits_and_an_allocation_all_or_nothing() {
     assert_eq!(refusal(fs::write(space.path("other"), "x")), Some(libc::EDQUOT));
     file.write_at(&vec![2; 10 * BLOCK as usize], 0).unwrap();
     drop(file);
+    space.down_and_check();
+}
+
+#[repr(align(4096))]
+struct Blocks([u8; 3 * BLOCK as usize]);
+
+/// It was refused as a whole after a part of it had been written, and by a user's limit with the error of a directory's.
+#[test]
+fn what_is_written_past_the_page_cache_takes_what_fits_too() {
+    let space = Below::Tmpfs.space();
+    let blocks = Box::new(Blocks([1; 3 * BLOCK as usize]));
+    for (name, reads) in [("writes", false), ("reads too", true)] {
+        let dir = limited(&space, name, 2 * BLOCK);
+        let mut options = File::options();
+        options.read(reads).write(true).create(true).truncate(false).custom_flags(libc::O_DIRECT);
+        let file = options.open(dir.join("file")).unwrap();
+        assert_eq!(file.write_at(&blocks.0, 0).unwrap() as u64, 2 * BLOCK, "{name}");
+        assert_eq!(refusal(file.write_at(&blocks.0, 2 * BLOCK)), Some(libc::ENOSPC), "{name}");
+        assert_eq!(file.metadata().unwrap().len(), 2 * BLOCK, "{name}");
+        limit(&["none"], &dir);
+        limit(&["--user", "root", &format!("{}B", told(&space.mount).bytes + BLOCK)], &space.mount);
+        let file = options.open(dir.join("file")).unwrap();
+        assert_eq!(file.write_at(&blocks.0, 2 * BLOCK).unwrap() as u64, BLOCK, "{name}");
+        assert_eq!(refusal(file.write_at(&blocks.0, 3 * BLOCK)), Some(libc::EDQUOT), "{name}");
+        limit(&["--user", "root", "none"], &space.mount);
+    }
     space.down_and_check();
 }
 
