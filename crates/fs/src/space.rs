@@ -19,7 +19,7 @@ use crate::replaced::Replaced;
 use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome, hurry, threads};
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -70,6 +70,8 @@ pub struct Space {
     pub(crate) trees: Trees,
     pub(crate) away: Away,
     pub(crate) drains: Drains,
+    /// Held by who waits for the kernel to write pages back.
+    pub(crate) writing_back: Mutex<()>,
     kernel: OnceLock<Arc<dyn Kernel>>,
     /// At the end: the plain trees show what the catalog says.
     pub(crate) trees_in_step: AtomicBool,
@@ -100,6 +102,7 @@ impl Space {
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
             away: Away::default(),
             drains: Drains::default(),
+            writing_back: Mutex::default(),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),
             kernel: OnceLock::new(),

@@ -1,4 +1,4 @@
-//! READ, WRITE, LSEEK: data that moves through the server.
+//! READ, WRITE: data that moves through the server.
 
 use crate::answering::Call;
 use crate::headroom::{Range, Work};
@@ -151,19 +151,6 @@ impl Space {
                 self.pools.call(stream.pool, Call::Writes, write)
             })
         })
-    }
-
-    pub(crate) fn do_lseek(&self, node: NodeId, offset: u64, whence: u32) -> Outcome<u64> {
-        let of = self.node(node)?;
-        // The file's map may have to be read from the disk.
-        self.answers_at_once(&of.inode, Call::Writes)?;
-        let stream = Self::stream_of(&of)?;
-        let from = match whence as i32 {
-            libc::SEEK_DATA => rustix::fs::SeekFrom::Data(offset),
-            libc::SEEK_HOLE => rustix::fs::SeekFrom::Hole(offset),
-            _ => return Err(Errno::EINVAL),
-        };
-        Ok(self.pools.call(stream.pool, Call::Reads, || rustix::fs::seek(&stream.file, from))?)
     }
 }
 

@@ -8,6 +8,7 @@ mod fallocate;
 mod forget;
 mod link;
 mod lookup;
+mod lseek;
 mod open;
 mod rename;
 mod setattr;

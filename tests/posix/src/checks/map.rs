@@ -3,7 +3,7 @@
 use crate::check::*;
 use crate::{map::Map, sys};
 
-checks!("map": store_seen_by_read, write_seen_by_map, two_mappings, last_page_is_zero_past_the_end, after_growth,
+checks!("map": store_seen_by_read, store_seen_by_seek, write_seen_by_map, two_mappings, last_page_is_zero_past_the_end, after_growth,
     private_does_not_write_back, needs_right_descriptor, truncated_and_grown_again, between_processes);
 
 fn store_seen_by_read(p: &Place) -> Outcome {
@@ -18,6 +18,25 @@ fn store_seen_by_read(p: &Place) -> Outcome {
     map.sync()?;
     drop(map);
     equal(&content(p.at("f"))?[12_344..12_351], b".store.")
+}
+
+/// Who copies a file without its holes goes by that.
+fn store_seen_by_seek(p: &Place) -> Outcome {
+    let file = p.file("f", b"")?;
+    let fd = sys::open(&file, libc::O_RDWR, 0)?;
+    sys::ftruncate(&fd, 1 << 20)?;
+    let mut map = Map::new(&fd, 1 << 20, true, true)?;
+    let reader = sys::open(&file, libc::O_RDONLY, 0)?;
+    for at in [500_000, 100_000, 900_000] {
+        map.set(at, b"store");
+        let start = sys::lseek(&reader, 0, libc::SEEK_DATA)?;
+        let end = sys::lseek(&reader, start, libc::SEEK_HOLE)?;
+        ensure(start <= at.min(500_000) as i64 && end > start, "what was stored is data")?;
+        let start = sys::lseek(&reader, at as i64, libc::SEEK_DATA)?;
+        let end = sys::lseek(&reader, at as i64, libc::SEEK_HOLE)?;
+        ensure(start == at as i64 && end > start, "each store is data")?;
+    }
+    Ok(())
 }
 
 fn write_seen_by_map(p: &Place) -> Outcome {
