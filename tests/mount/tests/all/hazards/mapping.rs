@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::run::eventually;
 use ullage_mount_tests::space::Space;
@@ -46,6 +47,27 @@ fn stores_after_release_are_in_bytes_size_and_times() {
     assert!(meta.modified().unwrap() + Duration::from_millis(20) >= before, "the time went with the daemon");
     assert_eq!(&fs::read(&name).unwrap()[900_000..900_004], b"last");
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+#[test]
+fn stores_through_the_server_are_in_times_and_blocks_once_written_back() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let mut space = Space::on(ground, &disk);
+    space.flags = vec!["--no-passthrough".into()];
+    space.up();
+    let name = space.path("mapped");
+    let mut map = map(&name, 1 << 20);
+    std::thread::sleep(Duration::from_millis(20));
+    let before = fs::metadata(&name).unwrap();
+    map.write(500_000, b"stored");
+    map.sync().unwrap();
+    eventually("the store is seen", Duration::from_secs(3), || {
+        let now = fs::metadata(&name).unwrap();
+        now.modified().unwrap() > before.modified().unwrap() && now.blocks() > before.blocks()
+    });
+    drop(map);
     space.down_and_check();
 }
 
