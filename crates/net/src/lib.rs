@@ -10,6 +10,7 @@ pub mod client;
 pub mod clock;
 pub mod keyfile;
 pub mod limit;
+mod linger;
 pub mod memory;
 mod patience;
 mod peer;

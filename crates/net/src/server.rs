@@ -1,10 +1,11 @@
 //! A server: connections in, one async function from request to answer, everything bounded.
 
 use crate::limit::RateLimit;
+use crate::linger::linger;
 use crate::patience::Patient;
 use crate::token::Bearer;
 use crate::{Answer, Peer, Problem, Role, clock, tls};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
@@ -15,8 +16,9 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -165,19 +167,32 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = shared.limits;
-    let service = service_fn(move |request| {
+    let had_body = Arc::new(AtomicBool::new(false));
+    let has_body = Arc::clone(&had_body);
+    let service = service_fn(move |request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
         let peer = peer.clone();
+        has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
         async move { Ok::<_, Infallible>(answer(&shared, peer, is_spare, request).await.unwrap_or_else(Problem::answer)) }
     });
     // An error here is a client that went away or spoke something else; there is nobody to tell.
-    let _ = http1::Builder::new()
+    let ended = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(!is_spare)
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes.max(8192))
         .serve_connection(TokioIo::new(stream), service)
+        .without_shutdown()
         .await;
+    if let Ok(parts) = ended {
+        let mut stream = parts.io.into_inner();
+        if had_body.load(Ordering::Relaxed) {
+            // It may have been answered before it was read.
+            linger(stream, limits.head_timeout).await;
+        } else {
+            let _ = stream.shutdown().await;
+        }
+    }
 }
 
 async fn answer<H, F>(
