@@ -19,6 +19,7 @@ pub struct Undo {
     /// The controller.
     pub pid: i32,
     /// The groups created, in every hierarchy.
+    #[serde(with = "super::paths::many")]
     pub directories: Vec<PathBuf>,
     /// It has stopped the processes in them by signals. Else those that are stopped were by others.
     #[serde(default)]
@@ -121,6 +122,19 @@ fn restore_score(origins: &str, pid: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: what a controller in a box of such a name had made could not be written down.
+    #[test]
+    fn groups_of_any_names_are_remembered() {
+        let ground = tempfile::tempdir().unwrap();
+        let file = ground.path().join("undo.json");
+        let directories = [b"/box/\xff\xfe".as_slice(), b"/box/plain"].map(|path| OsStr::from_bytes(path).into());
+        let undo = Undo { pid: 1, directories: directories.into(), stopped: false };
+        undo.write(&file).unwrap();
+        assert_eq!(Undo::read(&file), Some(undo));
+        fs::write(&file, r#"{"pid":1,"directories":["/box/plain"]}"#).unwrap();
+        assert_eq!(Undo::read(&file).unwrap().directories, [Path::new("/box/plain")], "as earlier versions wrote it");
+    }
 
     #[test]
     fn only_groups_and_limits_of_the_kernel_are_undone() {

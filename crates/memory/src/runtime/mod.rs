@@ -4,6 +4,7 @@ mod cleanup;
 mod held;
 mod locks;
 mod origins;
+mod paths;
 mod status;
 
 pub use cleanup::{Undo, lift, lift_known};

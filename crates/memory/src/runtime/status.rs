@@ -35,7 +35,8 @@ pub struct Status {
     pub backend: String,
     /// Why this back end.
     pub backend_reasons: Vec<String>,
-    /// The contributed group.
+    /// The contributed group; its bytes, where its name is no text.
+    #[serde(with = "super::paths::one")]
     pub group: PathBuf,
     /// Sampler.
     pub sampler: String,
