@@ -5,7 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -42,6 +45,15 @@ impl Box96 {
         Some(Self { path, runtime: RuntimeDir::new(Some(dir.path().join("rt"))), _dir: dir, children: Vec::new() })
     }
 
+    /// A box in this one.
+    fn inside(&self, name: &str, path: &[u8]) -> Self {
+        let path = self.path.join(OsStr::from_bytes(path));
+        fs::create_dir_all(&path).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::new(Some(dir.path().join(name)));
+        Self { path, runtime, _dir: dir, children: Vec::new() }
+    }
+
     fn options(&self) -> Options {
         Options {
             runtime: self.runtime.clone(),
@@ -59,7 +71,7 @@ impl Box96 {
     }
 
     fn freezer(&self) -> Option<PathBuf> {
-        let name = format!("ullage.contributed.{}", self.path.file_name().unwrap().to_string_lossy());
+        let name = format!("ullage.contributed.{}", fs::metadata(&self.path).unwrap().ino());
         Some(Mounts::read().unwrap().v1_freezer?.join(name))
     }
 
@@ -491,6 +503,30 @@ fn a_box_has_one_controller_whatever_the_runtime_directory() {
     assert!(in_group(&sandbox.group(), pid), "the first keeps what it has");
     controller.end().unwrap();
     assert!(!sandbox.group().exists());
+}
+
+/// Regression: no controller started in a box whose name is no text, nor in one far below, whose path in the freezer's hierarchy was longer
+/// than a name can be; and who came second to `a.b` and `a/b` was told that the box was taken.
+#[test]
+fn boxes_of_any_names_are_divided_at_one_time() {
+    let Some(outer) = Box96::new("names") else { return };
+    let deep = [[b'x'; 150], [b'y'; 150]].join(&b'/');
+    let paths: [&[u8]; 4] = [b"a.b", b"a/b", b"\xff", &deep];
+    let mut boxes: Vec<Box96> = paths.into_iter().map(|path| outer.inside("rt", path)).collect();
+    let controllers: Vec<Controller> = boxes.iter().map(Box96::start).collect();
+    let pids: Vec<i32> = boxes.iter_mut().map(Box96::sleeper).collect();
+    let marked = boxes
+        .iter()
+        .zip(&pids)
+        .map(|(sandbox, pid)| join::mark(&sandbox.runtime, *pid).is_ok_and(|_| in_group(&sandbox.group(), *pid)));
+    let marked: Vec<bool> = marked.collect();
+    let ended: Vec<_> = controllers.into_iter().map(|one| one.end().map_err(|error| error.to_string())).collect();
+    let left = boxes.iter().filter(|sandbox| sandbox.group().exists()).count();
+    drop(boxes);
+    for above in [b"a".as_slice(), &[b'x'; 150]] {
+        fs::remove_dir(outer.path.join(OsStr::from_bytes(above))).unwrap();
+    }
+    assert_eq!((ended, marked, left), (vec![Ok(()); 4], vec![true; 4], 0));
 }
 
 /// Regression: of a box in a box only its own limit was read, once.

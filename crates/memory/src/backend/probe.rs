@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::mounts::Mounts;
 use crate::system::read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Name of the contributed group.
@@ -84,9 +85,10 @@ fn v1(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Bac
             base.display()
         ));
     }
-    // The freezer is another hierarchy: the same name there, with the box's path folded in.
-    let relative = base.strip_prefix(root).unwrap_or(Path::new("")).to_string_lossy().replace('/', ".");
-    let name = if relative.is_empty() { GROUP_NAME.to_owned() } else { format!("{GROUP_NAME}.{relative}") };
+    // The freezer is another hierarchy: there all groups are beside each other, with the number of the box, since no name made of its
+    // path would be another for each, and short enough.
+    let number = std::fs::metadata(base).map_err(|error| format!("{}: {error}", base.display()))?.ino();
+    let name = if base == root { GROUP_NAME.to_owned() } else { format!("{GROUP_NAME}.{number}") };
     let freezer = mounts.v1_freezer.as_ref().filter(|mount| writable(mount)).map(|mount| mount.join(name));
     let backend = V1::create(base, base == root, base.join(GROUP_NAME), freezer).map_err(|error| error.to_string())?;
     Ok(Box::new(backend))
