@@ -58,11 +58,11 @@ pub enum Finding {
         /// Where.
         stores: Vec<Node>,
     },
-    /// A store's report contradicts itself or its earlier one.
+    /// A store's report contradicts itself or its earlier one, or the store knows what only a later bank can have told it.
     StoreLied {
         /// Which.
         store: Node,
-        /// In the report of this epoch.
+        /// In the report of this epoch, or of which it knows.
         epoch: Epoch,
         /// How.
         why: String,

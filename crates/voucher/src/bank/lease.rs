@@ -1,7 +1,7 @@
 //! Leases, lives and failures of stores.
 
 use super::stores::StoreState;
-use super::{BankAction, BankCore, BankOutput, load};
+use super::{BankAction, BankCore, BankOutput, Finding, load};
 use crate::flaw::Flaw;
 use crate::message::{BankToStore, Base, Lease, Renew};
 use crate::{Epoch, Incarnation, Micros, Node};
@@ -27,6 +27,12 @@ impl BankCore {
         if store.lost.is_some() {
             return Some(again);
         }
+        let ahead = renew.epoch > self.head.epoch || renew.bank > self.head.incarnation;
+        if self.recovery.is_none() && ahead {
+            self.find_ahead(renew, out);
+            return Some(BankToStore::Wait);
+        }
+        let store = self.stores.get_mut(&key)?;
         if renew.boot == store.boot {
             if renew.beat <= store.beat {
                 // An old message of the running process, or a repetition of the newest.
@@ -46,6 +52,21 @@ impl BankCore {
         store.beat = renew.beat;
         out.writes.push(load::store_key(key).put(&store.row()));
         self.lease(renew, now)
+    }
+
+    /// Epochs come from the bank, which keeps each before it tells it. Who is ahead of it may have forgotten reports that it would need,
+    /// and has taken vouchers that it does not know: nothing is counted on before somebody has looked.
+    fn find_ahead(&mut self, renew: &Renew, out: &mut BankOutput) {
+        let why = "it knows an epoch or a life of this bank that never began: the bank was set back to an old copy, and has to be \
+                   rebuilt, or the store lies";
+        let told = |known: &Finding| match known {
+            Finding::StoreLied { store, why: known, .. } => *store == renew.store && known == why,
+            _ => false,
+        };
+        // Once, whatever epochs a store that lies may say.
+        if !self.findings.values().any(told) {
+            self.find(Finding::StoreLied { store: renew.store, epoch: renew.epoch, why: why.to_owned() }, out);
+        }
     }
 
     fn lease(&mut self, renew: &Renew, now: Micros) -> Option<BankToStore> {

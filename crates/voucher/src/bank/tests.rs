@@ -668,6 +668,25 @@ fn a_store_set_back_is_found_out_however_often_it_asks_or_starts_again() {
     assert_eq!(renew(1, 10, &[]), None);
 }
 
+/// Regression: it went on as if nothing were missing. Its stores had forgotten the reports that it asked for, so nothing was reconciled any
+/// more, and after a while all users had too little quota; nobody was told why.
+#[test]
+fn a_bank_set_back_to_an_old_copy_counts_on_no_store_and_says_why() {
+    let mut c = cluster();
+    let copy = c.bank_table.clone();
+    for set_back in [false, true] {
+        c.epochs(6);
+        if set_back {
+            c.bank_table.clone_from(&copy);
+        }
+        c.reload_bank();
+        c.run(Micros::from_secs(60));
+        assert_eq!(c.stores.values().any(|store| store.is_open(c.now)), !set_back);
+        let lied = |finding: &&Finding| matches!(finding, Finding::StoreLied { why, .. } if why.contains("set back"));
+        assert_eq!(c.found.iter().filter(lied).count(), if set_back { c.stores.len() } else { 0 }, "each once");
+    }
+}
+
 #[test]
 fn epochs_shrink_while_space_is_low() {
     let mut c = Cluster::with(
