@@ -286,7 +286,7 @@ pub(crate) fn open_pool(
     }
     let pool = DirPool::open(&settings.files(), config, numbers, Arc::new(MarksOf(marks))).map_err(fail)?;
     if settings.layout == Layout::Mirror {
-        tree = Some(Arc::new(Tree::open(&settings.path).map_err(fail)?));
+        tree = Some(Arc::new(Tree::open(&settings.path, space).map_err(fail)?));
     }
     settings.uuid = Some(pool.uuid().to_string());
     Ok((Arc::new(pool), tree))

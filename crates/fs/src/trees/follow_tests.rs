@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use ullage_catalog::{Catalog, Inode, New};
 use ullage_kv::{EngineKind, Options, Store};
-use ullage_pool::{FILES, Tree};
+use ullage_pool::{FILES, Tree, Uuid};
 use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
 
 const NOW: Timestamp = Timestamp { seconds: 1, nanoseconds: 0 };
@@ -29,7 +29,7 @@ impl Bed {
             Store::open(store.path(), EngineKind::Memory, Options { interval: None, ..Options::default() }).unwrap();
         let catalog = Catalog::open(Arc::new(kv), 0, 0, NOW).unwrap();
         let shared = Arc::new(Shared { moving: Mutex::new(vec![Moving::default()]), ..Shared::default() });
-        let trees = vec![(PoolId(0), Arc::new(Tree::open(tree.path()).unwrap()))];
+        let trees = vec![(PoolId(0), Arc::new(Tree::open(tree.path(), Uuid([1; 16])).unwrap()))];
         let follower = Follower::new(catalog.clone(), trees, shared.clone());
         Self { catalog, shared, follower, tree, _store: store }
     }

@@ -18,6 +18,11 @@ impl Uuid {
         Ok(Self(bytes))
     }
 
+    /// Its first bytes, as files and directories carry them.
+    pub(crate) fn short(&self) -> [u8; 8] {
+        *self.0.first_chunk().unwrap_or(&[0; 8])
+    }
+
     /// Reads the usual form, with or without its dashes.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| *c != '-').collect();

@@ -193,8 +193,7 @@ impl Core {
     }
 
     pub fn record(&self, file: FileId, generation: Generation) -> Record {
-        let space = *self.config.space.0.first_chunk().unwrap_or(&[0; 8]);
-        Record { space, file, generation, annotation: None, inode: None }
+        Record { space: self.config.space.short(), file, generation, annotation: None, inode: None }
     }
 
     /// Writes the extended attribute, where the file system below has them. Beside a plain tree, where people make copies, it

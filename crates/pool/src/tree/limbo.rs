@@ -1,7 +1,7 @@
 //! Where directories of the tree wait that are not where they should be: each under its id, in hexadecimal.
 
 use super::ours::{Identity, identify, identity};
-use super::{Directory, Tree, is, open_directory};
+use super::{Directory, Tree, open_directory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ impl Tree {
                 continue;
             }
             if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
-                let found = identity(open_directory(directory, name)?)?.filter(Identity::is_here);
+                let found = identity(open_directory(directory, name)?, self.space)?.filter(Identity::is_here);
                 let Some(ours) = found else { continue };
                 self.to_limbo(directory, name, ours.id)?;
             }
@@ -84,7 +84,7 @@ impl Tree {
             Err(errno) => return Err(errno.into()),
         };
         // Without an identity it was being made when the power went.
-        if !is(&found, id)? {
+        if !self.is(&found, id)? {
             self.purge(id)?;
             return Ok(None);
         }
@@ -98,7 +98,7 @@ impl Tree {
         self.floor.admit(&self.limbo)?;
         rustix::fs::mkdirat(&self.limbo, &*old, Mode::from_raw_mode(0o700))?;
         let made = open_directory(&self.limbo, old.as_bytes())?;
-        identify(&made, id)?;
+        identify(&made, id, self.space)?;
         rustix::fs::renameat_with(&self.limbo, &*old, above, new, RenameFlags::NOREPLACE)?;
         Ok(Arc::new(made))
     }

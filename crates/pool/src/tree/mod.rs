@@ -15,8 +15,8 @@ mod testing;
 pub use attributes::Shown;
 
 use crate::dir::{Floor, open_root, own_directory};
-use crate::{Error, Locator};
-use ours::{Identity, identify, identity};
+use crate::{Error, Locator, Uuid};
+use ours::{Identity, Space, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -52,6 +52,8 @@ pub struct Tree {
     /// Where first names are: none while there is no room to make it.
     names: OnceLock<OwnedFd>,
     path: PathBuf,
+    /// Whose it is.
+    space: Space,
     /// Who may give files to other owners.
     privileged: bool,
     /// What it leaves to others.
@@ -88,8 +90,8 @@ impl Tree {
         chmod(&self.path, 0o700)
     }
 
-    /// The tree of the pool at `path`, in which [`Tree::prepare`] was.
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    /// The tree of the pool of a space at `path`, in which [`Tree::prepare`] was.
+    pub fn open(path: &Path, space: Uuid) -> Result<Self, Error> {
         let open = |path: &Path| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))
@@ -103,6 +105,7 @@ impl Tree {
             names: OnceLock::new(),
             files,
             path: path.to_owned(),
+            space: space.short(),
             privileged: rustix::process::geteuid().is_root(),
             floor: Floor::default(),
         };
@@ -117,11 +120,11 @@ impl Tree {
     /// left by an earlier version: what is in it is to be looked at before anything is known to be ours. Where first names have no place yet
     /// that is so at the next start as well.
     pub fn claim(&self) -> bool {
-        let here = identity(&self.limbo).is_ok_and(|found| found.is_some_and(|found| found.is_certain()));
+        let here = identity(&self.limbo, self.space).is_ok_and(|found| found.is_some_and(|found| found.is_certain()));
         if here || self.names.get().is_none() {
             return here;
         }
-        if let Err(error) = identify(&self.limbo, FileId(0)) {
+        if let Err(error) = identify(&self.limbo, FileId(0), self.space) {
             tracing::debug!(%error, "the next start looks at the whole plain tree again");
         }
         false
@@ -150,7 +153,7 @@ impl Tree {
     /// Makes `name` the directory `id`: the one that is there, the one in limbo, or a new one.
     pub fn directory(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<Placed> {
         match open_directory(above, name) {
-            Ok(found) if is(&found, id)? => return Ok(Placed::There(Arc::new(found))),
+            Ok(found) if self.is(&found, id)? => return Ok(Placed::There(Arc::new(found))),
             Ok(_) | Err(Errno::NOTDIR | Errno::LOOP) => self.clear(above, name)?,
             Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
@@ -164,7 +167,9 @@ impl Tree {
     /// Moves the directory `id` to limbo, if it still stands here.
     pub fn displace(&self, above: &Directory, name: &[u8], id: FileId) -> io::Result<()> {
         match open_directory(above, name) {
-            Ok(found) if identity(&found)?.is_some_and(|found| found.id == id) => self.to_limbo(above, name, id),
+            Ok(found) if identity(&found, self.space)?.is_some_and(|found| found.id == id) => {
+                self.to_limbo(above, name, id)
+            }
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -196,7 +201,7 @@ impl Tree {
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             let found = open_directory(above, name)?;
-            let ours = identity(&found)?.filter(Identity::is_here).ok_or_else(foreign)?;
+            let ours = identity(&found, self.space)?.filter(Identity::is_here).ok_or_else(foreign)?;
             return self.to_limbo(above, name, ours.id);
         }
         if self.remove(above, name, &stat)? { Ok(()) } else { Err(foreign()) }
@@ -204,7 +209,7 @@ impl Tree {
 
     /// Says of a directory that was there before the space that it is the directory `id`.
     pub fn identify(&self, directory: &Directory, id: FileId) -> io::Result<()> {
-        Ok(identify(&**directory, id)?)
+        Ok(identify(&**directory, id, self.space)?)
     }
 
     /// The names in a directory of the tree, the pool's own excepted.
@@ -221,6 +226,16 @@ impl Tree {
         Ok(names)
     }
 
+    /// Whether a directory that stands where `id` belongs is that one; if so that is said of its inode from now on.
+    fn is(&self, found: &OwnedFd, id: FileId) -> rustix::io::Result<bool> {
+        match identity(found, self.space)? {
+            Some(found) if found.id != id => Ok(false),
+            Some(now) if now.is_certain() => Ok(true),
+            Some(_) => identify(found, id, self.space).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Returns when what was done to the tree is on disk.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&*self.root)?)
@@ -231,23 +246,13 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "something that is not of this space stands in the way")
 }
 
-/// Whether a directory that stands where `id` belongs is that one; if so that is said of its inode from now on.
-fn is(found: &OwnedFd, id: FileId) -> rustix::io::Result<bool> {
-    match identity(found)? {
-        Some(found) if found.id != id => Ok(false),
-        Some(now) if now.is_certain() => Ok(true),
-        Some(_) => identify(found, id).map(|()| true),
-        None => Ok(false),
-    }
-}
-
 fn open_directory(above: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(above, name, flags, Mode::empty())
 }
 
 fn require_attributes(directory: impl AsFd, path: &Path) -> Result<(), Error> {
-    identity(directory).map(drop).map_err(|_| {
+    identity(directory, Space::default()).map(drop).map_err(|_| {
         Error::Unusable(format!(
             "the pool {} is on a file system without user extended attributes: the layout 'mirror' needs them; use \
              layout=sparse there",

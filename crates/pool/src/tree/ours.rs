@@ -1,5 +1,6 @@
 //! What in the tree is the space's own. A copy has all attributes of what it was made from (`cp -a`), but not its number and time of
-//! birth: what says that something is ours says of which inode, and means nothing on any other.
+//! birth: what says that something is ours says of which inode, and means nothing on any other. What was moved here out of the tree of
+//! another space has both: so it says of which space as well.
 
 use crate::dir::record::{self, Record};
 use crate::which::Which;
@@ -9,8 +10,13 @@ use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use ullage_types::FileId;
 
-/// On directories of the tree: the id of theirs, little-endian, and which inode they are.
+/// On directories of the tree: the id of theirs, little-endian, which inode they are, and of which space, with a byte before that which makes
+/// the length one that no earlier version wrote.
 const IDENTITY: &str = "user.ullage.directory";
+const OF_SPACE: u8 = 1;
+
+/// The first bytes of a space's UUID, as backing files have them.
+pub type Space = [u8; 8];
 
 /// Which directory one of the tree says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,8 @@ pub struct Identity {
     pub id: FileId,
     said: Option<Which>,
     now: Which,
+    /// It was said of which space.
+    owned: bool,
 }
 
 impl Identity {
@@ -29,28 +37,33 @@ impl Identity {
 
     /// Whether that is said as this version says it.
     pub fn is_certain(&self) -> bool {
-        self.said == Some(self.now)
+        self.owned && self.said == Some(self.now)
     }
 }
 
-/// Which directory a directory of the tree is.
-pub fn identity(directory: impl AsFd) -> rustix::io::Result<Option<Identity>> {
-    let mut bytes = [0u8; 8 + Which::LONGEST];
+/// Which directory of a space a directory of the tree is.
+pub fn identity(directory: impl AsFd, space: Space) -> rustix::io::Result<Option<Identity>> {
+    let mut bytes = [0u8; 8 + Which::LONGEST + 1 + size_of::<Space>()];
     let length = match rustix::fs::fgetxattr(&directory, IDENTITY, &mut bytes[..]) {
         Ok(length) => length,
         Err(Errno::NODATA | Errno::RANGE) => return Ok(None),
         Err(errno) => return Err(errno),
     };
     let Some((id, which)) = bytes.get(..length).and_then(<[u8]>::split_first_chunk::<8>) else { return Ok(None) };
-    let said = Which::decode(which);
     let id = FileId(u64::from_le_bytes(*id));
+    let (which, owner) = match which.split_last_chunk::<{ size_of::<Space>() }>() {
+        Some(([which @ .., OF_SPACE], owner)) if length % 2 == 1 => (which, Some(owner)),
+        _ => (which, None),
+    };
+    let said = Which::decode(which);
     let whole = which.is_empty() || said.is_some();
-    Ok(whole.then_some(Identity { id, said, now: Which::of(directory)? }))
+    let ours = owner.is_none_or(|owner| *owner == space);
+    Ok((whole && ours).then_some(Identity { id, said, now: Which::of(directory)?, owned: owner.is_some() }))
 }
 
-/// Says of a directory which one it is.
-pub fn identify(directory: impl AsFd, id: FileId) -> rustix::io::Result<()> {
-    let bytes = [id.0.to_le_bytes().to_vec(), Which::of(&directory)?.encode()].concat();
+/// Says of a directory which one of a space it is.
+pub fn identify(directory: impl AsFd, id: FileId, space: Space) -> rustix::io::Result<()> {
+    let bytes = [&id.0.to_le_bytes()[..], &Which::of(&directory)?.encode(), &[OF_SPACE], &space].concat();
     rustix::fs::fsetxattr(directory, IDENTITY, &bytes, XattrFlags::empty())
 }
 
@@ -62,18 +75,22 @@ pub fn disown(directory: impl AsFd) -> rustix::io::Result<()> {
     }
 }
 
-/// Whether a regular file is a backing file, of whichever space, and no copy of one.
-pub fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
+/// Whether a regular file is a backing file of a space, and no copy of one.
+pub fn is_backing(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Result<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut bytes = [0u8; record::LONGEST + 1];
-    let said = match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
-        Ok(length) => bytes.get(..length).and_then(Record::decode).and_then(|record| record.inode),
+    let record = match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
+        Ok(length) => bytes.get(..length).and_then(Record::decode),
         Err(Errno::RANGE) => None,
         Err(Errno::NODATA) => return Ok(false),
         Err(errno) => return Err(errno),
     };
+    if record.is_some_and(|record| record.space != space) {
+        return Ok(false);
+    }
+    let said = record.and_then(|record| record.inode);
     let now = Which::of(&file)?;
     if said.is_some_and(|said| !said.may_be(now)) {
         return Ok(false);
@@ -86,7 +103,7 @@ pub fn is_backing(above: impl AsFd, name: &[u8]) -> rustix::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::super::Placed;
-    use super::super::testing::tree;
+    use super::super::testing::{SPACE, tree};
     use super::*;
     use rustix::fd::OwnedFd;
     use std::fs::File;
@@ -139,8 +156,8 @@ mod tests {
         let number = |which: Which| Which { birth: None, ..which };
         set(&directory, IDENTITY, &identity(number(there)));
         set(&file, record::NAME, &record(number(here)).encode());
-        assert!(is_backing(&root, b"file").unwrap());
-        let found = super::identity(File::open(&directory).unwrap()).unwrap().unwrap();
+        assert!(is_backing(&root, b"file", [1; 8]).unwrap());
+        let found = super::identity(File::open(&directory).unwrap(), [1; 8]).unwrap().unwrap();
         assert!(found.is_here() && !found.is_certain());
         // Where it belongs all is said.
         assert!(matches!(tree.directory(&root, b"directory", FileId(7)).unwrap(), Placed::There(_)));
@@ -148,7 +165,7 @@ mod tests {
         let mut bytes = [0; record::LONGEST];
         rustix::fs::getxattr(&file, record::NAME, &mut bytes[..]).unwrap();
         assert_eq!(bytes[..], record(here).encode());
-        assert!(super::identity(File::open(&directory).unwrap()).unwrap().unwrap().is_certain());
+        assert!(super::identity(File::open(&directory).unwrap(), [1; 8]).unwrap().unwrap().is_certain());
         tree.clear(&root, b"directory").unwrap();
         tree.clear(&root, b"file").unwrap();
         assert!(!directory.exists() && !file.exists());
@@ -157,11 +174,30 @@ mod tests {
     #[test]
     fn a_tree_that_an_earlier_version_claimed_is_looked_at_once() {
         let (_dir, tree, _) = tree();
-        let now = Which::of(&tree.limbo).unwrap();
-        let said = [0u64.to_le_bytes(), now.number.to_le_bytes()].concat();
+        let said = [0u64.to_le_bytes().to_vec(), Which::of(&tree.limbo).unwrap().encode()].concat();
         rustix::fs::fsetxattr(&tree.limbo, IDENTITY, &said, XattrFlags::empty()).unwrap();
-        assert_eq!(tree.claim(), now.birth.is_none());
-        assert!(tree.claim());
+        assert!(!tree.claim() && tree.claim());
+    }
+
+    /// What was moved here from the tree of another space has number and time of birth: it was taken away with all that was in it.
+    #[test]
+    fn what_belongs_to_another_space_is_not_ours() {
+        let (dir, tree, root) = tree();
+        let [directory, file] = ["directory", "file"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&directory).unwrap();
+        File::create(&file).unwrap();
+        for (space, ours) in [([2; 8], false), ([1; 8], true)] {
+            identify(File::open(&directory).unwrap(), FileId(7), space).unwrap();
+            let inode = Some(Which::of(File::open(&file).unwrap()).unwrap());
+            let record = Record { space, file: FileId(2), generation: Generation(3), annotation: None, inode };
+            set(&file, record::NAME, &record.encode());
+            std::fs::hard_link(&file, dir.path().join("other")).unwrap();
+            for name in [&b"directory"[..], b"file"] {
+                assert_eq!(tree.clear(&root, name).is_ok(), ours, "{space:?}");
+            }
+            std::fs::remove_file(dir.path().join("other")).unwrap();
+        }
+        assert_eq!((tree.waiting().unwrap(), file.exists()), (vec![FileId(7)], false));
     }
 
     /// Where there are no times of birth nothing else says that an earlier version made it.
@@ -170,7 +206,7 @@ mod tests {
         let (dir, tree, _) = tree();
         assert!(!tree.claim() && tree.claim());
         std::fs::remove_dir(dir.path().join(super::super::FILES).join(super::super::NAMES)).unwrap();
-        let tree = super::super::Tree::open(dir.path()).unwrap();
+        let tree = super::super::Tree::open(dir.path(), SPACE).unwrap();
         assert!(!tree.claim() && tree.claim());
     }
 
@@ -181,18 +217,18 @@ mod tests {
         let file = OwnedFd::from(File::create(&path).unwrap());
         let record =
             Record { space: [1; 8], file: FileId(2), generation: Generation(3), annotation: None, inode: None };
-        assert!(!is_backing(&root, b"file").unwrap());
+        assert!(!is_backing(&root, b"file", [1; 8]).unwrap());
         set(&path, record::NAME, &record.encode());
-        assert!(!is_backing(&root, b"file").unwrap());
+        assert!(!is_backing(&root, b"file", [1; 8]).unwrap());
         std::fs::hard_link(&path, dir.path().join("other")).unwrap();
-        assert!(is_backing(&root, b"file").unwrap());
+        assert!(is_backing(&root, b"file", [1; 8]).unwrap());
         std::fs::remove_file(dir.path().join("other")).unwrap();
         record::bind(&file).unwrap();
-        assert!(is_backing(&root, b"file").unwrap());
+        assert!(is_backing(&root, b"file", [1; 8]).unwrap());
         File::create(dir.path().join("copy")).unwrap();
         let mut bytes = [0; record::LONGEST];
         assert_eq!(rustix::fs::fgetxattr(&file, record::NAME, &mut bytes[..]), Ok(record::LONGEST));
         set(&dir.path().join("copy"), record::NAME, &bytes);
-        assert!(!is_backing(&root, b"copy").unwrap());
+        assert!(!is_backing(&root, b"copy", [1; 8]).unwrap());
     }
 }

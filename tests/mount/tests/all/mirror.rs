@@ -347,6 +347,40 @@ fn a_copy_that_gets_the_number_of_what_it_was_made_from_stays() {
     assert_eq!(fs::read_to_string(tree.join("project.bak/own")).unwrap(), "own");
 }
 
+/// It has number and time of birth, and was taken for ours: removed with all that was in it, where nothing else had a name for that any more.
+#[test]
+fn what_is_moved_here_from_the_plain_tree_of_another_space_stays() {
+    let space = new();
+    let (tree, old) = (space.pool(), space.pool().with_file_name("old"));
+    fs::create_dir_all(space.path("project/sub")).unwrap();
+    for name in ["project/own", "project/sub/own", "report"] {
+        fs::write(space.path(name), name).unwrap();
+    }
+    expect_same(&space, &tree);
+    space.down_and_check();
+    // That space is given up, and its tree stays.
+    fs::rename(&tree, &old).unwrap();
+    fs::remove_dir_all(old.join(".ullage")).unwrap();
+    fs::remove_dir_all(&space.state).unwrap();
+    fs::create_dir(&tree).unwrap();
+    space.up();
+    fs::create_dir(space.path("dir")).unwrap();
+    fs::write(space.path("last"), "last").unwrap();
+    expect_same(&space, &tree);
+    for name in ["project", "report"] {
+        fs::rename(old.join(name), tree.join(name)).unwrap();
+    }
+    space.sync();
+    space.kill();
+    fs::remove_file(tree.join("last")).unwrap();
+    space.up();
+    eventually("it is looked at", Duration::from_secs(20), || tree.join("last").exists() && is_in_step(&space));
+    for name in ["project/own", "project/sub/own", "report"] {
+        assert_eq!(fs::read_to_string(tree.join(name)).unwrap_or_default(), name);
+    }
+    space.down_and_check();
+}
+
 /// Nothing in a copy has the number that its attributes name.
 #[test]
 fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
