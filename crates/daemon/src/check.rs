@@ -1,5 +1,6 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
+use crate::bring_back::bring_back;
 use crate::facts::{Progress, refuse, survey};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
@@ -78,12 +79,20 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     if let Some(why) = older {
         return Err(Error::Refused(why));
     }
-    refuse_empty(&settings, facts, records.as_ref(), without)?;
+    let mut done = Vec::new();
+    if let Some(records) = &records {
+        done = bring_back(&settings, space, &mut seen, records, progress)?;
+    }
+    refuse_empty(&settings, &seen.facts, records.as_ref(), without)?;
     let saved = crate::saved::save(state)?;
     let store = open(state)?;
     // Plain trees show what the catalog says now: the next start has to look at all of them.
     crate::open::take_in_step(state)?;
-    let mut done = drop_damaged(&store)?;
+    done.extend(drop_damaged(&store)?);
+    if records.is_none() {
+        done.extend(bring_back(&settings, space, &mut seen, &ullage_catalog::verify(&store)?, progress)?);
+    }
+    let facts = &seen.facts;
     progress("records", 0);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;

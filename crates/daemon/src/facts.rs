@@ -2,9 +2,9 @@
 
 use crate::{Error, Kind, PoolSettings, Result, quoted};
 use rustc_hash::FxHashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use ullage_catalog::{Facts, Found};
-use ullage_pool::{Survey, Uuid};
+use ullage_pool::{Survey, Surveyed, Uuid};
 use ullage_types::{FileId, Generation, PoolId};
 
 /// How far long work has come: what is being looked at, and how many so far.
@@ -20,7 +20,15 @@ pub(crate) struct Seen {
     /// Of each file that cannot be read, what to do about it. A repair would have to guess; a rebuild goes by its name.
     pub unreadable: Vec<String>,
     /// Nobody else uses the pools meanwhile.
-    locked: Vec<Survey>,
+    locked: Vec<Locked>,
+}
+
+/// A pool that is looked through.
+struct Locked {
+    id: PoolId,
+    name: String,
+    root: PathBuf,
+    survey: Survey,
 }
 
 /// Refuses to go on without what is unclear, or cannot be read.
@@ -38,16 +46,28 @@ pub(crate) fn refuse(such: &[String]) -> Result<()> {
 /// Looks through pools that are there, which stay locked as long as what was seen is kept.
 pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progress<'_>) -> Result<Seen> {
     let mut seen = Seen::default();
-    let mut count = 0;
     for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent) {
-        let fail = |source| Error::Pool { name: pool.name.clone(), source };
+        let (id, name, root) = (PoolId(pool.id), pool.name.clone(), pool.files());
         let uuid = pool.uuid.as_deref().and_then(Uuid::parse);
-        let root = pool.files();
-        let survey = Survey::open(&root, Some(space), uuid).map_err(fail)?;
-        let id = PoolId(pool.id);
+        let survey =
+            Survey::open(&root, Some(space), uuid).map_err(|source| Error::Pool { name: name.clone(), source })?;
         seen.facts.pools.insert(id);
-        survey
-            .visit(&mut |found| {
+        seen.locked.push(Locked { id, name, root, survey });
+    }
+    seen.look(progress)?;
+    Ok(seen)
+}
+
+impl Seen {
+    /// Looks through the pools, once more where something was put back.
+    pub(crate) fn look(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+        let Self { facts, unclear, unreadable, locked } = self;
+        facts.found.clear();
+        unclear.clear();
+        unreadable.clear();
+        let mut count = 0;
+        for Locked { id, name, root, survey } in locked {
+            let mut visit = |found: Surveyed| {
                 count += 1;
                 if count % 1000 == 0 {
                     progress("backing files", count);
@@ -55,29 +75,29 @@ pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progres
                 let owner = found.annotation.map(|note| (note.class, note.uid, note.gid));
                 let (size, blocks, locator, bare) = (found.size, found.blocks, found.locator.0, found.bare);
                 let (atime, mtime, ctime) = (found.atime, found.mtime, found.ctime);
-                let (numbers, unreadable) = (found.numbers, found.unreadable);
-                if let Some(errno) = unreadable {
+                let (numbers, errno) = (found.numbers, found.unreadable);
+                if let Some(errno) = errno {
                     let path = root.join(String::from_utf8_lossy(&locator).as_ref());
-                    seen.unreadable.push(format!(
+                    unreadable.push(format!(
                         "{} cannot be read ({errno}): unmount the pool's disk and run fsck on it, or remove the file to give it up",
                         path.display()
                     ));
                 }
-                let unreadable = unreadable.is_some();
-                let found = Found { pool: id, locator, size, blocks, atime, mtime, ctime, bare, unreadable, owner };
+                let unreadable = errno.is_some();
+                let found = Found { pool: *id, locator, size, blocks, atime, mtime, ctime, bare, unreadable, owner };
                 let left = match numbers {
-                    Some(numbers) => put(&mut seen.facts.found, numbers, found),
+                    Some(numbers) => put(&mut facts.found, numbers, found),
                     None => Some(found),
                 };
                 if let Some(left) = left.filter(|left| left.size > 0) {
                     let path = root.join(String::from_utf8_lossy(&left.locator).as_ref());
-                    seen.unclear.push(unclear(&path, numbers.is_some()));
+                    unclear.push(of_nobody(&path, numbers.is_some()));
                 }
-            })
-            .map_err(fail)?;
-        seen.locked.push(survey);
+            };
+            survey.visit(&mut visit).map_err(|source| Error::Pool { name: name.clone(), source })?;
+        }
+        Ok(())
     }
-    Ok(seen)
 }
 
 /// Gives back the one of two with the same number that has less to say for itself.
@@ -89,7 +109,7 @@ fn put(all: &mut FxHashMap<(FileId, Generation), Found>, numbers: (FileId, Gener
     }
 }
 
-fn unclear(path: &Path, twice: bool) -> String {
+fn of_nobody(path: &Path, twice: bool) -> String {
     let shown = path.display();
     if twice {
         format!("{shown} has the number of another backing file: move the one that is wrong out of the pool")

@@ -7,6 +7,7 @@ mod add;
 mod background;
 mod ballast;
 mod bounds;
+mod bring_back;
 mod changes;
 mod check;
 mod client;

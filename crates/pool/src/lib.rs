@@ -30,4 +30,4 @@ pub use pool::{
     leaf_of,
 };
 pub use sys::{Lease, probe_lease, reopen};
-pub use tree::{Directory, FILES, Placed, Shown, Tree};
+pub use tree::{Directory, FILES, Missing, Placed, Shown, Tree};

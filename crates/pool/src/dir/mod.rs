@@ -32,7 +32,7 @@ mod worker;
 pub use clear::clear;
 pub use config::{PoolConfig, Uuid};
 pub(crate) use floor::Floor;
-pub(crate) use leaf::own_directory;
+pub(crate) use leaf::{kind_of, own_directory};
 pub(crate) use marker::{fuzz as fuzz_marker, open_root};
 pub use probe::Abilities;
 pub use record::Annotation;

@@ -9,10 +9,12 @@ mod attributes;
 mod limbo;
 mod names;
 mod ours;
+mod shown;
 #[cfg(test)]
 mod testing;
 
 pub use attributes::Shown;
+pub use shown::Missing;
 
 use crate::dir::{Floor, open_root, own_directory};
 use crate::{Error, Locator, Uuid};

@@ -8,7 +8,7 @@ use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::os::fd::AsRawFd;
-use ullage_types::FileId;
+use ullage_types::{FileId, Generation};
 
 /// On directories of the tree: the id of theirs, little-endian, which inode they are, and of which space, with a byte before that which makes
 /// the length one that no earlier version wrote.
@@ -100,6 +100,15 @@ pub fn is_backing(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Re
     Ok(said.is_some() && now.birth.is_some() || rustix::fs::fstat(&file)?.st_nlink > 1)
 }
 
+/// Which backing file of a space a regular file is, where it says that of itself.
+pub fn backing_of(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Result<Option<(FileId, Generation)>> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    let (said, now) = (record::at_path(&file)?, Which::of(&file)?);
+    let own = said.filter(|said| said.space == space && said.inode.is_some_and(|inode| inode.may_be(now)));
+    Ok(own.map(|record| (record.file, record.generation)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Placed;
@@ -107,7 +116,6 @@ mod tests {
     use super::*;
     use rustix::fd::OwnedFd;
     use std::fs::File;
-    use ullage_types::Generation;
 
     fn set(path: &std::path::Path, name: &str, value: &[u8]) {
         rustix::fs::setxattr(path, name, value, XattrFlags::empty()).unwrap();

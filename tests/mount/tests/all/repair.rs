@@ -1,8 +1,9 @@
 //! `ullage check --repair` on real spaces with damage made on purpose. Every record of every kind, every byte: in the
 //! catalog's own tests; here, what a user sees.
 
+use crate::unborn::is_in_step;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::edit;
@@ -280,20 +281,53 @@ fn plain_trees_show_what_a_repair_left() {
     let mut space = Space::on(ground, &disk);
     space.pools[0].push_str(",layout=mirror");
     space.up();
-    for name in ["kept", "lost"] {
-        fs::write(space.path(name), name).unwrap();
-    }
-    let lost = space.path("lost").metadata().unwrap().ino();
+    fs::write(space.path("kept"), "kept").unwrap();
+    symlink("kept", space.path("lost")).unwrap();
+    let lost = space.path("lost").symlink_metadata().unwrap().ino();
     space.down_and_check();
-    let (shown, tree) = (space.pool(), |name: &str| space.pool().join(name));
-    let inode = tree("lost").metadata().unwrap().ino();
-    let stored = listing(&shown.join(".ullage")).into_iter().map(|(path, _)| path);
-    let stored = stored.filter(|path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.ino() == inode));
-    assert_eq!(stored.inspect(|path| fs::remove_file(path).unwrap()).count(), 1);
+    edit::set(&space.state, &[b"i".as_slice(), &lost.to_be_bytes()].concat(), None);
     let report: serde_json::Value = serde_json::from_str(&space.try_check(&["--repair"]).out).unwrap();
     assert!(report["repair"]["lost"][0].as_str().unwrap().contains(&format!("inode {lost} ")), "{report}");
+    let tree = |name: &str| space.pool().join(name);
+    assert!(tree("lost").is_symlink());
     space.up();
-    eventually("the tree follows", Duration::from_secs(10), || !tree("lost").exists());
+    eventually("the tree follows", Duration::from_secs(10), || !tree("lost").is_symlink());
     assert_eq!(fs::read_to_string(tree("kept")).unwrap(), "kept");
+    space.down_and_check();
+}
+
+/// They were dropped, and the next start took them out of the tree too: there was the last name of their data.
+#[test]
+fn what_only_the_plain_tree_still_has_a_name_for_comes_back_by_a_repair() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 128);
+    let mut space = Space::on(ground, &disk);
+    space.pools[0].push_str(",layout=mirror");
+    space.up();
+    fs::create_dir_all(space.path("dir/sub")).unwrap();
+    for name in ["one", "dir/sub/two", "removed"] {
+        fs::write(space.path(name), name).unwrap();
+    }
+    fs::hard_link(space.path("one"), space.path("dir/again")).unwrap();
+    space.down_and_check();
+    // As fsck leaves it where the directory was damaged that they lay in.
+    for (path, _) in listing(&space.pool().join(".ullage/2-512")) {
+        if path.is_file() {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    fs::remove_file(space.pool().join("removed")).unwrap();
+    assert_eq!(findings(space.try_check(&[])).len(), 3);
+    let report: serde_json::Value = serde_json::from_str(&space.try_check(&["--repair"]).out).unwrap();
+    let lost = report["repair"]["lost"].as_array().unwrap();
+    assert!(lost.len() == 1 && lost[0].as_str().unwrap().contains("'removed'"), "{report}");
+    assert!(report["repair"]["done"].to_string().contains("the plain tree had it"), "{report}");
+    space.check();
+    space.up();
+    for (name, content) in [("one", "one"), ("dir/again", "one"), ("dir/sub/two", "dir/sub/two")] {
+        assert_eq!(fs::read_to_string(space.path(name)).unwrap(), content);
+    }
+    eventually("the tree is as it should be", Duration::from_secs(10), || is_in_step(&space));
+    assert_eq!(fs::read_to_string(space.pool().join("dir/again")).unwrap(), "one");
     space.down_and_check();
 }
