@@ -253,7 +253,8 @@ impl Follower {
                 return Ok(Some((standing, missing)));
             }
             let record = inode.record();
-            if record.nlink == 0 {
+            // What is below a name that the tree cannot have is not in it either.
+            if record.nlink == 0 || record.parent == ROOT && Tree::is_reserved(&record.name) {
                 return Ok(None);
             }
             let Some(parent) = self.get(record.parent)? else { return Ok(None) };

@@ -148,6 +148,35 @@ fn a_directory_can_move_while_what_is_above_it_is_put_in_its_place() {
     assert_eq!(bed.follower.failures, 0);
 }
 
+/// `lost+found` was made there, by a repair too, and stayed; `.ullage` stood in the way of itself, and each start looked at everything again.
+#[test]
+fn what_is_below_a_name_that_the_tree_cannot_have_is_not_in_it() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    for name in ["lost+found", FILES] {
+        let reserved = bed.mkdir(&root, name);
+        let below = bed.mkdir(&reserved, "below");
+        bed.mkdir(&below, "deeper");
+        let mut more = vec![Change::All(ROOT)];
+        while let Some(change) = more.pop() {
+            bed.follower.follow(&change, &mut |change| more.push(change));
+        }
+        bed.follower.finish(&mut |_| {});
+        assert!(!bed.tree.path().join(name).join("below").exists());
+        // It is in the tree by another name, and is no more once it has this one again.
+        for (from, to) in [(name, "other"), ("other", name)] {
+            bed.catalog.rename((&root, from.as_bytes()), (&root, to.as_bytes()), false, NOW).unwrap();
+            bed.follow(ROOT, from);
+            bed.follow(ROOT, to);
+            bed.follower.follow(&Change::Names(reserved.id), &mut |_| {});
+            bed.follower.finish(&mut |_| {});
+            assert_eq!(bed.tree.path().join("other/below").exists(), to == "other");
+        }
+    }
+    assert!(!bed.tree.path().join("lost+found").exists());
+    assert_eq!(bed.follower.failures, 0);
+}
+
 /// Each name was a change that waited: of a tree that was made anew, or of a directory with millions of files, more than there was memory for.
 #[test]
 fn a_new_directory_is_one_change_however_much_is_in_it() {
