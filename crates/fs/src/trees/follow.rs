@@ -40,6 +40,15 @@ pub(super) struct Follower {
 /// A directory that is not known to stand where it belongs, and its name there.
 type Missing = (Arc<Inode>, Box<[u8]>);
 
+/// The way down to a directory.
+struct Way {
+    /// Where it begins: it stands.
+    from: FileId,
+    above: Directory,
+    /// What is below that, the lowest first.
+    down: Vec<Missing>,
+}
+
 /// Takes further changes.
 type More<'a> = &'a mut dyn FnMut(Change);
 
@@ -227,30 +236,36 @@ impl Follower {
         Ok(below)
     }
 
-    /// A directory of the tree, put where it belongs when it is not known to be there. None when it is gone.
+    /// A directory of the tree, put where it belongs when it is not known to be there, with what is above it. None when it is gone.
     fn directory(&mut self, at: usize, inode: &Arc<Inode>, more: More<'_>) -> io::Result<Option<Directory>> {
-        loop {
-            let (above, missing, name, stood) = {
-                let moving = &mut self.shared.moving.lock()[at];
-                match self.way_to(at, inode)? {
-                    Some((directory, None)) => return Ok(Some(directory)),
-                    Some((above, Some((missing, name)))) => {
-                        let stood = moving.remove(&missing.id);
-                        (above, missing, name, stood)
-                    }
-                    None => return Ok(None),
-                }
+        'anew: loop {
+            let way = {
+                let _moving = self.shared.moving.lock();
+                self.way_to(at, inode)?
             };
-            self.place(at, &above, &name, &missing, stood, more)?;
+            let Some(Way { mut from, mut above, mut down }) = way else { return Ok(None) };
+            while let Some((missing, name)) = down.pop() {
+                let stood = {
+                    let moving = &mut self.shared.moving.lock()[at];
+                    // All that is above it may have moved since, and has it all the same.
+                    if !belongs(&missing, from, &name) {
+                        continue 'anew;
+                    }
+                    moving.remove(&missing.id)
+                };
+                above = self.place(at, &above, &name, &missing, stood, more)?;
+                from = missing.id;
+            }
+            return Ok(Some(above));
         }
     }
 
-    /// The lowest directory that is known to stand on the way to one, that one included, and what belongs below it and does not.
-    fn way_to(&self, at: usize, inode: &Arc<Inode>) -> io::Result<Option<(Directory, Option<Missing>)>> {
-        let (mut inode, mut missing) = (inode.clone(), None);
+    /// The way to a directory from the lowest above it that is known to stand. None where it is not in the tree.
+    fn way_to(&self, at: usize, inode: &Arc<Inode>) -> io::Result<Option<Way>> {
+        let (mut inode, mut down) = (inode.clone(), Vec::new());
         loop {
-            if let Some(standing) = self.standing(at, inode.id) {
-                return Ok(Some((standing, missing)));
+            if let Some(above) = self.standing(at, inode.id) {
+                return Ok(Some(Way { from: inode.id, above, down }));
             }
             let record = inode.record();
             // What is below a name that the tree cannot have is not in it either.
@@ -258,7 +273,7 @@ impl Follower {
                 return Ok(None);
             }
             let Some(parent) = self.get(record.parent)? else { return Ok(None) };
-            missing = Some((inode, record.name));
+            down.push((inode, record.name));
             inode = parent;
         }
     }
@@ -351,7 +366,10 @@ impl Follower {
     }
 
     fn put_times_right(&mut self, more: More<'_>) {
-        for directory in std::mem::take(&mut self.touched) {
+        let mut touched: Vec<FileId> = std::mem::take(&mut self.touched).into_iter().collect();
+        // As a rule what is above another was made before it: so that is still open.
+        touched.sort_unstable();
+        for directory in touched {
             self.in_each(&Change::Attributes(directory), more);
         }
     }
@@ -375,6 +393,12 @@ impl Follower {
     pub fn sync(&self) -> io::Result<()> {
         self.trees.iter().try_for_each(|open| open.tree.sync())
     }
+}
+
+/// Whether a directory has this name.
+fn belongs(inode: &Inode, parent: FileId, name: &[u8]) -> bool {
+    let record = inode.record();
+    record.nlink > 0 && record.parent == parent && *record.name == *name
 }
 
 /// Times of data are the backing file's own: whoever sets them sets them there.

@@ -5,6 +5,7 @@ use super::{Change, Follower, Moving, Shared};
 use parking_lot::Mutex;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use ullage_catalog::{Catalog, Inode, New};
 use ullage_kv::{EngineKind, Options, Store};
@@ -175,6 +176,34 @@ fn what_is_below_a_name_that_the_tree_cannot_have_is_not_in_it() {
     }
     assert!(!bed.tree.path().join("lost+found").exists());
     assert_eq!(bed.follower.failures, 0);
+}
+
+/// Whoever came to one of them went up to the top again for each that was to be opened on the way down: an end of a space waited for hours.
+#[test]
+fn directories_that_lie_deep_are_come_to_in_time() {
+    const DEPTH: usize = 1500;
+    let mut bed = Bed::new();
+    let (began, mut above) = (Instant::now(), bed.catalog.root().clone());
+    for _ in 0..DEPTH {
+        above = bed.mkdir(&above, "d");
+    }
+    bed.follower.finish(&mut |_| {});
+    // As of another start, and from the bottom up.
+    for open in &mut bed.follower.trees {
+        open.directories.clear();
+    }
+    for step in 0..3 {
+        bed.follower.follow(&Change::Attributes(above.id), &mut |_| {});
+        bed.follower.trees[0].directories.clear();
+        assert!(began.elapsed() < Duration::from_secs(20), "step {step}");
+        above = bed.catalog.get(above.record().parent).unwrap();
+    }
+    assert_eq!(bed.follower.failures, 0);
+    // What clears the ground goes by paths, which are not as long as that.
+    while std::fs::rename(bed.tree.path().join("d/d"), bed.tree.path().join("e")).is_ok() {
+        std::fs::remove_dir(bed.tree.path().join("d")).unwrap();
+        std::fs::rename(bed.tree.path().join("e"), bed.tree.path().join("d")).unwrap();
+    }
 }
 
 /// Each name was a change that waited: of a tree that was made anew, or of a directory with millions of files, more than there was memory for.
