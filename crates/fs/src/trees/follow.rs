@@ -318,10 +318,15 @@ impl Follower {
         tree.directory(above, name, id)
     }
 
-    /// A directory of the tree that is open, or the top.
+    /// A directory of the tree that is open, or the top. Not what somebody has removed by hand: what is put there is nowhere.
     fn standing(&self, at: usize, id: FileId) -> Option<Directory> {
         let open = &self.trees[at];
-        if id == ROOT { Some(open.tree.root()) } else { open.directories.get(&id).cloned() }
+        if id == ROOT {
+            return Some(open.tree.root());
+        }
+        let directory = open.directories.get(&id)?;
+        let stat = rustix::fs::fstat(directory).ok()?;
+        (stat.st_nlink > 0).then(|| directory.clone())
     }
 
     /// Visits every entry of a directory of the catalog.

@@ -178,6 +178,18 @@ fn what_is_below_a_name_that_the_tree_cannot_have_is_not_in_it() {
     assert_eq!(bed.follower.failures, 0);
 }
 
+/// What came to be in it was put into the one that was gone, and nobody was told.
+#[test]
+fn a_directory_that_was_removed_by_hand_is_there_again_with_what_comes_next() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let dir = bed.mkdir(&root, "dir");
+    std::fs::remove_dir(bed.tree.path().join("dir")).unwrap();
+    bed.mkdir(&dir, "below");
+    assert!(bed.tree.path().join("dir/below").is_dir());
+    assert_eq!(bed.follower.failures, 0);
+}
+
 /// Whoever came to one of them went up to the top again for each that was to be opened on the way down: an end of a space waited for hours.
 #[test]
 fn directories_that_lie_deep_are_come_to_in_time() {
