@@ -33,7 +33,7 @@ pub(super) struct Follower {
     limbo: bool,
     /// What cannot be purged: something that is not ours is in it.
     kept: FxHashSet<FileId>,
-    /// What could not be done.
+    /// What could not be done, and is not tried again: something that is not ours stands in the way.
     pub failures: u64,
 }
 
@@ -100,8 +100,13 @@ impl Follower {
             Change::Attributes(file) => format!("the attributes of file {file}"),
             Change::Names(directory) | Change::All(directory) => format!("directory {directory}"),
         };
-        tracing::warn!(pool = %self.trees[at].tree.path().display(), "the plain tree does not show {what}: {error}");
-        self.failures += 1;
+        let pool = self.trees[at].tree.path().display();
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            tracing::warn!(%pool, "the plain tree does not show {what}: {error}");
+            self.failures += 1;
+        } else if self.shared.queue.lock().put_off(change.clone()) {
+            tracing::warn!(%pool, "the plain tree does not show {what}: {error}; trying again");
+        }
     }
 
     /// Makes one name what the catalog says it is.

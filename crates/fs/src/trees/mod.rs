@@ -25,6 +25,8 @@ use ullage_types::{FileId, PoolId, ROOT};
 
 /// With more than this waiting it is quicker to look at everything.
 const WAITING_MAX: usize = 1 << 18;
+/// What could not be done is tried again after so long: first, and at most, doubled each time.
+const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
 
 /// What may differ between catalog and trees.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,12 +50,43 @@ struct Queue {
     stop: bool,
     /// There were too many to be remembered: everything is to be looked at once more.
     again: bool,
+    /// What could not be done, as where a disk was full, and is to be tried again.
+    late: FxHashSet<Change>,
+    /// When that is, and how long it is put off the next time.
+    retry: Option<(Instant, Duration)>,
 }
 
 impl Queue {
     fn push(&mut self, change: Change) {
         if self.known.insert(change.clone()) {
             self.waiting.push_back(change);
+        }
+    }
+
+    /// Tries a change again in a while; whether it is the first that is to be.
+    fn put_off(&mut self, change: Change) -> bool {
+        let pause = self.retry.map_or(RETRY.0, |(_, pause)| pause);
+        let first = pause == RETRY.0;
+        if self.late.is_empty() {
+            self.retry = Some((Instant::now() + pause, pause));
+        }
+        if self.late.len() < WAITING_MAX {
+            self.late.insert(change);
+        } else {
+            self.late = FxHashSet::from_iter([Change::All(ROOT)]);
+        }
+        first
+    }
+
+    /// Has what was put off tried now, where it is time for that or there will be none.
+    fn take_up(&mut self, now: bool) {
+        let Some((due, pause)) = self.retry else { return };
+        if self.waiting.is_empty() && (now || due <= Instant::now()) {
+            // Once all of it is done the next begins anew.
+            self.retry = (!self.late.is_empty()).then(|| (due, (pause * 2).min(RETRY.1)));
+            for change in std::mem::take(&mut self.late) {
+                self.push(change);
+            }
         }
     }
 
@@ -172,7 +205,7 @@ impl Trees {
     pub(crate) fn waiting(&self) -> usize {
         let Some(shared) = &self.shared else { return 0 };
         let queue = shared.queue.lock();
-        queue.waiting.len() + usize::from(queue.busy)
+        queue.waiting.len() + queue.late.len() + usize::from(queue.busy)
     }
 
     /// Ends the thread when it has done what waits. Whether there are trees, and in step then.
@@ -194,13 +227,20 @@ impl Trees {
 fn run(shared: &Shared, mut follower: Follower) {
     /// Directories' times and purges wait until nothing came for so long.
     const QUIET: Duration = Duration::from_millis(200);
-    let mut quiet_since = None;
+    let (mut quiet_since, mut last_try) = (None, false);
     loop {
         let (next, stop) = {
             let mut queue = shared.queue.lock();
             queue.busy = false;
+            if queue.stop && queue.waiting.is_empty() && !queue.again && !last_try {
+                last_try = true;
+                queue.take_up(true);
+            }
             while queue.waiting.is_empty() && !queue.again && !queue.stop {
-                if !follower.has_rest() {
+                if let (false, Some((due, _))) = (follower.has_rest(), queue.retry) {
+                    shared.bell.wait_until(&mut queue, due);
+                    queue.take_up(false);
+                } else if !follower.has_rest() {
                     shared.bell.wait(&mut queue);
                 } else if quiet_since.get_or_insert_with(Instant::now).elapsed() >= QUIET {
                     break;
@@ -220,7 +260,7 @@ fn run(shared: &Shared, mut follower: Follower) {
             None => {
                 follower.finish(&mut |more| shared.queue.lock().push(more));
                 let done = !follower.has_rest() && shared.queue.lock().waiting.is_empty();
-                if stop && done {
+                if stop && last_try && done {
                     break;
                 }
             }
@@ -229,7 +269,7 @@ fn run(shared: &Shared, mut follower: Follower) {
             shared.failed.store(true, Relaxed);
         }
     }
-    if follower.sync().is_err() {
+    if follower.sync().is_err() || !shared.queue.lock().late.is_empty() {
         shared.failed.store(true, Relaxed);
     }
     shared.queue.lock().busy = false;

@@ -122,3 +122,22 @@ fn a_pool_of_an_earlier_version_without_inodes_is_started() {
         assert!(pool.join(name).symlink_metadata().is_err(), "{name} is still there");
     }
 }
+
+/// It was told of once, and missing as long as the space was up, though nothing was said to be behind.
+#[test]
+fn what_a_plain_tree_had_no_room_for_is_shown_once_there_is() {
+    let (space, disk) = space(&["-N", "256"]);
+    eventually("the tree is there", Duration::from_secs(10), || is_in_step(&space));
+    let hogs: Vec<PathBuf> = (0..1000).map(|n| disk.join(format!("hog-{n}"))).collect();
+    let taken = hogs.iter().take_while(|path| File::create(path).is_ok()).count();
+    assert!(taken < hogs.len());
+    fs::create_dir_all(space.path("dir/sub")).unwrap();
+    symlink("sub", space.path("dir/link")).unwrap();
+    eventually("it is refused", Duration::from_secs(10), || space.log().contains("does not show"));
+    assert!(!is_in_step(&space) && !space.pool().join("dir").exists());
+    hogs[..taken].iter().for_each(|path| fs::remove_file(path).unwrap());
+    eventually("it is shown", Duration::from_secs(20), || is_in_step(&space));
+    assert!(space.pool().join("dir/sub").is_dir() && space.pool().join("dir/link").is_symlink());
+    space.down_and_check();
+    assert!(space.state.join("trees-in-step").exists());
+}
