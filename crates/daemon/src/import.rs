@@ -12,7 +12,7 @@ use crate::facts::Progress;
 use crate::{Error, Result};
 use lent::Lent;
 use rustc_hash::FxHashMap;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_catalog::{Backing, Brought, Catalog, Inode, New};
-use ullage_pool::{Binding, Hint, Pool, Tree};
+use ullage_pool::{Binding, Directory, Hint, Pool, Tree};
 use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
 use xattrs::xattrs;
 
@@ -29,7 +29,7 @@ const BATCH: usize = 4096;
 
 /// A directory being imported.
 struct Level {
-    directory: Arc<OwnedFd>,
+    directory: Directory,
     inode: Arc<Inode>,
     stat: Stat,
     names: Vec<Vec<u8>>,
@@ -133,8 +133,14 @@ impl Import<'_> {
         if kind == Kind::Directory {
             return self.enter(level, name, known, path).map(Some);
         }
+        let first = if kind == Kind::Regular && stat.st_nlink > 1 {
+            taken_in(self.catalog, self.tree, above, name).map_err(io_error("import", path))?
+        } else {
+            None
+        };
         if let Some(known) = known {
-            if !self.is_it(&known, level, name, &stat).map_err(fail)? {
+            let same = first.as_ref().is_some_and(|first| first.id == known.id);
+            if !same && !self.is_it(&known, level, name, &stat).map_err(fail)? {
                 return Err(taken(path));
             }
             // Of an import that was interrupted: it has one name in the pool already, and if there are more than two, other names
@@ -144,8 +150,10 @@ impl Import<'_> {
             }
             return Ok(None);
         }
-        if let Some(first) = self.linked.get(&stat.st_ino).filter(|_| stat.st_nlink > 1) {
-            let first = self.catalog.get(*first)?;
+        let linked = self.linked.get(&stat.st_ino).filter(|_| stat.st_nlink > 1);
+        let linked = linked.map(|first| self.catalog.get(*first)).transpose()?;
+        // It may have been taken in by a name in another pool: a second backing file would take the first one's place.
+        if let Some(first) = linked.or(first) {
             self.catalog.link(&first, &level.inode, name, ullage_fs::now())?;
             return Ok(None);
         }
@@ -269,6 +277,23 @@ impl Import<'_> {
         }
         Ok(())
     }
+}
+
+/// The file that a name was taken in as already.
+fn taken_in(catalog: &Catalog, tree: &Tree, above: &Directory, name: &[u8]) -> std::io::Result<Option<Arc<Inode>>> {
+    let numbers = match tree.backing_of(above, name) {
+        // An ordinary user's, who cannot look at it just now.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
+        looked => looked?,
+    };
+    let Some((file, generation)) = numbers else { return Ok(None) };
+    let inode = match catalog.get(file) {
+        Err(ullage_catalog::Error::NotFound) => return Ok(None),
+        found => found.map_err(std::io::Error::other)?,
+    };
+    let record = inode.record();
+    let bound = record.nlink > 0 && record.backing.is_some_and(|backing| backing.generation == generation);
+    Ok(bound.then_some(inode))
 }
 
 /// Names are taken in once: which of two files is meant only their owner knows.

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use ullage_types::FileId;
+use ullage_types::{FileId, Generation};
 
 /// The directory below a pool in which its backing files lie.
 pub const FILES: &str = ".ullage";
@@ -212,6 +212,11 @@ impl Tree {
     /// Says of a directory that was there before the space that it is the directory `id`.
     pub fn identify(&self, directory: &Directory, id: FileId) -> io::Result<()> {
         Ok(identify(&**directory, id, self.space)?)
+    }
+
+    /// Which backing file of the space a regular file is that has a name here, where it says that of itself. It may lie in another pool.
+    pub fn backing_of(&self, above: &Directory, name: &[u8]) -> io::Result<Option<(FileId, Generation)>> {
+        Ok(ours::backing_of(&**above, name, self.space)?)
     }
 
     /// The names in a directory of the tree, the pool's own excepted.

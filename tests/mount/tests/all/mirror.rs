@@ -518,6 +518,38 @@ fn what_has_a_name_in_two_pools_is_refused_by_its_path_and_taken_in_once_it_has_
     space.down_and_check();
 }
 
+/// A space, not yet up, that is to take in what lies in two plain trees on one disk.
+fn of_two() -> (Space, [PathBuf; 2]) {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 512);
+    let trees = ["one", "other"].map(|name| disk.join(name));
+    let mut space = on(ground, &disk);
+    let pool = |(n, tree): (usize, &PathBuf)| format!("pool{n}={},layout=mirror", tree.display());
+    space.pools = trees.iter().enumerate().map(pool).collect();
+    trees.iter().for_each(|tree| fs::create_dir_all(tree.join("dir")).unwrap());
+    space.flags = vec!["--import".into()];
+    (space, trees)
+}
+
+/// The second pool took it for another file, and from then on it could not be opened by its first name.
+#[test]
+fn what_has_names_in_two_trees_on_one_disk_is_one_file() {
+    let (mut space, trees) = of_two();
+    fs::write(trees[0].join("dir/first"), "content").unwrap();
+    for name in ["second", "dir/first"] {
+        fs::hard_link(trees[0].join("dir/first"), trees[1].join(name)).unwrap();
+    }
+    space.up();
+    space.flags.clear();
+    for name in ["dir/first", "second"] {
+        assert_eq!(fs::read_to_string(space.path(name)).unwrap(), "content");
+        assert_eq!(space.path(name).metadata().unwrap().nlink(), 2);
+    }
+    eventually("the trees follow", Duration::from_secs(10), || is_in_step(&space));
+    assert_eq!(fs::read_to_string(trees[0].join("second")).unwrap(), "content");
+    space.down_and_check();
+}
+
 #[test]
 fn an_import_that_was_killed_goes_on_and_loses_nothing() {
     let mut ground = Ground::new();
