@@ -173,6 +173,9 @@ impl Import<'_> {
                 let (generation, locator) = (binding.generation, binding.locator.0.clone());
                 new.backing = Some(Backing { pool: self.id, generation, locator });
                 self.fresh.push(binding);
+                // Its attribute may have taken a block.
+                let blocks = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?.st_blocks as u64;
+                new.brought = new.brought.map(|brought| Brought { blocks, ..brought });
             }
             Kind::Symlink => {
                 let target = rustix::fs::readlinkat(above, name, Vec::new()).map_err(fail)?;

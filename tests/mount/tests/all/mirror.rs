@@ -518,6 +518,24 @@ fn what_has_a_name_in_two_pools_is_refused_by_its_path_and_taken_in_once_it_has_
     space.down_and_check();
 }
 
+/// The block that the attribute took, where there was no room in the inode, was missing in all that is counted until each was opened.
+#[test]
+fn what_is_taken_in_is_charged_all_its_blocks() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 128, "mkfs.ext4", &["-q", "-F", "-I", "128"], "loop");
+    let mut space = on(ground, &disk);
+    let tree = space.pool();
+    fs::write(tree.join("file"), "content").unwrap();
+    let before = tree.join("file").metadata().unwrap().blocks();
+    space.flags = vec!["--import".into()];
+    space.up();
+    space.flags.clear();
+    let after = tree.join("file").metadata().unwrap().blocks();
+    assert!(after > before);
+    assert_eq!(space.path("file").metadata().unwrap().blocks(), after);
+    space.down_and_check();
+}
+
 /// A space, not yet up, that is to take in what lies in two plain trees on one disk.
 fn of_two() -> (Space, [PathBuf; 2]) {
     let mut ground = Ground::new();
