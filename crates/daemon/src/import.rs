@@ -103,7 +103,15 @@ pub(crate) fn import(
 }
 
 impl Import<'_> {
-    fn level(&self, directory: Arc<OwnedFd>, inode: Arc<Inode>, stat: Stat, lent: Lent, path: &Path) -> Result<Level> {
+    fn level(&self, directory: Directory, inode: Arc<Inode>, stat: Stat, lent: Lent, path: &Path) -> Result<Level> {
+        // What carries the numbers of another space would carry ours then, and be lost to that.
+        if self.tree.is_other_pool(&directory) {
+            return Err(Error::Refused(format!(
+                "{} is a pool of its own: move it elsewhere, or take its {} away if its space is given up, and run `up` again",
+                path.display(),
+                ullage_pool::MARKER
+            )));
+        }
         let names = self.tree.names(&directory).map_err(io_error("list", path))?;
         Ok(Level { directory, inode, stat, names, _lent: lent })
     }

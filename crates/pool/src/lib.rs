@@ -19,7 +19,7 @@ mod tree;
 mod which;
 
 pub use absent::AbsentPool;
-pub use dir::{Abilities, Annotation, DirPool, PoolConfig, Stats, Survey, Surveyed, Uuid, clear};
+pub use dir::{Abilities, Annotation, DirPool, MARKER, PoolConfig, Stats, Survey, Surveyed, Uuid, clear};
 pub use error::Error;
 pub use fence::{Fence, Fences};
 pub use fsxattr::{extent_size, set_copy_extent_size, set_extent_size};

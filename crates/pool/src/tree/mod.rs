@@ -16,11 +16,11 @@ mod testing;
 pub use attributes::Shown;
 pub use shown::Missing;
 
-use crate::dir::{Floor, open_root, own_directory};
+use crate::dir::{Floor, MARKER, open_root, own_directory};
 use crate::{Error, Locator, Uuid};
 use ours::{Identity, Space, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -217,6 +217,12 @@ impl Tree {
     /// Which backing file of the space a regular file is that has a name here, where it says that of itself. It may lie in another pool.
     pub fn backing_of(&self, above: &Directory, name: &[u8]) -> io::Result<Option<(FileId, Generation)>> {
         Ok(ours::backing_of(&**above, name, self.space)?)
+    }
+
+    /// Whether a directory is another pool, of whichever layout.
+    pub fn is_other_pool(&self, directory: &Directory) -> bool {
+        let has = |marker: &str| rustix::fs::accessat(directory, marker, Access::EXISTS, AtFlags::empty()).is_ok();
+        has(MARKER) || !Arc::ptr_eq(directory, &self.root) && has(&format!("{FILES}/{MARKER}"))
     }
 
     /// The names in a directory of the tree, the pool's own excepted.

@@ -536,6 +536,30 @@ fn what_is_taken_in_is_charged_all_its_blocks() {
     space.down_and_check();
 }
 
+/// Its backing files were taken in as files, and none of the other space could be opened any more.
+#[test]
+fn the_pool_of_another_space_is_not_taken_in() {
+    for layout in ["sparse", "mirror"] {
+        let mut ground = Ground::new();
+        let disk = ground.ext4("disk", 128);
+        let mut space = Space::on(ground, &disk);
+        space.pools[0].push_str(&format!(",layout={layout}"));
+        space.up();
+        fs::write(space.path("file"), "content").unwrap();
+        space.down_and_check();
+        let other = space.ground.join("other");
+        let state = std::mem::replace(&mut space.state, other);
+        let pools = std::mem::replace(&mut space.pools, vec![format!("all={},layout=mirror", disk.display())]);
+        space.flags = vec!["--import".into()];
+        space.try_up().refused("is a pool of its own");
+        space.flags.clear();
+        (space.state, space.pools) = (state, pools);
+        space.up();
+        assert_eq!(fs::read_to_string(space.path("file")).unwrap(), "content");
+        space.down_and_check();
+    }
+}
+
 /// A space, not yet up, that is to take in what lies in two plain trees on one disk.
 fn of_two() -> (Space, [PathBuf; 2]) {
     let mut ground = Ground::new();
