@@ -5,6 +5,7 @@
 //! interrupted goes on at the next start.
 
 mod lent;
+mod stale;
 mod xattrs;
 
 use crate::error::io_error;
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
+pub(crate) use stale::drop_stale;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::{self, Ballast};
 use crate::changes::Changes;
-use crate::import::import;
+use crate::import::{drop_stale, import};
 use crate::limit::refusal;
 use crate::turns::Turns;
 use crate::{
@@ -149,7 +149,15 @@ impl OpenSpace {
 
 /// Takes what lies in the directories of new `mirror` pools into the space, and closes these. Whether there were any.
 fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<bool> {
+    let trees: Vec<&Tree> = space.pools().members().filter_map(|member| member.tree.as_deref()).collect();
     let mut imported = false;
+    if settings.pools.iter().any(|pool| pool.import) && !space.catalog().created() {
+        // Of an import that was refused, after which things were given other names.
+        drop_stale(space.catalog(), &trees)?;
+        space.let_unnamed_go().map_err(|error| {
+            Error::Refused(format!("what was removed cannot go: {}", std::io::Error::from_raw_os_error(error.0)))
+        })?;
+    }
     for (pool, member) in settings.pools.iter_mut().zip(space.pools().members()) {
         let Some(tree) = &member.tree else { continue };
         if pool.import {

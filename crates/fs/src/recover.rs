@@ -32,6 +32,15 @@ pub struct Recovered {
 }
 
 impl Space {
+    /// Has files without a name go, where names were taken away. Call before the space is attached.
+    pub fn let_unnamed_go(&self) -> Outcome<()> {
+        for file in self.catalog.orphans()? {
+            let node = self.nodes.enter(self.catalog.get(file)?);
+            self.forget_node(node.id, 1);
+        }
+        Ok(())
+    }
+
     /// Brings catalog and pools into agreement. Call before the space is attached.
     pub fn recover(&self, marks: &[(PoolId, &CatalogMarks)]) -> Outcome<Recovered> {
         let mut done = Recovered::default();

@@ -573,6 +573,46 @@ fn of_two() -> (Space, [PathBuf; 2]) {
     (space, trees)
 }
 
+/// What had been taken in kept its name in the space, so that the other was refused for ever; and what was moved was taken in twice.
+#[test]
+fn what_was_taken_in_before_an_import_was_refused_may_get_another_name_too() {
+    let (mut space, trees) = of_two();
+    for (n, tree) in trees.iter().enumerate() {
+        for name in ["removed", "renamed", "replaced"] {
+            fs::write(tree.join("dir").join(name), format!("{name} of {n}")).unwrap();
+        }
+    }
+    fs::create_dir_all(trees[0].join("dir/moved/sub")).unwrap();
+    fs::write(trees[0].join("dir/moved/sub/file"), "file").unwrap();
+    fs::write(trees[1].join("dir/moved"), "moved of 1").unwrap();
+    space.try_up().refused("another pool");
+    space.flags.clear();
+    let first = |name: &str| trees[0].join("dir").join(name);
+    fs::remove_file(first("removed")).unwrap();
+    fs::rename(first("renamed"), first("renamed.0")).unwrap();
+    fs::rename(first("moved"), first("moved.0")).unwrap();
+    fs::rename(first("replaced"), first("replaced.0")).unwrap();
+    fs::rename(trees[1].join("dir/replaced"), trees[1].join("dir/replaced.1")).unwrap();
+    fs::write(first("replaced"), "another one").unwrap();
+    space.up();
+    let expected = [
+        ("removed", "removed of 1"),
+        ("renamed", "renamed of 1"),
+        ("renamed.0", "renamed of 0"),
+        ("replaced", "another one"),
+        ("replaced.0", "replaced of 0"),
+        ("replaced.1", "replaced of 1"),
+        ("moved", "moved of 1"),
+        ("moved.0/sub/file", "file"),
+    ];
+    for (name, content) in expected {
+        assert_eq!(fs::read_to_string(space.path("dir").join(name)).unwrap_or_default(), content, "{name}");
+    }
+    assert_eq!(fs::read_dir(space.path("dir")).unwrap().count(), expected.len());
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// The second pool took it for another file, and from then on it could not be opened by its first name.
 #[test]
 fn what_has_names_in_two_trees_on_one_disk_is_one_file() {
