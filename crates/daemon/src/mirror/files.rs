@@ -74,6 +74,15 @@ pub(crate) fn generations(pool: &Path) -> Result<(PathBuf, Vec<Generation>)> {
     Ok((dir, found))
 }
 
+/// The last tail of a generation that a mirror has; 0 where it has none.
+pub(crate) fn last_tail(mirror: &Path, generation: &Generation) -> u64 {
+    let entries = fs::read_dir(mirror).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let number = |name: &str| name.strip_suffix(".tail")?.split('.').nth(1)?.parse().ok();
+    let own = names.filter(|name| Generation::parse(name).as_ref() == Some(generation));
+    own.filter_map(|name| number(&name)).max().unwrap_or(0)
+}
+
 /// The space's settings as the mirror in a pool has them, where it can be read.
 pub(crate) fn read_settings(pool: &Path) -> Option<SpaceSettings> {
     toml::from_str(&fs::read_to_string(pool.join(DIRECTORY).join(SETTINGS)).ok()?).ok()

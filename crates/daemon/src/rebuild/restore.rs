@@ -2,7 +2,7 @@
 //! with this rebuild, its disk or its version is no reason to give up names.
 
 use crate::error::io_error;
-use crate::mirror::{Generation, generations};
+use crate::mirror::{Generation, generations, last_tail};
 use crate::{Error, Progress, Result};
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -48,6 +48,13 @@ fn follow(store: &Store, generation: &Generation, mirrors: &[PathBuf], damaged: 
     while let Some(tail) = tail(&generation.tail(applied + 1), mirrors, damaged)? {
         store.apply_tail(tail)?;
         applied += 1;
+    }
+    let last = mirrors.iter().map(|mirror| last_tail(mirror, generation)).max().unwrap_or(0);
+    if last > applied + 1 {
+        let missing = generation.tail(applied + 1);
+        damaged.push(format!(
+            "{missing} is whole in none of the pools: what changed then and later, up to tail {last}, was not used"
+        ));
     }
     Ok(applied)
 }

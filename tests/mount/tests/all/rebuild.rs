@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -288,6 +289,33 @@ fn damaged_snapshots_are_passed_over_and_without_any_all_files_are_kept() {
     owners.sort_unstable();
     assert_eq!(owners, (2000..2008).collect::<Vec<_>>());
     space.down_and_check();
+}
+
+/// Where one was missing all that followed was passed over as well, and the rebuild was said to be of whole copies.
+#[test]
+fn a_piece_of_the_copies_that_is_missing_is_told_of() {
+    let mut space = Space::new();
+    space.down();
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap().replace("mirror_seconds = 30", "mirror_seconds = 1");
+    fs::write(&settings, text).unwrap();
+    space.up();
+    let tails = || generations(&space.pool(), ".tail");
+    for n in 0.. {
+        fill(&space, n, 1);
+        std::thread::sleep(Duration::from_millis(200));
+        if tails().len() == 3 {
+            break;
+        }
+        assert!(n < 100, "there are no tails");
+    }
+    fs::remove_file(&tails()[0]).unwrap();
+    space.down_and_check();
+    fs::remove_dir_all(&space.state).unwrap();
+    let all = space.pools.clone();
+    let report = partly(run(&mut space, "state-new", &all, &[]));
+    assert!(report["damaged"][0].as_str().unwrap().contains("is whole in none of the pools"), "{report}");
+    space.check();
 }
 
 pub fn copy(from: &Path, to: &Path) {
