@@ -1,7 +1,7 @@
 //! Leaving a directory that is a pool no longer.
 
 use super::config::Uuid;
-use super::{marker, name, notes};
+use super::{marker, name, notes, quarantine};
 use crate::Error;
 use std::fs::{self, DirEntry};
 use std::io;
@@ -32,11 +32,27 @@ fn clear_root(path: &Path, also: &[&str]) -> io::Result<u64> {
         if known == notes::DIRECTORY || known == crate::tree::NAMES || also.contains(&known) {
             if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
         } else {
-            left += sweep(&entry)?;
+            left += if is_ours(known) { sweep(&entry)? } else { count(&entry)? };
         }
     }
     fs::remove_file(path.join(marker::NAME))?;
     Ok(left)
+}
+
+/// Whether a directory in a pool's is the pool's: below those of a shape, `DEPTH-ENTRIES`, are backing files. What else there is others have
+/// made, who may have mounted something there too.
+fn is_ours(name: &str) -> bool {
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let shape = name.split_once('-').is_some_and(|(depth, entries)| number(depth) && number(entries));
+    shape || matches!(name, quarantine::DIRECTORY | crate::tree::LIMBO)
+}
+
+/// How many files others have.
+fn count(entry: &DirEntry) -> io::Result<u64> {
+    if !entry.file_type()?.is_dir() {
+        return Ok(1);
+    }
+    fs::read_dir(entry.path())?.map(|below| count(&below?)).sum()
 }
 
 /// Removes directories with nothing in them, and empty files that are called as backing files are. How many others there are.
@@ -58,4 +74,29 @@ fn sweep(entry: &DirEntry) -> io::Result<u64> {
         return Ok(0);
     }
     Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Empty directories of others went, also of a file system that was mounted there, and empty files that were called by two numbers.
+    #[test]
+    fn what_others_have_put_into_a_pools_directory_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["2-512/000.0/000", "quarantine", "theirs/empty", "theirs/more", "2-x/empty"] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        for name in [marker::NAME, "2-512/000.0/000/1.2", "theirs/more/1.2", "2-512/theirs"] {
+            fs::write(path(name), "").unwrap();
+        }
+        assert_eq!(clear_root(dir.path(), &[]).unwrap(), 2);
+        for name in ["theirs/empty", "theirs/more/1.2", "2-x/empty", "2-512/theirs"] {
+            assert!(path(name).exists(), "{name}");
+        }
+        for name in [marker::NAME, "2-512/000.0", "quarantine"] {
+            assert!(!path(name).exists(), "{name}");
+        }
+    }
 }

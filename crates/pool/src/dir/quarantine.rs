@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-const DIRECTORY: &str = "quarantine";
+pub const DIRECTORY: &str = "quarantine";
 /// After this many tries, a week with the usual pauses, a file is left alone until the next start.
 const MOST_TRIES: u32 = 600;
 

@@ -29,7 +29,7 @@ use ullage_types::{FileId, Generation};
 
 /// The directory below a pool in which its backing files lie.
 pub const FILES: &str = ".ullage";
-const LIMBO: &str = "limbo";
+pub(crate) const LIMBO: &str = "limbo";
 /// Not looked into by who looks for backing files: it begins with a dot.
 pub(crate) const NAMES: &str = ".names";
 
