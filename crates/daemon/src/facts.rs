@@ -94,7 +94,13 @@ impl Seen {
                     unclear.push(of_nobody(&path, numbers.is_some()));
                 }
             };
-            survey.visit(&mut visit).map_err(|source| Error::Pool { name: name.clone(), source })?;
+            survey.visit(&mut visit).map_err(|source| {
+                if source.is_damage() {
+                    let text = format!("pool '{name}': {source}: unmount its disk and run fsck on it; then try again");
+                    return Error::Refused(text);
+                }
+                Error::Pool { name: name.clone(), source }
+            })?;
         }
         Ok(())
     }

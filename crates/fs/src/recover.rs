@@ -78,7 +78,19 @@ impl Space {
             for leaf in leaves {
                 done.leaves += 1;
                 let mut suspects = Vec::new();
-                pool.suspects(&leaf, &mut |suspect| suspects.push(suspect))?;
+                match pool.suspects(&leaf, &mut |suspect| suspects.push(suspect)) {
+                    Err(error) if error.is_damage() => {
+                        tracing::warn!(
+                            "{error}: what lies there is left as it is; take the space down and run fsck on the pool's disk"
+                        );
+                        // Nobody knows what of it is missing. Each start looks at it again.
+                        doubtful.remove(&(id, leaf.clone()));
+                        kept.insert((id, leaf));
+                        done.unreadable += 1;
+                        continue;
+                    }
+                    looked => looked?,
+                }
                 for suspect in suspects {
                     done.files += 1;
                     there.insert((id, suspect.locator.clone()));

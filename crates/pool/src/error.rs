@@ -51,6 +51,11 @@ impl Error {
         self.raw_os_error() == Some(libc::EAGAIN)
     }
 
+    /// Whether what lies on the disk cannot be read, rather than that something else is in the way.
+    pub fn is_damage(&self) -> bool {
+        self.raw_os_error().is_some_and(|code| crate::sys::is_damage(rustix::io::Errno::from_raw_os_error(code)))
+    }
+
     /// Whether the pool is full, or its owner's quota below it is.
     pub fn is_full(&self) -> bool {
         matches!(self.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))

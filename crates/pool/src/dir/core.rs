@@ -245,7 +245,12 @@ impl Core {
                 place::Next::Use(number) => break number,
                 place::Next::Count(number) => {
                     let path = self.config.sparse.leaf(index, number);
-                    leaves.learn(number, self.count_files(&path)?);
+                    let files = match self.count_files(&path) {
+                        // Where it cannot be read nothing is put either.
+                        Err(error) if error.is_damage() => self.config.sparse.entries.into(),
+                        counted => counted?,
+                    };
+                    leaves.learn(number, files);
                 }
                 place::Next::Make(number) => {
                     self.make_leaf(&self.config.sparse.leaf(index, number))?;

@@ -105,6 +105,52 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
     space.state = rebuilt;
 }
 
+/// The space could not be started after a kill, and nobody was told what to do.
+#[test]
+fn a_directory_of_a_pool_that_cannot_be_read_keeps_nobody_from_the_files_in_others() {
+    let mut ground = Ground::new();
+    let (disk, state) = (ground.ext4("pool-disk", 128), ground.directory("state-disk"));
+    let mut space = Space::on(ground, &state);
+    fs::create_dir(disk.join("pool")).unwrap();
+    space.pools = vec![format!("main={}", disk.join("pool").display())];
+    space.up();
+    let dirs: Vec<PathBuf> = (0..8).map(|n| space.path(format!("dir-{n}"))).collect();
+    for dir in &dirs {
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join("file"), "content").unwrap();
+    }
+    let leaves: Vec<PathBuf> =
+        dirs.iter().map(|dir| space.backing(&dir.join("file")).parent().unwrap().to_owned()).collect();
+    let lost = leaves[0].clone();
+    assert!(leaves.iter().any(|leaf| *leaf != lost), "all lie in one");
+    space.sync();
+    space.kill();
+    program("umount", [&space.mount]).ok();
+    program("umount", [&disk]).ok();
+    let image = space.ground.join("pool-disk.img");
+    let request = format!(
+        "zap_block -f /{} 0",
+        lost.strip_prefix(disk.canonicalize().unwrap_or(disk.clone())).unwrap_or(&lost).display()
+    );
+    program("debugfs", ["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_os_str()]).ok();
+    space.ground.mount_image("pool-disk", &image);
+    for _ in 0..2 {
+        space.up();
+        for (dir, leaf) in dirs.iter().zip(&leaves) {
+            let read = fs::read_to_string(dir.join("file"));
+            assert_eq!(read.is_ok(), *leaf != lost, "{}: {read:?}", dir.display());
+            fs::write(dir.join("new"), "new").unwrap();
+        }
+        assert!(space.log().contains(&lost.display().to_string()) && space.log().contains("fsck"), "{}", space.log());
+        space.kill();
+        program("umount", [&space.mount]).ok();
+    }
+    let check = space.try_check(&[]);
+    assert!(check.code != Some(0) && check.err.contains("run fsck on it"), "{}{}", check.out, check.err);
+    let all = space.pools.clone();
+    run(&mut space, "state-new", &all, &[]).refused("run fsck on it");
+}
+
 /// Who followed the advice got an empty file, and was told that it was never flushed; `check` called the space clean before that.
 #[test]
 fn a_backing_file_that_could_not_be_read_and_is_gone_leaves_no_empty_file() {
