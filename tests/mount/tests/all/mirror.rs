@@ -543,7 +543,7 @@ fn the_pool_of_another_space_is_not_taken_in() {
         let mut ground = Ground::new();
         let disk = ground.ext4("disk", 128);
         let mut space = Space::on(ground, &disk);
-        space.pools[0].push_str(&format!(",layout={layout}"));
+        space.pools[0] = format!("{},layout={layout}", space.pools[0]);
         space.up();
         fs::write(space.path("file"), "content").unwrap();
         space.down_and_check();
@@ -568,7 +568,9 @@ fn of_two() -> (Space, [PathBuf; 2]) {
     let mut space = on(ground, &disk);
     let pool = |(n, tree): (usize, &PathBuf)| format!("pool{n}={},layout=mirror", tree.display());
     space.pools = trees.iter().enumerate().map(pool).collect();
-    trees.iter().for_each(|tree| fs::create_dir_all(tree.join("dir")).unwrap());
+    for tree in &trees {
+        fs::create_dir_all(tree.join("dir")).unwrap();
+    }
     space.flags = vec!["--import".into()];
     (space, trees)
 }
