@@ -22,8 +22,18 @@ pub fn confidence(values: &[f64]) -> (f64, f64) {
         return (mean, 0.0);
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let t = T.get(values.len() - 2).copied().unwrap_or(1.96);
+    let t = T.get(values.len() - 2).copied().unwrap_or_else(|| student(n - 1.0));
     (mean, t * (variance / n).sqrt())
+}
+
+/// What bounds the middle 95 % of Student's distribution, for eleven degrees of freedom and more: the first terms of its expansion around
+/// the normal one's.
+fn student(freedom: f64) -> f64 {
+    const Z: f64 = 1.959_964;
+    let first = (Z.powi(3) + Z) / 4.0;
+    let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
+    let third = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;
+    Z + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
 }
 
 /// Runs models on this many threads, results in order.
@@ -45,4 +55,25 @@ pub fn run_all(models: &[Model], threads: usize) -> Vec<Measured> {
         }
     });
     results.into_inner().unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: from the twelfth run on the intervals were those of infinitely many.
+    #[test]
+    fn intervals_are_students_for_any_number_of_runs() {
+        // Of this many values, and what tables say.
+        for (n, t) in
+            [(2, 12.706), (11, 2.228), (12, 2.201), (13, 2.179), (16, 2.131), (21, 2.086), (31, 2.042), (121, 1.980)]
+        {
+            let values: Vec<f64> = (0..n).map(|value| f64::from(value) * f64::from(value)).collect();
+            let mean = values.iter().sum::<f64>() / f64::from(n);
+            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / f64::from(n - 1);
+            let (_, half) = confidence(&values);
+            let found = half / (variance / f64::from(n)).sqrt();
+            assert!((found - t).abs() < 1e-3, "{n} values: {found} instead of {t}");
+        }
+    }
 }
