@@ -6,5 +6,6 @@
 pub mod faults;
 mod rng;
 pub mod study;
+mod threads;
 
 pub use rng::Rng;

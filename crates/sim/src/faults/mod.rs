@@ -20,6 +20,7 @@ mod world;
 pub use check::Breach;
 pub use plan::{Plan, Setup};
 
+use crate::threads::on_threads;
 use ullage_voucher::Epoch;
 
 /// What a run did, for the summary.
@@ -69,22 +70,18 @@ pub fn campaign(
 ) -> Vec<Breach> {
     let next = std::sync::atomic::AtomicU64::new(0);
     let breaches = std::sync::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if at >= count {
-                        break;
-                    }
-                    let seed = first.wrapping_add(at);
-                    let result = run(seed, setup);
-                    each(seed, &result);
-                    if let (Err(breach), Ok(mut breaches)) = (result, breaches.lock()) {
-                        breaches.push(*breach);
-                    }
-                }
-            });
+    on_threads(threads, usize::try_from(count).unwrap_or(usize::MAX), &|| {
+        loop {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if at >= count {
+                break;
+            }
+            let seed = first.wrapping_add(at);
+            let result = run(seed, setup);
+            each(seed, &result);
+            if let (Err(breach), Ok(mut breaches)) = (result, breaches.lock()) {
+                breaches.push(*breach);
+            }
         }
     });
     let mut breaches = breaches.into_inner().unwrap_or_default();

@@ -40,18 +40,14 @@ fn student(freedom: f64) -> f64 {
 pub fn run_all(models: &[Model], threads: usize) -> Vec<Measured> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let results = std::sync::Mutex::new(vec![None; models.len()]);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let Some(model) = models.get(at) else { break };
-                    let measured = run(model);
-                    if let Ok(mut results) = results.lock() {
-                        results[at] = Some(measured);
-                    }
-                }
-            });
+    crate::threads::on_threads(threads, models.len(), &|| {
+        loop {
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(model) = models.get(at) else { break };
+            let measured = run(model);
+            if let Ok(mut results) = results.lock() {
+                results[at] = Some(measured);
+            }
         }
     });
     results.into_inner().unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect()
