@@ -14,6 +14,8 @@ const USERS_AT_A_BANK: u32 = 100;
 const USER_SECONDS: f64 = 600_000.0;
 /// As many as the simulation can number. Nothing depends on how many there are, only on how many each user has.
 const CLIENTS: u32 = 1 << 16;
+/// Ten thousand take minutes.
+const STORES: u32 = 10_000;
 
 /// What the administrator says, as TOML. Sizes are in bytes, times in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,6 +62,12 @@ pub enum PlanError {
     /// Numbers that make no sense.
     #[error("{0} must be above zero")]
     NotPositive(&'static str),
+    /// A time that is none.
+    #[error("store_outage must be a number of seconds, zero or more")]
+    Outage,
+    /// All stores are simulated, each with what it tells all banks.
+    #[error("stores must be at most {most}: each is simulated, with all that it tells the banks", most = STORES)]
+    Stores,
 }
 
 /// One epoch length that was looked at.
@@ -114,11 +122,12 @@ impl AdvicePlan {
             ("quota", plan.quota > 0),
             ("write_rate", plan.write_rate > 0.0),
             ("client_bandwidth", plan.client_bandwidth > 0.0),
-            ("store_outage", plan.store_outage >= 0.0),
             ("quota_return", plan.quota_return > 0.0),
         ];
         match positive.iter().find(|(_, positive)| !positive) {
             Some((name, _)) => Err(PlanError::NotPositive(name)),
+            None if !plan.store_outage.is_finite() || plan.store_outage < 0.0 => Err(PlanError::Outage),
+            None if plan.stores > STORES => Err(PlanError::Stores),
             None => Ok(plan),
         }
     }

@@ -75,4 +75,9 @@ fn nonsense_is_refused() {
     assert!(AdvicePlan::parse("clients = 1").is_err());
     assert!(AdvicePlan::parse(&PLAN.replace("users = 20", "users = 0")).is_err());
     assert!(AdvicePlan::parse(&format!("{PLAN}colour = 1\n")).is_err());
+    // Regression: so many took all memory, or went on for hours, and with more than a second has nanoseconds it could not end.
+    let many = AdvicePlan::parse(&PLAN.replace("stores = 8", "stores = 4294967295")).unwrap_err().to_string();
+    assert!(many.contains("stores") && many.contains("at most"), "{many}");
+    let away = AdvicePlan::parse(&PLAN.replace("store_outage = 30", "store_outage = -1")).unwrap_err().to_string();
+    assert!(away.contains("store_outage must be a number"), "{away}");
 }
