@@ -31,21 +31,36 @@ pub struct V1 {
 impl V1 {
     /// Creates the contributed group below `base` of the memory hierarchy, and `freezer`.
     pub fn create(base: &Path, at_top: bool, group: PathBuf, freezer: Option<PathBuf>) -> Result<Self> {
-        let held = std::iter::once(&group).chain(&freezer).map(|directory| create(directory)).collect::<Result<_>>()?;
-        // Without this the kernel kills when nothing can be evicted; with it the group waits.
-        write(group.join("memory.oom_control"), "1")?;
+        let mut held = Vec::new();
+        let made = Self::make(base, &group, freezer.as_deref(), &mut held);
+        let whole_machine = made.inspect_err(|_| {
+            for (directory, _) in &held {
+                // One that somebody is in, left by a controller that was killed, stays.
+                let _stays = std::fs::remove_dir(directory);
+            }
+        })?;
         Ok(Self {
             base: base.to_owned(),
             group,
             freezer,
             at_top,
-            whole_machine: limits(base)?.is_none(),
+            whole_machine,
             limit: None,
             opaque_refaults: Growth::default(),
             own_refaults: Growth::default(),
             journal: None,
-            _held: held,
+            _held: held.into_iter().map(|(_, file)| file).collect(),
         })
+    }
+
+    /// Makes the groups, noted in `held` one by one. Gives whether nothing limits the base.
+    fn make(base: &Path, group: &Path, freezer: Option<&Path>, held: &mut Vec<(PathBuf, File)>) -> Result<bool> {
+        for directory in std::iter::once(group).chain(freezer) {
+            held.push((directory.to_owned(), create(directory)?));
+        }
+        // Without this the kernel kills when nothing can be evicted; with it the group waits.
+        write(group.join("memory.oom_control"), "1")?;
+        Ok(limits(base)?.is_none())
     }
 
     fn stats(&self) -> Result<(String, String)> {
@@ -228,6 +243,21 @@ fn forget(journal: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: the first of its groups stayed, and with it the box, which nobody could remove.
+    #[test]
+    fn who_cannot_make_all_groups_leaves_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let [group, freezer] = ["group", "freezer"].map(|name| dir.path().join(name));
+        let create = || V1::create(dir.path(), true, group.clone(), Some(freezer.clone())).unwrap_err();
+        // No control groups, which would have what they are told by.
+        assert!(matches!(create(), Error::Io { .. }));
+        assert!(!group.exists() && !freezer.exists());
+        std::fs::create_dir(&freezer).unwrap();
+        let _anothers = super::super::hold(&freezer).unwrap().unwrap();
+        assert!(matches!(create(), Error::BoxTaken(path) if path == freezer));
+        assert!(!group.exists() && freezer.exists());
+    }
 
     /// Regression: a full disk ended the controller, and with it all limits.
     #[test]
