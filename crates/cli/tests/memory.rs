@@ -244,6 +244,36 @@ fn a_command_that_ends_at_once_or_never_starts_leaves_no_controller() {
     }
 }
 
+/// Regression: "work is not in it", whoever stood beside it.
+#[test]
+fn a_box_is_named_as_seen_from_here_and_through_links() {
+    let Some(sandbox) = Sandbox::new("here") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, link) = (dir.path().join("rt"), dir.path().join("link"));
+    std::os::unix::fs::symlink(&sandbox.0, &link).unwrap();
+    let mut daemon = sandbox.start(&runtime);
+    let name = sandbox.0.file_name().unwrap();
+    for within in [Path::new(name), &link, &sandbox.0.join(".")] {
+        let mut command = ullage(&runtime);
+        let output = command.current_dir(MEMORY_ROOT).args(["run", "--box"]).arg(within).args(["--", "true"]).output();
+        let output = output.unwrap();
+        assert!(output.status.success() && text(&output).is_empty(), "{}: {}", within.display(), text(&output));
+    }
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+    // One that starts its own controller, which is elsewhere.
+    let mut command = ullage(&runtime);
+    command.current_dir(MEMORY_ROOT).args(["run", "--box"]).arg(name).args([
+        "--",
+        "grep",
+        "memory",
+        "/proc/self/cgroup",
+    ]);
+    let output = command.output().unwrap();
+    assert!(output.status.success() && text(&output).contains("ullage.contributed"), "{}", text(&output));
+    wait("the controller to end", || !runtime.exists());
+}
+
 #[test]
 fn the_controller_is_no_child_of_the_command() {
     let Some(sandbox) = Sandbox::new("child") else { return };

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use ullage_memory::runtime::Status;
 #[derive(Debug, Args)]
 pub(super) struct Settings {
     /// The cgroup whose memory is divided [default: the machine, or what is delegated to you]
-    #[arg(long = "box", value_name = "CGROUP")]
+    #[arg(long = "box", value_name = "CGROUP", value_parser = PathBufValueParser::new().map(whole))]
     pub within: Option<PathBuf>,
     /// Sampler to use: mglru, idle-bitmap or clear-refs [default: the first of these that works]
     #[arg(long)]
@@ -28,6 +29,12 @@ pub(super) struct Settings {
     /// Divide all ageing times by this, for measurements [default: 1]
     #[arg(long, value_name = "FACTOR", hide_short_help = true)]
     speed_up: Option<f64>,
+}
+
+/// As a controller sees it, which is elsewhere, and as hierarchies are mounted: without links.
+fn whole(path: PathBuf) -> PathBuf {
+    // What is not there is refused by who looks for it.
+    std::fs::canonicalize(&path).or_else(|_| std::path::absolute(&path)).unwrap_or(path)
 }
 
 impl Settings {
