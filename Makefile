@@ -4,6 +4,10 @@ DIR ?= $(HOME)/ullage
 # Where cargo puts what it builds, for those who have told it so.
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 ULLAGE := $(TARGET)/release/ullage
+# Where `make install` puts things; where mount(8) looks for its helpers, which is nowhere else.
+PREFIX ?= /usr/local
+SHARE := $(DESTDIR)$(PREFIX)/share
+HELPER := $(DESTDIR)/usr/sbin/mount.fuse.ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
 
 .PHONY: up down build built install uninstall test long fuzz tools idle-kernel new-kernel lint bench
@@ -38,19 +42,24 @@ up: build
 down:
 	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
 
-# For all users, whatever the umask of who installs is. With sudo there may be no cargo: then what was built before is installed.
+# For all users, whatever the umask of who installs is. With sudo there may be no cargo: then what was built before is installed. An ordinary
+# user has no place for the helper, and needs none: lines in /etc/fstab are root's.
 install: $(if $(shell command -v cargo 2>/dev/null),build,built)
-	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)/usr/local/bin/ullage"
-	umask 022 && mkdir -p "$(DESTDIR)/usr/sbin"
-	ln -sf /usr/local/bin/ullage "$(DESTDIR)/usr/sbin/mount.fuse.ullage"
-	umask 022 && $(ULLAGE) man "$(DESTDIR)/usr/local/share/man/man1"
-	umask 022 && mkdir -p "$(DESTDIR)/usr/local/share/bash-completion/completions"
-	umask 022 && $(ULLAGE) completions bash > "$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
+	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)$(PREFIX)/bin/ullage"
+	@if [ -n "$(DESTDIR)" ] || [ "$$(id -u)" = 0 ]; then \
+		umask 022 && mkdir -p "$(DESTDIR)/usr/sbin" && ln -sf "$(PREFIX)/bin/ullage" "$(HELPER)"; \
+	else echo "not root: without $(HELPER), which lines in /etc/fstab need"; fi
+	umask 022 && $(ULLAGE) man "$(SHARE)/man/man1"
+	umask 022 && mkdir -p "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
+	umask 022 && $(ULLAGE) completions bash > "$(SHARE)/bash-completion/completions/ullage"
+	umask 022 && $(ULLAGE) completions zsh > "$(SHARE)/zsh/site-functions/_ullage"
+	umask 022 && $(ULLAGE) completions fish > "$(SHARE)/fish/vendor_completions.d/ullage.fish"
 
+# The helper only where it is that of this place.
 uninstall:
-	rm -f "$(DESTDIR)/usr/local/bin/ullage" "$(DESTDIR)/usr/sbin/mount.fuse.ullage" \
-		"$(DESTDIR)"/usr/local/share/man/man1/ullage*.1 "$(DESTDIR)/usr/local/share/man/man1/mount.fuse.ullage.1" \
-		"$(DESTDIR)/usr/local/share/bash-completion/completions/ullage"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/ullage" "$(SHARE)"/man/man1/ullage*.1 "$(SHARE)/man/man1/mount.fuse.ullage.1" \
+		"$(SHARE)/bash-completion/completions/ullage" "$(SHARE)/zsh/site-functions/_ullage" "$(SHARE)/fish/vendor_completions.d/ullage.fish"
+	@if [ "$$(readlink "$(HELPER)")" = "$(PREFIX)/bin/ullage" ]; then rm -f "$(HELPER)"; fi
 
 # What the tests need beyond Rust, by name; without root what is missing is skipped and said. /dev/fuse is for every user, as udev has it:
 # machines without udev may give it to root alone.
