@@ -4,9 +4,9 @@ use crate::output;
 use anyhow::Context;
 use clap::Args;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use ullage_daemon::{Answer, Request, find_mount};
+use ullage_daemon::{Answer, DuReport, Request, find_mount};
 
 /// Show what lies below a directory, at once however large it is.
 #[derive(Debug, Args)]
@@ -26,23 +26,30 @@ pub struct Du {
 impl Du {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut reports = Vec::new();
+        let (mut reports, mut failed) = (Vec::new(), false);
         for path in &self.paths {
-            ullage_daemon::refuse_silent(path, super::PATIENCE)?;
-            let (mountpoint, state) = find_mount(path)?;
-            let ino = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
-            let mut client = super::connect(&state, &mountpoint)?;
-            let answer = client.ask(&Request::Du { ino }).with_context(|| path.display().to_string())?;
-            let Answer::Du(report) = answer else { anyhow::bail!("the daemon answered another question") };
-            reports.push((path, report));
+            match ask(path) {
+                Ok(report) => reports.push((path, report)),
+                Err(error) => {
+                    failed = true;
+                    whisper!("ullage: {}", output::error(&error));
+                }
+            }
         }
+        self.print(reports)?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn print(&self, reports: Vec<(&PathBuf, DuReport)>) -> anyhow::Result<()> {
         if self.json {
             let all: Vec<_> = reports
                 .iter()
                 .map(|(path, report)| serde_json::json!({"path": path.to_string_lossy(), "du": report}))
                 .collect();
-            output::json(&serde_json::json!({ "directories": all }))?;
-            return Ok(ExitCode::SUCCESS);
+            return output::json(&serde_json::json!({ "directories": all }));
+        }
+        if reports.is_empty() {
+            return Ok(());
         }
         let mut table = output::table(&["USED", "FILES", "PATH"], &[0, 1]);
         for (path, report) in reports {
@@ -50,6 +57,17 @@ impl Du {
             table.add_row([used, report.used.inodes.to_string(), output::shown(path)]);
         }
         say!("{table}");
-        Ok(ExitCode::SUCCESS)
+        Ok(())
+    }
+}
+
+fn ask(path: &Path) -> anyhow::Result<DuReport> {
+    ullage_daemon::refuse_silent(path, super::PATIENCE)?;
+    let (mountpoint, state) = find_mount(path)?;
+    let mut client = super::connect(&state, &mountpoint)?;
+    let ino = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
+    match client.ask(&Request::Du { ino }).with_context(|| path.display().to_string())? {
+        Answer::Du(report) => Ok(report),
+        _ => anyhow::bail!("the daemon answered another question"),
     }
 }

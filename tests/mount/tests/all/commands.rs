@@ -126,7 +126,7 @@ fn what_is_installed_is_for_all_users_whatever_the_umask() {
 
 /// Regression: one that is not there was all that was said of many.
 #[test]
-fn stat_tells_of_all_that_can_be_told_of() {
+fn stat_and_du_tell_of_all_that_can_be_told_of() {
     let space = Space::plain();
     let names: Vec<_> = ["one", "two"].map(|name| space.path(name)).to_vec();
     for name in &names {
@@ -138,6 +138,16 @@ fn stat_tells_of_all_that_can_be_told_of() {
     let report: serde_json::Value = serde_json::from_str(&told.out).unwrap();
     let paths = report["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
     assert_eq!(paths.collect::<Vec<_>>(), names.iter().map(|it| it.display().to_string()).collect::<Vec<_>>());
+    let below = space.path("below");
+    fs::create_dir(&below).unwrap();
+    let all = [space.mount.as_os_str(), names[0].as_os_str(), "/proc".as_ref(), below.as_os_str()];
+    let told = ullage(["du".as_ref(), "--json".as_ref()].into_iter().chain(all));
+    assert_eq!((told.code, told.err.lines().count()), (Some(1), 2), "{}", told.err);
+    let report: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    let paths = report["directories"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap().to_owned());
+    assert_eq!(paths.collect::<Vec<_>>(), [&space.mount, &below].map(|it| it.display().to_string()));
+    let told = ullage(["du".as_ref()].into_iter().chain(all));
+    assert_eq!((told.code, told.out.lines().count()), (Some(1), 3), "{}", told.out);
     space.down_and_check();
 }
 
