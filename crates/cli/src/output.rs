@@ -86,7 +86,8 @@ pub fn facts(rows: &[(&str, String)]) {
     }
 }
 
-/// An error with its causes, each said once: many name their cause themselves.
+/// An error with its causes, each said once: many name their cause themselves. As a terminal may have it: paths in it are others' names. A
+/// line after the first begins with blanks, so that no name can pass for a line of its own.
 pub fn error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -96,7 +97,7 @@ pub fn error(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
 }
 
 /// Shows on a terminal that long work goes on.
@@ -133,5 +134,13 @@ mod tests {
         assert_eq!(shown("Grüße, 'a b'\\"), "Grüße, 'a b'\\");
         assert_eq!(shown("a\nb\t\u{1b}[2J\u{7f}\u{9b}"), "a\\nb\\t\\u{1b}[2J\\u{7f}\\u{9b}");
         assert_eq!(shown(OsStr::from_bytes(b"a\xff\xc3b")), "a\\xff\\xc3b");
+    }
+
+    /// They reached the terminal as they were, with whatever a name among them would have it do.
+    #[test]
+    fn errors_are_shown_without_control_characters_and_each_cause_once() {
+        let error =
+            anyhow::anyhow!("no such file").context("cannot look at a\u{1b}[2J\nullage: all is well: no such file");
+        assert_eq!(super::error(&error), "cannot look at a\\u{1b}[2J\n  ullage: all is well: no such file");
     }
 }

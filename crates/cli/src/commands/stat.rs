@@ -30,7 +30,7 @@ impl Stat {
                 Ok(report) => reports.push((path, report)),
                 Err(error) => {
                     failed = true;
-                    whisper!("ullage: {error:#}");
+                    whisper!("ullage: {}", output::error(&error));
                 }
             }
         }
@@ -64,15 +64,15 @@ impl Stat {
 
 fn ask(path: &Path) -> anyhow::Result<StatReport> {
     ullage_daemon::refuse_silent(path, super::PATIENCE)?;
-    let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
     // A symbolic link is asked about itself: its directory says which mount it is in.
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let (mountpoint, state) = find_mount(if path.is_symlink() { parent } else { path })?;
-    let answer = super::connect(&state, &mountpoint)?.ask(&Request::Stat { ino });
-    match answer.with_context(|| path.display().to_string())? {
+    let mut client = super::connect(&state, &mountpoint)?;
+    let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
+    match client.ask(&Request::Stat { ino }).with_context(|| path.display().to_string())? {
         Answer::Stat(report) => Ok(report),
         _ => anyhow::bail!("the daemon answered another question"),
     }

@@ -27,6 +27,13 @@ fn names_reach_the_terminal_without_escape_sequences_and_lines_of_their_own() {
         assert_eq!(said.trim_end().lines().count(), lines, "{said:?}");
         assert!(!said.contains('\u{1b}'), "{said:?}");
     }
+    // Nor in errors.
+    fs::remove_dir(&dir).unwrap();
+    for command in ["limit", "du", "stat"] {
+        let said = ullage([command.as_ref(), dir.as_os_str()]).err;
+        assert!(said.contains(r"1.0M\u{1b}[2J") && !said.contains('\u{1b}'), "{said:?}");
+        assert!(said.lines().skip(1).all(|line| line.starts_with(' ')), "{said:?}");
+    }
     space.down_and_check();
 }
 
