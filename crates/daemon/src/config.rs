@@ -201,6 +201,12 @@ pub struct SpaceSettings {
     pub pools: Vec<PoolSettings>,
 }
 
+/// Only the format: what every later one will still have.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
 fn default_mirror() -> u64 {
     30
 }
@@ -329,15 +335,16 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path)(error)),
         };
-        let settings: SpaceSettings =
-            toml::from_str(&text).map_err(|source| Error::Settings { path: path.clone(), source: Box::new(source) })?;
-        if settings.format > FORMAT {
+        let invalid = |source| Error::Settings { path: path.clone(), source: Box::new(source) };
+        // First: a newer one has keys that are not known here.
+        let Version { format } = toml::from_str(&text).map_err(invalid)?;
+        if format > FORMAT {
             return Err(Error::Refused(format!(
-                "{} has format {}, newer than the {FORMAT} this version knows; use a newer ullage",
-                path.display(),
-                settings.format
+                "{} has format {format}, newer than the {FORMAT} this version knows; use a newer ullage",
+                path.display()
             )));
         }
+        let settings: SpaceSettings = toml::from_str(&text).map_err(invalid)?;
         if let Some(why) = bounds::wrong(&settings) {
             return Err(Error::Refused(format!("{}: {why}", path.display())));
         }
