@@ -1,6 +1,9 @@
 //! What a `space.toml` may say, which anybody may have written by hand.
 
 use crate::SpaceSettings;
+use ullage_policy::choose::Spread;
+use ullage_policy::place::Sparse;
+use ullage_pool::Uuid;
 
 /// A year.
 const MIRROR_SECONDS_MAX: u64 = 365 * 24 * 3600;
@@ -12,6 +15,9 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
             "mirror_seconds is {}, more than a year: write {MIRROR_SECONDS_MAX} or less, or 0 for no copies of the catalog in the pools",
             settings.mirror_seconds
         ));
+    }
+    if let Err(error) = settings.spread.parse::<Spread>() {
+        return Some(error.to_string());
     }
     if settings.pools.is_empty() {
         return Some("it names no pool, and a space has at least one: write each that it had as a [[pool]]".into());
@@ -33,6 +39,16 @@ pub(crate) fn wrong(settings: &SpaceSettings) -> Option<String> {
                 "the path of the pool '{}', {}, does not begin with a slash, and would lead elsewhere from each directory: write all of it",
                 pool.name,
                 pool.path.display()
+            ));
+        }
+        if let Err(why) = pool.sparse.of(Sparse::default()).validate() {
+            return Some(format!("the pool '{}': {why}", pool.name));
+        }
+        if let Some(uuid) = pool.uuid.as_ref().filter(|uuid| Uuid::parse(uuid).is_none()) {
+            return Some(format!(
+                "the uuid of the pool '{}', '{}', is none: write the one that .ullage-pool.toml beside its files has",
+                pool.name,
+                uuid.escape_debug()
             ));
         }
         if let Some(other) = settings.pools[..index].iter().find(|other| other.id == pool.id) {
@@ -64,8 +80,8 @@ mod tests {
         SpaceSettings::new(Path::new("/mnt"), pools, "most-free".into()).unwrap()
     }
 
-    /// Regressions: a period that no clock can add to ended the mount, and so did no pools at all; a check called them clean. Two pools
-    /// of one name, and names that no command line takes, were served.
+    /// Regressions: a period that no clock can add to ended the mount, and so did no pools at all; a check called them clean, and what `up`
+    /// refused. Two pools of one name, and names that no command line takes, were served.
     #[test]
     fn what_no_space_can_have_is_refused_when_settings_are_read() {
         let dir = std::env::temp_dir().join(format!("ullage-bounds-{}", std::process::id()));
@@ -108,6 +124,16 @@ mod tests {
         assert!(read(&drained).unwrap_err().contains("all of its pools are to be emptied"));
         let error = read(&SpaceSettings { pools: Vec::new(), ..good.clone() }).unwrap_err();
         assert!(error.contains("names no pool"), "{error}");
+        let error = read(&SpaceSettings { spread: "thin".into(), ..good.clone() }).unwrap_err();
+        assert!(error.contains("most-free, round-robin or first-fit"), "{error}");
+        let mut deep = good.clone();
+        deep.pools[1].sparse.depth = Some(9);
+        assert!(read(&deep).unwrap_err().contains("the pool 'b': depth must be"));
+        // It was taken for a pool that was never used: an empty directory, whose disk was not mounted, became a new one in its place.
+        let mut nobody = good.clone();
+        nobody.pools[1].uuid = Some("a\nb".into());
+        let error = read(&nobody).unwrap_err();
+        assert!(error.contains("the uuid of the pool 'b'") && error.lines().count() == 1, "{error}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

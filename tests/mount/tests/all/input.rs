@@ -354,6 +354,8 @@ fn settings_with_pools_that_no_space_can_have_are_refused() {
         (good.replace("name = \"main\"", "name = \"\""), "is no name for a pool"),
         (good.replace("name = \"main\"", "name = \"a\\nb,c\""), "is no name for a pool"),
         (format!("{good}\n{second}"), "two pools are called 'main'"),
+        (format!("{head}{}", pool.replace("uuid = \"", "uuid = \"x")), "the uuid of the pool 'main'"),
+        (good.replace("most-free", "thin"), "no way to spread files"),
     ] {
         fs::write(&path, text).unwrap();
         refused_harmlessly(&space, why);
