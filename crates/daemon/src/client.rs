@@ -2,6 +2,7 @@
 
 use crate::error::io_error;
 use crate::messages::{Answer, Request};
+use crate::mountpoint::is_dead_at;
 use crate::{Error, Result, State, control, mounts};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -84,11 +85,19 @@ pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
     Ok(())
 }
 
-/// The mount that a path lies in, and its state: from the kernel's list of mounts.
+/// The mount that a path lies in, and its state: from the kernel's list of mounts. Nobody may serve it any more.
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
-    let path = path.canonicalize().map_err(io_error("look at", path))?;
     // The list has mounts too that are hidden by what was mounted over a directory above them: the path is not in these.
-    let device = ullage_fuse::mounted_at(&path);
+    let (path, device) = match path.canonicalize() {
+        Ok(path) => (path.clone(), ullage_fuse::mounted_at(&path)),
+        // What is below its mount point cannot be looked at then.
+        Err(error) => {
+            let written = std::path::absolute(path).map_err(io_error("look for", path))?;
+            let mut dead = written.ancestors().filter(|above| is_dead_at(above));
+            let device = dead.find_map(ullage_fuse::mounted_at).ok_or_else(|| io_error("look at", path)(error))?;
+            (written.clone(), Some(device))
+        }
+    };
     let around = mounts::list(None)?.into_iter().filter(|m| Some(m.device) == device && path.starts_with(&m.point));
     let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
     let found = inner.and_then(|mount| {

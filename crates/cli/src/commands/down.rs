@@ -133,8 +133,8 @@ impl Down {
 
     /// Other commands find the space by any path in it. Who names a directory here may think that only this is taken down.
     fn refuse_inner(&self) -> anyhow::Result<()> {
-        if let (Ok((point, _)), Ok(path)) =
-            (ullage_daemon::find_mount(&self.mountpoint), self.mountpoint.canonicalize())
+        let path = ullage_daemon::settled(&self.mountpoint)?;
+        if let Ok((point, _)) = ullage_daemon::find_mount(&self.mountpoint)
             && path != point
         {
             anyhow::bail!("{} is no mount point; it lies in the space at {}", path.display(), point.display());

@@ -391,8 +391,12 @@ fn a_dead_mount_is_cleared_by_the_next_up_or_down() {
         let errno = rustix::fs::statfs(&space.mount).unwrap_err();
         assert!(matches!(errno.raw_os_error(), libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED), "{errno}");
         // Commands say what to do instead of hanging.
-        ullage(["status".as_ref(), space.mount.as_os_str()]).refused("is not up");
+        for command in ["status", "du", "stat", "limit"] {
+            ullage([command.as_ref(), space.mount.as_os_str()]).refused("is not up");
+        }
+        ullage(["stat".as_ref(), space.path("file").as_os_str()]).refused("is not up");
         if round == 1 {
+            ullage(["down".as_ref(), space.path("file").as_os_str()]).refused("is no mount point");
             ullage(["down".as_ref(), space.mount.as_os_str()]).ok();
             assert!(!is_mounted(&space.mount), "down takes a dead mount away");
             ullage(["down".as_ref(), space.mount.as_os_str()]).refused("is not up");
