@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// Where it is looked for without PATH, which mount(8) takes away from who is not root: as execvp(3) does.
+const PLACES: &str = "/bin:/usr/bin";
 
 /// [`Error::Refused`] says what is missing and who can do what about it.
 pub(crate) fn refuse_unmountable() -> Result<()> {
@@ -42,6 +44,6 @@ fn may_mount() -> bool {
 }
 
 fn helper() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| PLACES.into());
     std::env::split_paths(&path).map(|directory| directory.join(HELPER)).find(|helper| helper.is_file())
 }

@@ -199,6 +199,22 @@ fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
     }
 }
 
+/// Regression: mount(8) leaves no PATH to who is not root, and a line with `user` in fstab(5) was refused for want of a helper that was there.
+#[test]
+fn an_ordinary_user_mounts_without_a_path_to_look_in() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let own: Vec<std::ffi::OsString> = space.up_arguments();
+    let head = ["env", "-u", "PATH"].map(std::ffi::OsStr::new);
+    let binary = ullage_mount_tests::binary::path().as_os_str();
+    let words = head.into_iter().chain([binary]).chain(own.iter().map(AsRef::as_ref));
+    nobody(&words.collect::<Vec<_>>()).ok();
+    assert!(is_mounted(&space.mount));
+    nobody(&[binary, "down".as_ref(), space.mount.as_os_str()]).ok();
+    space.check();
+}
+
 /// Seventy-five threads were started at the mount. Where so many cannot be, that was dead at once, and `up` said nothing of it; and
 /// their buffers took 165 MiB and more.
 #[test]
