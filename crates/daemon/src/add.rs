@@ -20,6 +20,7 @@ use ullage_types::PoolId;
 /// Where the space is up, or the pool cannot be one of it: nothing is changed then.
 pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     state.existing()?;
+    state.refuse_users()?;
     state.refuse_without_catalog()?;
     // The disk may be full that the state is on: that is why.
     Ballast::of(state)?.release()?;

@@ -51,6 +51,9 @@ pub struct RepairReport {
 pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Progress<'_>) -> Result<CheckReport> {
     let mut settings = state.existing()?;
     let space = state.uuid_in(&settings)?;
+    if repair {
+        state.refuse_users()?;
+    }
     state.refuse_without_catalog()?;
     let mut gone = FxHashSet::default();
     for name in without {

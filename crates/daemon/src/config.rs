@@ -3,11 +3,11 @@
 use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
 use crate::shape::Shape;
-use crate::{Error, Result, bounds};
+use crate::{Error, Result, bounds, quoted};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use ullage_pool::Uuid;
@@ -374,6 +374,21 @@ impl State {
             "the catalog of this space is gone: there is none in {}; put it back, or make a new one from the pools with `ullage \
              rebuild` in another state directory",
             catalog.display()
+        )))
+    }
+
+    /// Refuses a space of an ordinary user's to root: what root writes there only root can read, which keeps its user out; and where
+    /// names in it lead is for that user to say.
+    pub(crate) fn refuse_users(&self) -> Result<()> {
+        let owner = fs::symlink_metadata(self.settings_path()).map_or(0, |settings| settings.uid());
+        if owner == 0 || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "the space of {0} belongs to user {owner}, who could not start it any more after root has changed it: run this as that user \
+             (`sudo -u '#{owner}' ullage …`); to have it be root's for good, `chown -R root {1}`",
+            self.dir.display(),
+            quoted(&self.dir)
         )))
     }
 

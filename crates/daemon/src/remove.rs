@@ -30,6 +30,7 @@ pub enum Removed {
 /// Where the space is up, or has no such pool, or no other: nothing is changed then.
 pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     state.existing()?;
+    state.refuse_users()?;
     state.refuse_without_catalog()?;
     Ballast::of(state)?.release()?;
     // For as long as this takes, nobody starts it.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, run};
+use ullage_mount_tests::run::{Outcome, eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -213,6 +213,37 @@ fn an_ordinary_user_mounts_without_a_path_to_look_in() {
     assert!(is_mounted(&space.mount));
     nobody(&[binary, "down".as_ref(), space.mount.as_os_str()]).ok();
     space.check();
+}
+
+/// Regression: what root wrote there root alone could read, and the user was kept out of their own space.
+#[test]
+fn root_changes_no_space_of_an_ordinary_user_that_is_down() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let binary = ullage_mount_tests::binary::path().as_os_str();
+    let (mount, state) = (space.mount.as_os_str(), space.state.as_os_str());
+    let up = || {
+        nobody(&[binary, "up".as_ref(), mount, "--state".as_ref(), state, "--pool".as_ref(), space.pools[0].as_ref()])
+    };
+    let down = || nobody(&[binary, "down".as_ref(), mount]).ok();
+    up().ok();
+    down();
+    let more = format!("more={}", space.ground.directory("more").display());
+    for flags in [&[][..], &["--foreground".into()]] {
+        let words = space.up_arguments().into_iter().chain(flags.iter().cloned());
+        ullage(words).refused("belongs to user 65534");
+    }
+    space.pool_command("add", &[&more]).refused("belongs to user 65534");
+    space.pool_command("remove", &["main"]).refused("belongs to user 65534");
+    space.try_check(&["--repair"]).refused("belongs to user 65534");
+    space.check();
+    up().ok();
+    down();
+    // One may have been given to root.
+    chown(space.state.join("space.toml"), Some(0), Some(0)).unwrap();
+    space.up();
+    space.down_and_check();
 }
 
 /// Seventy-five threads were started at the mount. Where so many cannot be, that was dead at once, and `up` said nothing of it; and
