@@ -46,7 +46,9 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     refuse_last(&settings, &pool)?;
     let files = lies_in(&store, PoolId(pool.id))?;
     let removed = if files.is_empty() {
-        Removed::Gone(take_out(state, &mut settings, &pool)?)
+        let cleared = take_out(state, &mut settings, &pool)?;
+        mirror::renew_settings(&settings);
+        Removed::Gone(cleared)
     } else {
         if pool.kind == Kind::Null {
             return Err(Error::Refused(format!(
@@ -83,7 +85,10 @@ pub(crate) fn all_drained(state: &State, mut settings: SpaceSettings, kv: &dyn K
         if refuse_last(&settings, &pool).is_err() || !lies_in(kv, PoolId(pool.id))?.is_empty() {
             continue;
         }
-        match take_out(state, &mut settings, &pool)? {
+        let cleared = take_out(state, &mut settings, &pool)?;
+        // Nobody else writes there any more.
+        mirror::renew_settings(&settings);
+        match cleared {
             Ok(0) => tracing::info!("the pool '{}' was emptied, and is none of the space any more", pool.name),
             Ok(left) => tracing::warn!(
                 "the pool '{}' is none of the space any more; {left} files that are none of its are left in {}",

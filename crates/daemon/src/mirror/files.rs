@@ -1,7 +1,8 @@
 //! The files of a mirror: their names, and how they are found again.
 
+use crate::config::replace;
 use crate::error::io_error;
-use crate::{Result, SpaceSettings};
+use crate::{PoolSettings, Result, SpaceSettings};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,6 +87,21 @@ pub(crate) fn last_tail(mirror: &Path, generation: &Generation) -> u64 {
 /// The space's settings as the mirror in a pool has them, where it can be read.
 pub(crate) fn read_settings(pool: &Path) -> Option<SpaceSettings> {
     toml::from_str(&fs::read_to_string(pool.join(DIRECTORY).join(SETTINGS)).ok()?).ok()
+}
+
+/// Has the copies in the pools say what the settings are now, where there are some: rebuild asks for every pool that they name.
+pub(crate) fn renew_settings(settings: &SpaceSettings) {
+    let of_this_space = |files: &Path| read_settings(files).is_some_and(|known| known.uuid == settings.uuid);
+    for files in settings.with_files().map(PoolSettings::files).filter(|files| of_this_space(files)) {
+        let path = files.join(DIRECTORY).join(SETTINGS);
+        let text = toml::to_string(settings).map_err(io::Error::other);
+        if let Err(error) = text.and_then(|text| replace(&path, &text)) {
+            tracing::info!(
+                "{} cannot be written ({error}): it still names a pool that has left the space",
+                path.display()
+            );
+        }
+    }
 }
 
 #[cfg(test)]

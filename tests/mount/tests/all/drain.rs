@@ -76,6 +76,31 @@ fn is_gone(space: &Space, place: &Path) {
     assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{}", place.display());
 }
 
+/// Regression: the copies of the settings still named it, and a rebuild asked for it, or for its files to be given up.
+#[test]
+fn a_rebuild_asks_for_no_pool_that_has_left_the_space() {
+    for is_up in [true, false] {
+        let space = plain();
+        fill(&space, 2);
+        pool(&space, &["remove", "old"]).ok();
+        if is_up {
+            space.down();
+        } else {
+            pool(&space, &["remove", "old", "--cancel"]).ok();
+            space.down();
+            pool(&space, &["remove", "old"]).ok();
+        }
+        assert!(!settings(&space).contains("\"old\""));
+        fs::remove_dir_all(&space.state).unwrap();
+        let new = &space.pools[1];
+        let words = ["rebuild".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+        ullage(words.into_iter().chain(["--pool".as_ref(), new.as_ref()])).ok();
+        space.up();
+        compare(&space, 2);
+        space.down_and_check();
+    }
+}
+
 #[test]
 fn a_pool_is_emptied_and_leaves_the_space() {
     for kind in ["ext4", "xfs", "btrfs", "tmpfs"] {
