@@ -13,6 +13,9 @@ use ullage_net::client::{Client, Settings};
 use ullage_net::{keyfile, tls};
 use ullage_voucher::wallet::RequestPolicy;
 
+/// A year, as good as for ever: no clock can add whatever a file says.
+const PATIENCE_MAX_SECS: u64 = 365 * 24 * 3600;
+
 /// Why a client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -79,7 +82,7 @@ impl ClientConfig {
     }
 
     fn patience(&self) -> Duration {
-        Duration::from_secs(self.patience_secs.unwrap_or(30))
+        Duration::from_secs(self.patience_secs.unwrap_or(30).min(PATIENCE_MAX_SECS))
     }
 
     /// The connections.
@@ -145,6 +148,14 @@ mod tests {
         assert_eq!(config.token, Some("/etc/a.token".into()));
         let error = ClientConfig::read(&directory.path().join("none")).unwrap_err().to_string();
         assert!(error.contains("--config"), "{error}");
+    }
+
+    /// It ended the client by a panic.
+    #[test]
+    fn whoever_waits_for_ever_can_be_told_until_when() {
+        let text = format!("user = \"a\"\nbanks = []\npatience_secs = {}\n", i64::MAX);
+        let config: ClientConfig = toml::from_str(&text).unwrap();
+        assert!(std::time::Instant::now().checked_add(config.patience()).is_some());
     }
 
     #[tokio::test]
