@@ -12,7 +12,7 @@ use ullage_fuse::MountFlags;
 pub struct Flags(pub MountFlags);
 
 /// Each flag with the name that sets it and the one that takes it back.
-const NAMES: [(MountFlags, &str, &str); 11] = [
+const NAMES: [(MountFlags, &str, &str); 12] = [
     (MountFlags::RDONLY, "ro", "rw"),
     (MountFlags::NOSUID, "nosuid", "suid"),
     (MountFlags::NODEV, "nodev", "dev"),
@@ -24,6 +24,7 @@ const NAMES: [(MountFlags, &str, &str); 11] = [
     (MountFlags::RELATIME, "relatime", "norelatime"),
     (MountFlags::STRICTATIME, "strictatime", "nostrictatime"),
     (MountFlags::LAZYTIME, "lazytime", "nolazytime"),
+    (MountFlags::NOSYMFOLLOW, "nosymfollow", "symfollow"),
 ];
 
 impl Default for Flags {

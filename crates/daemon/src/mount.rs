@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use ullage_fs::Filesystem;
-use ullage_fuse::{Choice, FuserMount, FuserOptions, MountOptions, Mounted, mount_with_fuser};
+use ullage_fuse::{Choice, FuserMount, FuserOptions, MountFlags, MountOptions, Mounted, mount_with_fuser};
 
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +97,12 @@ impl Mount {
                 let mounted = ullage_fuse::mount(fs, point, &wanted).map_err(io_error("mount on", point))?;
                 let why = mounted.why().to_owned();
                 (Server::Own(mounted), why)
+            }
+            // Its helper has no such option, and passing over it would let through what was to be kept out.
+            None if options.flags.0.contains(MountFlags::NOSYMFOLLOW) => {
+                return Err(Error::Refused(
+                    "nosymfollow is for mounts of root's without crate fuser: leave it out".into(),
+                ));
             }
             None => {
                 let threads = std::thread::available_parallelism().map_or(4, usize::from).max(4);

@@ -15,7 +15,7 @@ const FAILED: u8 = 32;
 const MISUSED: u8 = 1;
 
 /// mount(8)'s own, and what it finds in the table of mounts when it remounts: nothing to do.
-const IGNORED: [&str; 14] = [
+const IGNORED: [&str; 18] = [
     "defaults",
     "auto",
     "noauto",
@@ -28,6 +28,10 @@ const IGNORED: [&str; 14] = [
     "group",
     "iversion",
     "noiversion",
+    "mand",
+    "nomand",
+    "silent",
+    "loud",
     "default_permissions",
     "allow_other",
 ];
@@ -206,7 +210,7 @@ mod tests {
     #[test]
     fn options_of_fstab_become_arguments_of_up() {
         let wanted =
-            of("rw,nofail,x-systemd.after=a,nosuid,size=1G,without=a,size=10G,enable_uring,transport=device,without=b,_netdev")
+            of("rw,silent,mand,nofail,x-systemd.after=a,nosuid,size=1G,without=a,size=10G,enable_uring,transport=device,without=b,_netdev")
                 .unwrap();
         assert_eq!(wanted.flags.to_string(), "nosuid");
         assert_eq!(
