@@ -107,7 +107,7 @@ enum AnswerName {
 #[command(
     after_help = "The file, as TOML:\n  stores = [1, 2, 3]          # all there are; nothing is issued before each has said what it holds\n  \
 epoch_at_least = 0          # the newest epoch anybody remembers\n  issue_permille = 0          # issue so much of each quota meanwhile, at the risk of exceeding it by that\n  \
-[limits]\n  alice = \"10GiB\""
+[limits]\n  alice = \"10GiB\"\n\nExample:\n  ullage bank rebuild remembered.toml --directory /var/lib/ullage/bank"
 )]
 struct Rebuild {
     /// What is still known: limits and stores
@@ -128,6 +128,10 @@ struct Rebuild {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  ullage bank serve --pki /etc/ullage/pki --name bank-a --listen 10.0.0.1:7000 --directory /var/lib/ullage/bank\n  \
+ullage bank serve --pki pki --name bank-a --listen 10.0.0.1:7000 --policy revocation --lease-ms 600000"
+)]
 struct Serve {
     #[command(flatten)]
     gate: GateArguments,

@@ -56,6 +56,19 @@ fn keep_lines(page: &str) -> String {
 mod tests {
     use super::*;
 
+    /// `pool`, `bank serve` and `bank rebuild` had none.
+    #[test]
+    fn every_command_has_an_example() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example") || help.contains("In /etc/fstab"), "{path}");
+            command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| look(below, &path));
+        }
+        look(&crate::Arguments::command(), "");
+        look(&super::super::MountHelper::command(), "");
+    }
+
     #[test]
     fn examples_in_manual_pages_keep_their_lines() {
         let directory = tempfile::tempdir().unwrap();

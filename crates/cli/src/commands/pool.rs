@@ -11,6 +11,11 @@ use ullage_daemon::{Answer, Client, PoolReport, PoolSettings, Request, State, ad
 
 /// Look at pools, add some, and take them away.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  ullage pool list /srv/space
+  ullage pool add /srv/space big=/hdd/pool
+  ullage pool remove /srv/space old")]
 pub struct Pool {
     #[command(subcommand)]
     command: PoolCommand,
