@@ -1,13 +1,16 @@
 //! Where the log goes. Users decide how often some lines are due, as whoever opens a file that cannot be read does, and a daemon's log
 //! lies on the disk of its catalog: so of each kind there are no more than so many in a time.
 
+use crate::output::shown;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{Stderr, Write, stderr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tracing::callsite::Identifier;
 use tracing::{Level, Metadata};
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::writer::OptionalWriter;
 
@@ -15,6 +18,22 @@ use tracing_subscriber::fmt::writer::OptionalWriter;
 const LINES: u64 = 200;
 /// In this time.
 const PERIOD: Duration = Duration::from_secs(3600);
+
+/// What is told where nobody says.
+const USUAL: &str = "info,fjall=off,lsm_tree=off,sfa=off,fuser=error";
+
+/// What is told, as the environment says. Where that cannot be read, what is usual is, and standard error says so.
+pub fn filter(asked: Option<&OsStr>) -> EnvFilter {
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return EnvFilter::new(USUAL) };
+    let parsed = asked.to_str().ok_or("it is no text".to_owned());
+    parsed.and_then(|text| EnvFilter::try_new(text).map_err(|error| error.to_string())).unwrap_or_else(|error| {
+        whisper!(
+            "ullage: ULLAGE_LOG is '{}', and passed over ({error}): write error, warn, info, debug or trace",
+            shown(asked)
+        );
+        EnvFilter::new(USUAL)
+    })
+}
 
 static IS_BOUNDED: AtomicBool = AtomicBool::new(false);
 
@@ -88,6 +107,15 @@ impl MakeWriter<'_> for Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_for_what_there_is_not_gets_what_is_usual() {
+        let told = |asked: &str| filter(Some(asked.as_ref())).to_string();
+        assert_eq!(told("debug"), "debug");
+        for wrong in ["", "[[", "ullage=loud"] {
+            assert!(told(wrong).contains("info") && told(wrong).contains("fjall=off"), "{wrong}: {}", told(wrong));
+        }
+    }
 
     #[test]
     fn of_each_kind_so_many_lines_are_told_in_an_hour_and_how_many_were_not() {

@@ -21,7 +21,8 @@ Examples:
   ullage status /srv/space
   ullage du /srv/space/projects
   ullage down /srv/space
-  ullage COMMAND --help                          examples of each command"
+  ullage COMMAND --help                          examples of each command
+  ULLAGE_LOG=debug ullage up /srv/space          more in the log: error, warn, info, debug or trace"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -33,8 +34,7 @@ fn main() -> std::process::ExitCode {
     if ullage_daemon::is_envoy(name.as_deref()) {
         return ullage_daemon::be_envoy();
     }
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ULLAGE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,fjall=off,lsm_tree=off,sfa=off,fuser=error"));
+    let filter = log::filter(std::env::var_os("ULLAGE_LOG").as_deref());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(log::Log::default())
