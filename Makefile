@@ -2,7 +2,7 @@
 
 DIR ?= $(HOME)/ullage
 # Where cargo puts what it builds, for those who have told it so.
-TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+TARGET := $(if $(filter /%,$(CARGO_TARGET_DIR)),$(CARGO_TARGET_DIR),$(CURDIR)/$(or $(CARGO_TARGET_DIR),target))
 ULLAGE := $(TARGET)/release/ullage
 # Where `make install` puts things; where mount(8) looks for its helpers, which is nowhere else.
 PREFIX ?= /usr/local
@@ -19,18 +19,19 @@ build:
 	@{ $(PROTOC); } || echo "protoc is missing: building without --engine etcd:// for banks"
 	cargo build --release $$({ $(PROTOC); } || echo --no-default-features)
 
-# For who cannot build: that it was done.
+# Who has no cargo, as with sudo, takes what was built before.
+HAVE := $(if $(shell command -v cargo 2>/dev/null),build,built)
 built:
-	@if [ -x $(ULLAGE) ]; then echo "no cargo in PATH: installing $(ULLAGE) as it is"; \
+	@if [ -x "$(ULLAGE)" ]; then echo "no cargo in PATH: taking $(ULLAGE) as it is"; \
 	else echo "no cargo in PATH, and nothing built: run 'make build' first, as who has it" >&2; exit 1; fi
 
 # Makes (or starts) a space: data in DIR/pool, state in DIR/state, mounted at DIR/space.
-up: build
+up: $(HAVE)
 	@mkdir -p "$(DIR)/pool"
 	@if [ -f "$(DIR)/state/space.toml" ]; then \
-		$(ULLAGE) up "$(DIR)/space" --state "$(DIR)/state"; \
+		"$(ULLAGE)" up "$(DIR)/space" --state "$(DIR)/state"; \
 	else \
-		$(ULLAGE) up "$(DIR)/space" --state "$(DIR)/state" --pool main="$(DIR)/pool"; \
+		"$(ULLAGE)" up "$(DIR)/space" --state "$(DIR)/state" --pool main="$(DIR)/pool"; \
 	fi
 	@echo "Mounted at $(DIR)/space. Try:"
 	@echo "  cp -r /usr/share/doc $(DIR)/space/      # use it like any directory"
@@ -40,20 +41,20 @@ up: build
 	@echo "  make down DIR=$(DIR)                    # unmount; 'make up' brings it back"
 
 down:
-	$(ULLAGE) down "$(DIR)/space" --state "$(DIR)/state"
+	"$(ULLAGE)" down "$(DIR)/space" --state "$(DIR)/state"
 
-# For all users, whatever the umask of who installs is. With sudo there may be no cargo: then what was built before is installed. An ordinary
-# user has no place for the helper, and needs none: lines in /etc/fstab are root's.
-install: $(if $(shell command -v cargo 2>/dev/null),build,built)
-	umask 022 && install -D -m 755 $(ULLAGE) "$(DESTDIR)$(PREFIX)/bin/ullage"
+# For all users, whatever the umask of who installs is. An ordinary user has no place for the helper, and needs none: lines in /etc/fstab are
+# root's.
+install: $(HAVE)
+	umask 022 && install -D -m 755 "$(ULLAGE)" "$(DESTDIR)$(PREFIX)/bin/ullage"
 	@if [ -n "$(DESTDIR)" ] || [ "$$(id -u)" = 0 ]; then \
 		umask 022 && mkdir -p "$(DESTDIR)/usr/sbin" && ln -sf "$(PREFIX)/bin/ullage" "$(HELPER)"; \
 	else echo "not root: without $(HELPER), which lines in /etc/fstab need"; fi
-	umask 022 && $(ULLAGE) man "$(SHARE)/man/man1"
+	umask 022 && "$(ULLAGE)" man "$(SHARE)/man/man1"
 	umask 022 && mkdir -p "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
-	umask 022 && $(ULLAGE) completions bash > "$(SHARE)/bash-completion/completions/ullage"
-	umask 022 && $(ULLAGE) completions zsh > "$(SHARE)/zsh/site-functions/_ullage"
-	umask 022 && $(ULLAGE) completions fish > "$(SHARE)/fish/vendor_completions.d/ullage.fish"
+	umask 022 && "$(ULLAGE)" completions bash > "$(SHARE)/bash-completion/completions/ullage"
+	umask 022 && "$(ULLAGE)" completions zsh > "$(SHARE)/zsh/site-functions/_ullage"
+	umask 022 && "$(ULLAGE)" completions fish > "$(SHARE)/fish/vendor_completions.d/ullage.fish"
 
 # The helper only where it is that of this place.
 uninstall:
@@ -95,7 +96,7 @@ SEED ?= 1
 THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 test: tools
 	cargo fmt --all --check
-	ULLAGE_BIN=$(TARGET)/debug/ullage PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(THREADS) cargo test --workspace --tests --no-fail-fast
+	ULLAGE_BIN="$(TARGET)/debug/ullage" PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(THREADS) cargo test --workspace --tests --no-fail-fast
 
 # What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
 # nobody looked before, the big runs of vouchers, and what a write costs in a fence where there is the kernel of `new-kernel`.
@@ -106,21 +107,21 @@ FAULTS := cargo run --release -p ullage-mount-tests --bin fault-campaign --
 long: tools lint fuzz
 	cargo build --release -p ullage-cli
 	cargo build --release -p ullage-mount-tests --bins
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 200
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --rounds 50 --no-passthrough
-	cargo build --release -p ullage-cli --features flawed --target-dir $(TARGET)/flawed
-	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(CAMPAIGN) --canary --rounds 20
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --rounds 100
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --drain --rounds 30
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --drain --rounds 24 --apart-ms 300
-	ULLAGE_BIN=$(TARGET)/release/ullage $(CAMPAIGN) --power --caches --rounds 40
-	ULLAGE_BIN=$(TARGET)/flawed/release/ullage $(FAULTS) --canary --call openat
-	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS)
-	ULLAGE_BIN=$(TARGET)/release/ullage $(FAULTS) --size 1500M --layout mirror
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --rounds 200
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --rounds 50 --no-passthrough
+	cargo build --release -p ullage-cli --features flawed --target-dir "$(TARGET)/flawed"
+	ULLAGE_BIN="$(TARGET)/flawed/release/ullage" $(CAMPAIGN) --canary --rounds 20
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --power --rounds 100
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --drain --rounds 30
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --power --drain --rounds 24 --apart-ms 300
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(CAMPAIGN) --power --caches --rounds 40
+	ULLAGE_BIN="$(TARGET)/flawed/release/ullage" $(FAULTS) --canary --call openat
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(FAULTS)
+	ULLAGE_BIN="$(TARGET)/release/ullage" $(FAULTS) --size 1500M --layout mirror
 	PROPTEST_CASES=$(CASES) cargo test --workspace --exclude ullage-mount-tests --exclude ullage-cli
 	ULLAGE_FULL=1 cargo test -p ullage-cli --test it -- --nocapture crash:: faults::
 	ULLAGE_VM_WORDS="TESTS=what_writing_costs MORE=--ignored" cargo test -p ullage-mount-tests --test all vm:: -- --nocapture
-	$(ULLAGE) simulate --faults --seeds 2000
+	"$(ULLAGE)" simulate --faults --seeds 2000
 
 # Needs a nightly toolchain and `cargo install cargo-fuzz`.
 fuzz:
@@ -130,5 +131,5 @@ lint:
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-bench: build
-	$(ULLAGE) bench
+bench: $(HAVE)
+	"$(ULLAGE)" bench

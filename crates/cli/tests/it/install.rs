@@ -11,13 +11,13 @@ fn files(below: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { vec![entry.path()] }).collect()
 }
 
-/// Regressions: `sudo make install` found no cargo, which is in its user's home, and installed nothing; there were completions for bash alone,
-/// and PREFIX was passed over.
+/// Regressions: `sudo make install`, and `up`, found no cargo, which is in its user's home, and did nothing; there were completions for bash
+/// alone; PREFIX was passed over, and a blank in the path of what was built parted it.
 #[test]
 fn what_was_built_is_installed_by_who_has_no_cargo_and_all_of_it_removed_again() {
     let ground = tempfile::tempdir().unwrap();
     let at = |name: &str| ground.path().join(name);
-    for directory in ["bin", "target/release"] {
+    for directory in ["bin", "tar get/release"] {
         fs::create_dir_all(at(directory)).unwrap();
     }
     let path = std::env::var_os("PATH").unwrap();
@@ -33,14 +33,16 @@ fn what_was_built_is_installed_by_who_has_no_cargo_and_all_of_it_removed_again()
         make.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).arg(goal).arg(format!("PREFIX={prefix}"));
         // Nothing of a make(1) that runs the tests.
         make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
-        make.env("PATH", at("bin")).env("DESTDIR", at("root")).env("CARGO_TARGET_DIR", at("target")).output().unwrap()
+        make.env("PATH", at("bin")).env("DESTDIR", at("root")).env("CARGO_TARGET_DIR", at("tar get")).output().unwrap()
     };
-    let refused = make("install", "/usr/local");
-    assert!(
-        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("make build"),
-        "{refused:?}"
-    );
-    symlink(env!("CARGO_BIN_EXE_ullage"), at("target/release/ullage")).unwrap();
+    for goal in ["install", "up"] {
+        let refused = make(goal, "/usr/local");
+        assert!(
+            !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("make build"),
+            "{refused:?}"
+        );
+    }
+    symlink(env!("CARGO_BIN_EXE_ullage"), at("tar get/release/ullage")).unwrap();
     let helper = at("root/usr/sbin/mount.fuse.ullage");
     for prefix in ["/usr/local", "/opt/of users"] {
         let installed = make("install", prefix);
