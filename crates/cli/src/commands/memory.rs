@@ -188,10 +188,10 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
         What::Run(run) => return run::command(&runtime, &run),
         What::Start(settings) => return run::start(&runtime, &settings),
         What::Mark { pids } => {
-            let mut failed = false;
+            let (mut failed, mut marked) = (false, Vec::new());
             for pid in pids {
                 match join::mark(&runtime, pid) {
-                    Ok(moved) if json => say!("{}", serde_json::json!({ "version": 1, "marked": moved })),
+                    Ok(moved) if json => marked.extend(moved),
                     Ok(moved) if moved.len() > 1 => {
                         say!("{pid} and its {} descendants are contributed work now", moved.len() - 1);
                     }
@@ -201,6 +201,9 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
                         whisper!("ullage: {error}");
                     }
                 }
+            }
+            if json {
+                say!("{}", serde_json::json!({ "version": 1, "marked": marked }));
             }
             return Ok(ExitCode::from(u8::from(failed)));
         }
