@@ -1,8 +1,8 @@
 //! `ullage simulate`: clusters with faults, the paper's study, and the administrator's plan.
 
-use anyhow::{Context, Result, bail};
-use clap::Args;
+use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
+use clap::{ArgGroup, Args};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,7 @@ fn part(text: &str) -> Result<f64, String> {
 
 /// Simulate banks, clients and storage servers with the code that ships.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["faults", "study", "plan"])))]
 #[command(after_help = "Examples:
   ullage simulate --faults --seeds 10000           whole clusters with faults, invariants checked at every step
   ullage simulate --faults --seed 4711 --verbose   replay one seed, with all messages
@@ -75,10 +76,7 @@ impl Simulate {
         if let Some(file) = &self.plan {
             return self.run_plan(file);
         }
-        if self.faults {
-            return Ok(self.run_faults());
-        }
-        bail!("say what to simulate: --faults, --study DIR or --plan FILE")
+        Ok(self.run_faults())
     }
 
     fn run_faults(&self) -> ExitCode {

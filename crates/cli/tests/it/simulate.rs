@@ -32,6 +32,11 @@ fn nothing_and_nonsense_are_not_simulated() {
         let lists = text(&output.stderr).contains("figure-06");
         assert_eq!(lists, wrong[0] == "--figure", "{}", text(&output.stderr));
     }
+    // It was no wrong usage to name nothing, and of two the one was passed over.
+    for wrong in [&[][..], &["--seed", "3"], &["--faults", "--plan", "plan.toml"], &["--faults", study[0], study[1]]] {
+        let output = simulate(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stdout));
+    }
     let little = ["--figure", "figure-12", "--runs", "1", "--time", "0.01", "--scientific-time", "0.01"];
     let output = simulate(&[&study[..], &little].concat()).output().unwrap();
     assert_eq!((output.status.code(), directory.path().read_dir().unwrap().count()), (Some(1), 0));
