@@ -15,9 +15,29 @@ pub struct Completions {
 impl Completions {
     /// Prints it.
     pub fn run(self) -> ExitCode {
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "ullage", &mut script);
-        crate::output::text(&String::from_utf8_lossy(&script));
+        crate::output::text(&script(self.shell));
         ExitCode::SUCCESS
+    }
+}
+
+fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut crate::Arguments::command(), "ullage", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of files were offered in their place.
+    #[test]
+    fn the_transports_are_offered_by_name() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = script(shell);
+            for name in ["io-uring", "fuser"] {
+                assert!(script.contains(name), "{shell} offers no {name}");
+            }
+        }
     }
 }

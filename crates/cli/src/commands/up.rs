@@ -6,6 +6,7 @@ use super::hint;
 use super::limit::Most;
 use anyhow::{Context, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -72,8 +73,8 @@ pub struct Up {
     /// Move all data through the server, even where the kernel could do it.
     #[arg(long)]
     no_passthrough: bool,
-    /// How requests come from the kernel: auto, io-uring, device or fuser.
-    #[arg(long, default_value_t)]
+    /// How requests come from the kernel.
+    #[arg(long, default_value_t, value_parser = transports())]
     transport: TransportChoice,
     /// Switch FUSE over io_uring on in the kernel if it is off; for the whole machine, until it is booted again.
     #[arg(long)]
@@ -87,6 +88,11 @@ pub struct Up {
     /// Print a line when ready (how `up` waits for its own daemon).
     #[arg(long, hide = true)]
     report_ready: bool,
+}
+
+/// By their names, which completions offer.
+fn transports() -> impl TypedValueParser<Value = TransportChoice> {
+    PossibleValuesParser::new(["auto", "io-uring", "device", "fuser"]).try_map(|name| name.parse())
 }
 
 impl Up {
