@@ -89,7 +89,7 @@ fn list(mountpoint: &Path, state: &State, json: bool) -> anyhow::Result<()> {
     }
     print(&report.pools);
     for pool in &report.pools {
-        say!("{}: limits: {}", pool.name, pool.limits);
+        say!("{}", output::shown(format!("{}: limits: {}", pool.name, pool.limits)));
     }
     Ok(())
 }
@@ -122,29 +122,50 @@ fn add(mountpoint: &Path, state: &State, pool: &PoolSettings, json: bool) -> any
 
 /// The table of pools.
 pub fn print(pools: &[PoolReport]) {
+    say!("{}", text_of(pools));
+}
+
+/// As a terminal may have it: the daemon of another user's space may say anything.
+fn text_of(pools: &[PoolReport]) -> String {
     let mut table =
         output::table(&["POOL", "KIND", "LAYOUT", "BELOW", "TOTAL", "FREE", "RESERVE", "CAN", "PATH"], &[4, 5, 6]);
+    let shown = |text: &Option<String>| text.as_ref().map_or_else(|| "-".into(), output::shown);
     for pool in pools {
         let can: Vec<&str> = pool.abilities.iter().filter(|(_, able)| **able).map(|(name, _)| name.as_str()).collect();
         table.add_row([
-            pool.name.clone(),
-            pool.kind.clone(),
-            pool.layout.clone().unwrap_or_else(|| "-".into()),
-            pool.fs_type.clone().unwrap_or_else(|| "-".into()),
+            output::shown(&pool.name),
+            output::shown(&pool.kind),
+            shown(&pool.layout),
+            shown(&pool.fs_type),
             pool.total.to_string(),
             pool.free.to_string(),
             pool.reserve.to_string(),
-            if can.is_empty() { "-".into() } else { can.join(",") },
+            if can.is_empty() { "-".into() } else { output::shown(can.join(",")) },
             pool.path.as_ref().map_or_else(|| "-".into(), output::shown),
         ]);
     }
-    say!("{table}");
+    let mut lines = vec![table.to_string()];
     for pool in pools {
-        for note in &pool.notes {
-            say!("{}: {note}", pool.name);
-        }
-        if let Some(report) = &pool.draining {
-            say!("{}: {}", pool.name, remove::note(report));
-        }
+        let draining = pool.draining.as_ref().map(remove::note);
+        lines.extend(pool.notes.iter().chain(&draining).map(|note| output::shown(format!("{}: {note}", pool.name))));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root's terminal did what an ordinary user's daemon said.
+    #[test]
+    fn what_a_daemon_says_of_its_pools_leads_no_terminal() {
+        let odd = "a\u{1b}[2J\nb";
+        let report = serde_json::json!({
+            "name": odd, "kind": odd, "layout": odd, "path": odd, "fs_type": odd, "total": 1, "free": 1, "reserve": 0,
+            "abilities": { odd: true }, "limits": odd, "notes": [odd],
+        });
+        let text = text_of(&[serde_json::from_value(report).unwrap()]);
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 }
