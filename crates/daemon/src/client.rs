@@ -102,12 +102,13 @@ pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
     let found = inner.and_then(|mount| {
         // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
-        let states = [State::at(mount.source), State::of_mountpoint(&mount.point)];
+        let states = [State::at(mount.source.clone()), State::of_mountpoint(&mount.point)];
         // It is also there where the caller may not look: who asks it hears so.
         let is_there = |state: &State| {
             state.settings_path().try_exists().unwrap_or_else(|error| error.kind() == ErrorKind::PermissionDenied)
         };
-        Some((mount.point, states.into_iter().find(is_there)?))
+        let state = states.into_iter().find(|state| is_there(state) && mounts::is_of(&mount, state))?;
+        Some((mount.point, state))
     });
     found.ok_or_else(|| Error::Refused(format!("{} is not in a mounted space; see `ullage up --help`", path.display())))
 }

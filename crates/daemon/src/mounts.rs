@@ -3,6 +3,7 @@
 use crate::error::io_error;
 use crate::mountpoint::is_dead_at;
 use crate::{Result, State};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use ullage_fuse::{Listed, list_mounts};
 
@@ -11,10 +12,16 @@ pub(crate) fn list(process: Option<u32>) -> Result<Vec<Listed>> {
     list_mounts(process).map_err(io_error("read", "the kernel's list of mounts"))
 }
 
+/// Whether a mount may be of this state: anybody may mount something and say that it comes from there.
+pub(crate) fn is_of(mount: &Listed, state: &State) -> bool {
+    let owner = std::fs::symlink_metadata(state.settings_path()).ok().map(|settings| settings.uid());
+    mount.owner.is_none_or(|by| by == 0 || owner.is_none_or(|owner| by == owner))
+}
+
 /// Where the space of this state is mounted, as this process sees it: a bind mount is one more place. What a daemon left that was
 /// killed, while the space is up elsewhere, is none.
 pub fn mounts_of(state: &State) -> Result<Vec<PathBuf>> {
-    let of = |mount: &Listed| mount.may_be_a_space() && mount.source == state.dir();
+    let of = |mount: &Listed| mount.may_be_a_space() && mount.source == state.dir() && is_of(mount, state);
     Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
 }
 

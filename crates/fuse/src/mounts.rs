@@ -16,6 +16,8 @@ pub struct Listed {
     pub kind: String,
     /// What it says it comes from: for a space, its state directory.
     pub source: PathBuf,
+    /// Who has mounted it, where that is shown, as FUSE's are: the helper of ordinary users lets nobody say another.
+    pub owner: Option<u32>,
 }
 
 impl Listed {
@@ -44,7 +46,10 @@ fn parse(line: &[u8]) -> Option<Listed> {
     // So many options follow, and a dash after them.
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Listed { device, point, kind, source: unescape(words.next()?) })
+    let source = unescape(words.next()?);
+    let mut options = words.next().unwrap_or_default().split(|byte| *byte == b',');
+    let owner = options.find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    Some(Listed { device, point, kind, source, owner })
 }
 
 /// Blanks and backslashes are in octal.
@@ -72,9 +77,13 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table_is_read() {
-        let text = br"36 35 0:321 / /mnt\040a\134b rw,noatime shared:1 - fuse.ullage /a\040state rw,user_id=0";
+        let text =
+            br"36 35 0:321 / /mnt\040a\134b rw,noatime shared:1 - fuse.ullage /a\040state rw,user_id=1000,group_id=0";
         let (point, kind) = (r"/mnt a\b".into(), "fuse.ullage".into());
-        assert_eq!(parse(text), Some(Listed { device: (0, 321), point, kind, source: "/a state".into() }));
+        assert_eq!(
+            parse(text),
+            Some(Listed { device: (0, 321), point, kind, source: "/a state".into(), owner: Some(1000) })
+        );
         assert_eq!(parse(b"36 35 what"), None);
     }
 

@@ -1,9 +1,12 @@
 //! What a person at a terminal does to commands: leaving off reading, full disks, wrong words.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use ullage_mount_tests::binary;
-use ullage_mount_tests::run::{LIMIT, eventually, run, ullage};
+use ullage_mount_tests::run::{LIMIT, eventually, program, run, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -90,6 +93,27 @@ fn down_takes_a_mount_point_and_nothing_else() {
         assert_eq!(said.code, Some(1), "{command}: {}", said.out);
         assert!(said.err.contains("no space at") || said.err.contains("not in a mounted space"), "{}", said.err);
     }
+}
+
+/// Regression: whoever mounts something says where it comes from, and `down` of the space whose state they named failed: that were still
+/// mounted there.
+#[test]
+fn what_somebody_else_says_to_come_from_the_state_is_no_mount_of_the_space() {
+    let space = Space::plain();
+    std::fs::set_permissions(space.ground.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let theirs = space.ground.directory("theirs");
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
+    let (held, helpers) = UnixStream::pair().unwrap();
+    let mut helper = Command::new("setpriv");
+    helper.args(["--reuid=65534", "--regid=65534", "--clear-groups", "fusermount3", "-o"]);
+    helper.arg(format!("fsname={},subtype=ullage", space.state.display())).arg("--").arg(&theirs);
+    assert!(helper.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(helpers)).status().unwrap().success());
+    assert!(is_mounted(&theirs));
+    let down = space.try_down();
+    program("umount", ["-l".as_ref(), theirs.as_os_str()]).ok();
+    drop(held);
+    down.ok();
+    space.check();
 }
 
 #[test]
