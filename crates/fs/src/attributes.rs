@@ -58,7 +58,7 @@ pub(crate) fn attributes_now(node: &Arc<Node>) -> Outcome<AttributesFor> {
 /// The record as it would be if the backing file were measured now.
 pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
     if !backing.discards {
-        bring_up(&mut record, backing, &Measure::of(&backing.file)?);
+        bring_up(&mut record, backing, &backing.charged(Measure::of(&backing.file)?));
     }
     Ok(record)
 }

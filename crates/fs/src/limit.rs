@@ -158,7 +158,9 @@ impl Space {
             let Some(backing) = &open.backing else { return Ok(()) };
             let recorded = node.inode.lock().record.blocks;
             let rests = |now: Measure| now == backing.baseline && now.blocks == recorded;
-            if backing.discards || !open.grant.is_loose() && Measure::of(&backing.file).is_ok_and(rests) {
+            if backing.discards
+                || !open.grant.is_loose() && Measure::of(&backing.file).map(|now| backing.charged(now)).is_ok_and(rests)
+            {
                 return Ok(());
             }
         }

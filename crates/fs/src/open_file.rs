@@ -192,6 +192,14 @@ impl OpenBacking {
         self.changed = self.changed.wrapping_add(1);
     }
 
+    /// It looks like this `now`, as far as it is charged: holes that madvise(2) made in a solid file, which nobody is told of, may be
+    /// filled again unseen, and keep their blocks.
+    pub(crate) fn charged(&self, now: Measure) -> Measure {
+        let whole = now.size.div_ceil(now.block) * (now.block / 512);
+        let kept = if self.solid { whole.min(self.baseline.blocks) } else { 0 };
+        Measure { blocks: now.blocks.max(kept), ..now }
+    }
+
     /// What is written to it may take more than was counted for that, and nothing stops it but we.
     pub(crate) fn outgrows(&self) -> bool {
         self.late && self.fence.is_none()

@@ -10,7 +10,7 @@ use crate::aside::Aside;
 use crate::late::{begin_writing, late_mark};
 use crate::loads::nobody_fills;
 use crate::node::Node;
-use crate::open_file::{OpenBacking, OpenFile};
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::owing::Owing;
 use crate::{Outcome, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -437,6 +437,8 @@ impl Space {
             return Ok(());
         }
         let (written, now) = self.measure(open, last)?;
+        let charged = |now: Measure| open.backing.as_ref().map_or(now, |backing| backing.charged(now));
+        let (written, now) = (charged(written), charged(now));
         self.owe(open, &now);
         let excess = open.grant.excess().saturating_sub(if keeps { open.grant.spent() } else { 0 });
         let release = self.narrow_fence(open, &now, excess);

@@ -4,7 +4,8 @@
 //! is written does. A handle that does both, opened beside them, can be mapped, and nobody sees what is stored into that
 //! mapping. So from then on the file has its blocks before anybody can store into them: its holes are filled before the
 //! handle is given out, and what would make one later allocates instead (DESIGN, "Exact limits on a data path we don't
-//! see": holes of a file that mmap can fill are charged in advance).
+//! see": holes of a file that mmap can fill are charged in advance). Who has it mapped can take blocks away by madvise(2) with
+//! MADV_REMOVE, past us: the file stays charged for those.
 
 use crate::fence::{fill_holes, is_enclosed};
 use crate::headroom::{Range, Work};
@@ -198,7 +199,9 @@ impl Space {
             open.backing.as_mut().ok_or(Errno::EBADF)?.is_changed();
             open.grant.to_keep(bare, range.start == 0, counting)
         };
-        self.keep(node, pool, keep)
+        self.keep(node, pool, keep)?;
+        // It is charged all that from here on, whatever blocks are taken away unseen.
+        self.record_measure(node, &mut node.open.lock())
     }
 
     /// Of a solid file zeros are written instead of taking blocks away. Gives back where they ended: at the end of the file.

@@ -60,6 +60,12 @@ impl Map {
         memory.write_at(data, self.at as u64 + offset as u64)
     }
 
+    /// Takes away the blocks behind a range: madvise(2) with MADV_REMOVE.
+    pub fn remove(&self, offset: usize, length: usize) -> std::io::Result<()> {
+        assert!(offset + length <= self.length, "beyond the mapping");
+        sys::remove(self.at, offset, length)
+    }
+
     /// Brings what was stored to the disk.
     pub fn sync(&self) -> std::io::Result<()> {
         sys::sync(self.at, self.length)

@@ -94,6 +94,12 @@ pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usiz
     usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result))
 }
 
+/// madvise(2) with MADV_REMOVE.
+pub fn remove(at: *mut u8, offset: usize, length: usize) -> std::io::Result<()> {
+    // SAFETY: `map` gave the address, of a mapping that reaches so far.
+    unsafe { rustix::mm::madvise(at.add(offset).cast(), length, rustix::mm::Advice::LinuxRemove) }.map_err(Into::into)
+}
+
 /// msync(2), waiting.
 pub fn sync(at: *mut u8, length: usize) -> std::io::Result<()> {
     // SAFETY: `map` gave the address with this length.

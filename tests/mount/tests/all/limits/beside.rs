@@ -116,6 +116,40 @@ fn stores_beside_a_reader_fill_no_hole_beyond_the_limit() {
     }
 }
 
+/// The kernel punches those itself, into the file below. What was charged for them was let go of, others took it, and stores filled the holes again.
+#[test]
+fn holes_that_are_made_by_madvise_keep_what_they_were_charged() {
+    for (below, hollow_before) in ALL.into_iter().flat_map(|below| [(below, false), (below, true)]) {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        if hollow_before {
+            hollow(&path, ROOM / 2);
+        } else {
+            fs::write(&path, vec![1; ROOM as usize / 2]).unwrap();
+        }
+        let reader = in_kernel(below, &path);
+        let file = both(&path).unwrap();
+        let mut map = Map::new(&file, ROOM as usize / 2).unwrap();
+        map.remove(0, ROOM as usize / 2).unwrap();
+        assert_eq!(map.load(4096), 0, "{below:?}");
+        assert!(path.metadata().unwrap().blocks() * 512 >= ROOM / 2, "{below:?}: what it is charged is shown");
+        file.sync_all().unwrap();
+        assert!(used(&dir) >= ROOM / 2, "{below:?}: {} are charged", used(&dir));
+        // Otherwise the mapping alone is left.
+        let handles = (!hollow_before).then_some((reader, file));
+        let other = File::create(dir.join("other")).unwrap();
+        super::bed::until_full(|n| other.write_all_at(&[4; 4096], n * 4096));
+        store_all(&mut map, ROOM / 2, 5);
+        map.sync().unwrap();
+        other.sync_all().unwrap();
+        drop((map, handles, other));
+        assert!(used(&dir) <= ROOM, "{below:?}: {} bytes past the limit", used(&dir) - ROOM);
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
 #[test]
 fn holes_that_do_not_fit_keep_a_file_from_being_opened_for_both_beside_a_reader() {
     for below in ALL {
