@@ -5,7 +5,7 @@
 use crate::pools::Pools;
 use crate::{sys, threads};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,8 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 65_536;
 /// How many are open at once.
 const OPEN: usize = 128;
-/// Of those so many are flushed one by one in each pool whose file system has a journal: it takes the others along, once their data has its place.
-const FLUSHED: usize = 16;
 
 /// The files that wait for that.
 pub(crate) struct Replaced {
@@ -83,36 +81,37 @@ impl Ahead for Replaced {
 }
 
 fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
+    let mut journals = BTreeSet::new();
     for files in files.chunks(OPEN) {
         let open: Vec<(PoolId, File)> = files.iter().filter_map(|file| open(pools, file)).collect();
         for (_, file) in &open {
             let _ = sys::begin_writing(file);
         }
-        for (_, file) in &open {
-            let _ = sys::write_out(file);
-        }
-        let mut flushed: BTreeMap<PoolId, usize> = BTreeMap::new();
-        for (pool, file) in open.iter().rev() {
-            let count = flushed.entry(*pool).or_default();
-            *count += 1;
-            if *count > FLUSHED && pools.blocks(*pool).has_journal() {
-                continue;
-            }
-            if let Err(error) = rustix::fs::fdatasync(file) {
+        for (pool, file) in &open {
+            let written = if pools.blocks(*pool).has_journal() {
+                journals.insert(*pool);
+                sys::write_out(file)
+            } else {
+                rustix::fs::fdatasync(file).map_err(std::io::Error::from)
+            };
+            if let Err(error) = written {
                 tracing::warn!(%error, "a file that was renamed over another is not on disk yet");
             }
         }
     }
+    // Where the places of all their data are written down.
+    for pool in journals {
+        let written = pools.get(pool).map(|pool| pool.write_journal());
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, "files that were renamed over others are not on disk yet");
+        }
+    }
 }
 
-/// The backing file, by a descriptor of its own: no lock is taken that somebody may hold who waits for the log. None where it was
-/// replaced itself since.
+/// The backing file, by a descriptor of its own: no lock is taken that somebody may hold who waits for the log. That of a file that was replaced itself
+/// since, too: the log that is about to be written may still have its name.
 fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, File)> {
-    let (linked, place) = {
-        let state = file.lock();
-        (state.record.nlink > 0, state.record.backing.clone())
-    };
-    let place = place.filter(|_| linked)?;
+    let place = file.lock().record.backing.clone()?;
     let pool = pools.get(place.pool).ok().filter(|pool| !pool.discards())?;
     let binding = Binding { file: file.id, generation: place.generation, locator: Locator(place.locator) };
     Some((place.pool, pool.open(&binding, Access::Read).ok()?))

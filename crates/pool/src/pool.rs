@@ -343,6 +343,11 @@ pub trait Pool: Send + Sync {
         None
     }
 
+    /// Has the journal of the file system below written out with all that went into it so far, for whatever files. Nothing by default.
+    fn write_journal(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Returns when all data written so far is on disk.
     fn sync(&self) -> Result<(), Error>;
 

@@ -452,6 +452,10 @@ impl Pool for DirPool {
         name::split(locator).map(|(leaf, name)| self.core.full_path(leaf, name))
     }
 
+    fn write_journal(&self) -> Result<(), Error> {
+        self.core.write_journal()
+    }
+
     fn sync(&self) -> Result<(), Error> {
         self.core.sync()
     }

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::{leaf, name, record};
 use crate::{Binding, Error, Suspect, sys};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
 impl Core {
@@ -72,6 +72,15 @@ impl Core {
             name::parse(name)
         };
         Ok(numbers.map(|(file, generation)| Binding { file, generation, locator: name::locator(leaf, name) }))
+    }
+
+    /// All that is in the file system's journal. Where the last change of what is flushed was written out before, what came after that is not
+    /// waited for: so there is one more.
+    pub fn write_journal(&self) -> Result<(), Error> {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        let written = rustix::fs::futimens(self.root(), &times).and_then(|()| rustix::fs::fsync(self.root()));
+        written.map_err(Error::io("flush", &self.path))
     }
 
     /// Everything on disk.

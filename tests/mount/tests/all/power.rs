@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 use ullage_mount_tests::run::program;
@@ -69,6 +70,39 @@ fn a_file_that_was_renamed_over_another_is_whole_after_a_power_cut() {
         }
         machine.space.down_and_check();
     }
+}
+
+/// Others come all the time, and take names of those that wait: such were durable before their data.
+#[test]
+fn files_that_are_renamed_over_others_all_the_time_are_whole_after_a_power_cut() {
+    const FILES: usize = 300;
+    let machine = Machine::new(Kind::Ext4, false, Writes::Ordered, &[]);
+    let name = |n: usize| format!("file-{n}");
+    for n in 0..FILES {
+        fs::write(machine.space.path(name(n)), vec![1; 8192]).unwrap();
+    }
+    rustix::fs::syncfs(fs::File::open(&machine.space.mount).unwrap()).unwrap();
+    let (end, space) = (AtomicBool::new(false), &machine.space);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..FILES).cycle().take_while(|_| !end.load(Relaxed)) {
+                fs::write(space.path("new"), vec![2; 8192]).unwrap();
+                fs::rename(space.path("new"), space.path(name(n))).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(2600));
+        let copy = machine.after_a_cut();
+        end.store(true, Relaxed);
+        let is_whole = |n: &usize| {
+            let content = fs::read(copy.path(name(*n))).unwrap();
+            content == vec![1; 8192] || content == vec![2; 8192]
+        };
+        let wrong: Vec<usize> = (0..FILES).filter(|n| !is_whole(n)).collect();
+        assert_eq!(wrong, [0; 0]);
+        copy.down_and_check();
+    });
+    machine.space.down_and_check();
 }
 
 /// A file that is on disk as a whole gets another name and fsync(2), and the power goes at once.
