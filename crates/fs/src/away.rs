@@ -16,7 +16,7 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::{PoolMember, place_of};
 use crate::turns::{Turn, Turns};
-use crate::{Caller, Errno, Outcome, Space, hurry, settle, sys, without_reserve};
+use crate::{Caller, Errno, Outcome, Space, hurry, settle, without_reserve};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::VecDeque;
@@ -367,8 +367,8 @@ fn can_leave(open: &OpenFile, from: PoolId, reads_only: bool) -> bool {
 
 /// What was allocated and not written of a file. ENOSPC where that cannot be told from holes: who allocated counts on it.
 fn allocated(file: &File, measure: Measure) -> Outcome<Vec<Range<u64>>> {
-    if let Ok(extents) = sys::extents(file, 0..u64::MAX >> 1) {
-        return Ok(extents.iter().filter(|extent| extent.is_bare()).map(sys::Extent::range).collect());
+    if let Ok(extents) = ullage_extents::extents(file, 0..u64::MAX >> 1) {
+        return Ok(extents.iter().filter(|extent| extent.is_bare()).map(ullage_extents::Extent::range).collect());
     }
     let Measure { size, blocks, block, .. } = measure;
     let data: u64 = data_in(file, 0..size)?.iter().map(|range| bytes_in_blocks(range, block)).sum();

@@ -388,7 +388,7 @@ impl Space {
             return false;
         }
         let end = at.saturating_add(length);
-        sys::written_bytes(&backing.file, at..end).is_ok_and(|written| written == length)
+        ullage_extents::written_bytes(&backing.file, at..end).is_ok_and(|written| written == length)
     }
 
     fn may_take_nothing(&self, open: &OpenFile) -> bool {

@@ -1,11 +1,11 @@
 //! Which parts of a backing file's range have no blocks yet.
 
 use crate::Outcome;
-use crate::sys::{self, Extent};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
+use ullage_extents::Extent;
 use ullage_policy::headroom::{Counting, extents_of};
 
 /// The holes of a range, and what the file is made of.
@@ -40,7 +40,7 @@ impl Holes {
         let whole = in_blocks(&range, block);
         // Who asks may keep others waiting: no more of the file's map is read than this takes.
         let beside = whole.start.saturating_sub(block)..whole.end.saturating_add(block);
-        let Ok(extents) = sys::extents(file, beside) else {
+        let Ok(extents) = ullage_extents::extents(file, beside) else {
             let data = data_in(file, whole.clone())?;
             let ranges = between(whole, data.into_iter(), block);
             return Ok(Self { ranges, extents: u64::MAX, guessed: true, ..Self::default() });
@@ -73,7 +73,7 @@ impl Holes {
 
 /// How many extents the map of a file has at most.
 fn in_map(file: &File, block: u64) -> u64 {
-    match sys::few_extents(file) {
+    match ullage_extents::few_extents(file) {
         Some(extents) if !extents.iter().any(Extent::is_of_blocks) => {
             extents.iter().map(|extent| extents_of(extent.range().end - extent.range().start, block)).sum()
         }

@@ -9,11 +9,12 @@ use crate::grant::Mark;
 use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
-use crate::sys::{self, Extent};
+use crate::sys;
 use crate::{Errno, Outcome, Space, hurry};
 use parking_lot::MutexGuard;
 use std::fs::File;
 use std::sync::Arc;
+use ullage_extents::Extent;
 use ullage_policy::headroom::Counting;
 use ullage_types::PoolId;
 
@@ -74,7 +75,8 @@ impl Space {
         match self.pools.blocks(pool) {
             Blocks::Later if counting.in_inode == 0 => true,
             _ if !counting.map || counting.needs_no_map(blocks * 512) => false,
-            _ => sys::extents(&backing.file, 0..u64::MAX >> 1).is_ok_and(|found| found.iter().any(is_changed_later)),
+            _ => ullage_extents::extents(&backing.file, 0..u64::MAX >> 1)
+                .is_ok_and(|found| found.iter().any(is_changed_later)),
         }
     }
 
@@ -238,7 +240,7 @@ fn is_changed_later(extent: &Extent) -> bool {
 fn changed_later(node: &Node, file: &File) -> Outcome<Vec<Extent>> {
     let extents = || {
         let any = Measure::of(&file).is_ok_and(|now| now.blocks > 0);
-        if any { sys::extents(file, 0..u64::MAX >> 1).unwrap_or_default() } else { Vec::new() }
+        if any { ullage_extents::extents(file, 0..u64::MAX >> 1).unwrap_or_default() } else { Vec::new() }
     };
     let mut found = extents();
     if found.iter().any(Extent::is_bare) {

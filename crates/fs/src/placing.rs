@@ -71,7 +71,7 @@ impl Space {
     fn is_written_out_at_once(&self, open: &OpenFile, size: u64) -> bool {
         let Some((backing, (_, counting))) = open.backing.as_ref().zip(self.counting_of(open)) else { return false };
         let left = open.handles == 0 && !backing.mappable && size <= AT_ONCE;
-        left && sys::extents(&backing.file, 0..u64::MAX >> 1)
+        left && ullage_extents::extents(&backing.file, 0..u64::MAX >> 1)
             .is_ok_and(|found| found.len() as u64 + 2 <= counting.in_inode)
     }
 
@@ -110,8 +110,9 @@ impl Space {
         if !counting.map || counting.needs_no_map(backing.baseline.blocks * 512) {
             return;
         }
-        let extents = sys::extents(&backing.file, 0..u64::MAX >> 1).unwrap_or_default();
-        let delayed: Vec<_> = extents.iter().filter(|extent| extent.is_delayed()).map(sys::Extent::range).collect();
+        let extents = ullage_extents::extents(&backing.file, 0..u64::MAX >> 1).unwrap_or_default();
+        let delayed: Vec<_> =
+            extents.iter().filter(|extent| extent.is_delayed()).map(ullage_extents::Extent::range).collect();
         if delayed.is_empty() {
             return;
         }
@@ -195,7 +196,7 @@ pub(crate) fn finds_placed(open: &mut OpenFile, file: &File, range: &Range<u64>)
     if !inside || open.grant.goes_on(range) || !open.grant.looks() {
         return false;
     }
-    if let Some(run) = sys::written_run(file, range.start) {
+    if let Some(run) = ullage_extents::written_run(file, range.start) {
         open.grant.place(run);
         if open.grant.rely(range) {
             return true;

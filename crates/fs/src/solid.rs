@@ -14,7 +14,7 @@ use crate::hurry;
 use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
-use crate::{Errno, Outcome, Space, settle, sys, without_reserve};
+use crate::{Errno, Outcome, Space, settle, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -238,7 +238,7 @@ fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, counting: Cou
 /// How much of a range has no blocks, or was not written since it got them: to write there makes the map of the file grow.
 fn bare(file: &File, range: &std::ops::Range<u64>) -> u64 {
     let length = range.end - range.start;
-    length - sys::written_bytes(file, range.clone()).map_or(0, |written| written.min(length))
+    length - ullage_extents::written_bytes(file, range.clone()).map_or(0, |written| written.min(length))
 }
 
 /// Writes zeros into holes, as far as `end`.

@@ -6,7 +6,7 @@ use crate::headroom::{Range, Work};
 use crate::holes::{Holes, in_blocks};
 use crate::late::write_out;
 use crate::open_file::Measure;
-use crate::{Errno, Outcome, Space, sys};
+use crate::{Errno, Outcome, Space};
 use std::ops;
 use ullage_policy::headroom::Counting;
 
@@ -68,7 +68,7 @@ impl Space {
             let touched = split.iter().map(|extent| extent.end.min(last).saturating_sub(extent.start.max(first)));
             return Ok(counting.map_growth(touched.sum::<u64>().div_ceil(counting.block), holes.extents));
         }
-        let whole = |part| sys::whole_extent(range.file, part, counting.block);
+        let whole = |part| ullage_extents::whole_extent(range.file, part, counting.block);
         let split = split.iter().map(whole).collect::<Result<Vec<_>, _>>()?;
         let before = Measure::of(range.file)?;
         let mut rests = 0;
@@ -82,7 +82,8 @@ impl Space {
             let written = if start < end { start.min(first)..end.max(last) } else { first..last };
             let left = written.start > extent.start;
             rests += u64::from(left);
-            rests += u64::from(written.end < extent.end && (left || !sys::goes_on(range.file, extent.start)));
+            rests +=
+                u64::from(written.end < extent.end && (left || !ullage_extents::goes_on(range.file, extent.start)));
             crate::without_reserve(|| crate::solid::zeros(range.file, start..end))?;
         }
         write_out(range.node, range.file)?;
@@ -99,38 +100,4 @@ fn split<'a>(
 ) -> impl Iterator<Item = &'a ops::Range<u64>> {
     let whole = in_blocks(bytes, counting.block);
     holes.bare.iter().filter(move |extent| extent.start < whole.start || extent.end > whole.end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{FallocateFlags, fallocate};
-    use std::os::unix::fs::FileExt;
-
-    const BLOCK: u64 = 4096;
-
-    /// Where there are no extents there is nothing to be found.
-    #[test]
-    fn any_part_of_an_extent_leads_to_all_of_it() {
-        let file = tempfile::tempfile().unwrap();
-        for n in 0..100 {
-            let at = n * 40 * BLOCK;
-            let allocated = fallocate(&file, FallocateFlags::empty(), at, (1 + n % 20) * BLOCK);
-            if allocated.is_err() || sys::extents(&file, 0..1).is_err() {
-                eprintln!("skipped: no extents here");
-                return;
-            }
-            // Right before it, right behind it, or away from it.
-            file.write_all_at(&[1; BLOCK as usize], at + [39, 1 + n % 20, 30][n as usize % 3] * BLOCK).unwrap();
-        }
-        file.sync_all().unwrap();
-        let all: Vec<_> = sys::extents(&file, 0..u64::MAX >> 1).unwrap().iter().map(sys::Extent::range).collect();
-        assert!(all.len() > 100, "{}", all.len());
-        for extent in all {
-            for at in (extent.start..extent.end).step_by(BLOCK as usize) {
-                let part = at..at + BLOCK;
-                assert_eq!(sys::whole_extent(&file, &part, BLOCK).unwrap(), extent, "at {at}");
-            }
-        }
-    }
 }

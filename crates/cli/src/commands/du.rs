@@ -26,18 +26,9 @@ pub struct Du {
 impl Du {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (mut reports, mut failed) = (Vec::new(), false);
-        for path in &self.paths {
-            match ask(path) {
-                Ok(report) => reports.push((path, report)),
-                Err(error) => {
-                    failed = true;
-                    whisper!("ullage: {}", output::error(&error));
-                }
-            }
-        }
+        let (reports, code) = super::of_each(&self.paths, ask);
         self.print(reports)?;
-        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(code)
     }
 
     fn print(&self, reports: Vec<(&PathBuf, DuReport)>) -> anyhow::Result<()> {

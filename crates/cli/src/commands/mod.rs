@@ -31,6 +31,7 @@ mod up;
 pub use mount::MountHelper;
 
 use clap::Subcommand;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What the user asks for.
@@ -111,7 +112,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 /// The state of the space mounted (or to be mounted) at a path, or else of the one that it lies in.
-fn state_of(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
+fn state_of(path: &Path, state: Option<&Path>) -> anyhow::Result<ullage_daemon::State> {
     let own = state_at(path, state)?;
     // A space that is down may be meant to be mounted within one that is up.
     if state.is_some() || own.settings_path().exists() {
@@ -121,7 +122,7 @@ fn state_of(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::
 }
 
 /// The same for one that is, or is to be, mounted at this very path.
-fn state_at(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::Result<ullage_daemon::State> {
+fn state_at(path: &Path, state: Option<&Path>) -> anyhow::Result<ullage_daemon::State> {
     if let Some(state) = state {
         return Ok(ullage_daemon::State::at(std::path::absolute(state)?));
     }
@@ -133,7 +134,7 @@ fn state_at(path: &std::path::Path, state: Option<&std::path::Path>) -> anyhow::
 }
 
 /// Refuses a space that is up, for what needs one that is down.
-fn refuse_up(mountpoint: &std::path::Path, state: &ullage_daemon::State) -> anyhow::Result<()> {
+fn refuse_up(mountpoint: &Path, state: &ullage_daemon::State) -> anyhow::Result<()> {
     if ullage_daemon::Client::connect(state)?.is_some() {
         anyhow::bail!(
             "{} is up; end it with `{}` first",
@@ -146,13 +147,13 @@ fn refuse_up(mountpoint: &std::path::Path, state: &ullage_daemon::State) -> anyh
 
 /// Refuses a path within a space whose daemon is silent: looking at it would never end. At its mount point itself the daemon is asked, or
 /// done without.
-fn refuse_silent_around(path: &std::path::Path) -> anyhow::Result<()> {
+fn refuse_silent_around(path: &Path) -> anyhow::Result<()> {
     let path = std::path::absolute(path)?;
     Ok(path.parent().map_or(Ok(()), |parent| ullage_daemon::refuse_silent(parent, PATIENCE))?)
 }
 
 /// A path by its one name, of a mount point that may lie in a space.
-fn settled(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
+fn settled(path: &Path) -> anyhow::Result<PathBuf> {
     refuse_silent_around(path)?;
     Ok(ullage_daemon::settled(path)?)
 }
@@ -169,15 +170,30 @@ fn have_done(client: &mut ullage_daemon::Client, request: &ullage_daemon::Reques
     }
 }
 
+/// What is told of each path. Of those of which nothing can be told standard error says why, and so does the exit code.
+fn of_each<T>(paths: &[PathBuf], ask: impl Fn(&Path) -> anyhow::Result<T>) -> (Vec<(&PathBuf, T)>, ExitCode) {
+    let (mut told, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    for path in paths {
+        match ask(path) {
+            Ok(answer) => told.push((path, answer)),
+            Err(error) => {
+                code = ExitCode::FAILURE;
+                whisper!("ullage: {}", crate::output::error(&error));
+            }
+        }
+    }
+    (told, code)
+}
+
 /// A connection to the daemon of a space that is up, for questions.
-fn connect(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Result<ullage_daemon::Client> {
+fn connect(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Result<ullage_daemon::Client> {
     let client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;
     client.patience(Some(PATIENCE));
     Ok(client)
 }
 
 /// Why there is no daemon to talk to, and what to do.
-fn not_up(state: &ullage_daemon::State, mountpoint: &std::path::Path) -> anyhow::Error {
+fn not_up(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Error {
     let point = mountpoint.display();
     match state.settings_path().try_exists() {
         Ok(false) => anyhow::anyhow!(

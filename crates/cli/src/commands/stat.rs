@@ -24,18 +24,9 @@ pub struct Stat {
 impl Stat {
     /// Asks and prints.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (mut reports, mut failed) = (Vec::new(), false);
-        for path in &self.paths {
-            match ask(path) {
-                Ok(report) => reports.push((path, report)),
-                Err(error) => {
-                    failed = true;
-                    whisper!("ullage: {}", output::error(&error));
-                }
-            }
-        }
+        let (reports, code) = super::of_each(&self.paths, ask);
         self.print(reports)?;
-        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(code)
     }
 
     fn print(&self, reports: Vec<(&PathBuf, StatReport)>) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! A log file on a file system.
 
 use super::medium::Medium;
-use super::{BLOCK, buffer::AlignedBuffer, extents};
+use super::{BLOCK, buffer::AlignedBuffer};
 use rustix::fs::{AtFlags, IFlags, Mode, OFlags, StatxFlags, ioctl_getflags, ioctl_setflags, statx};
 use std::fs::{self, File};
 use std::io;
@@ -103,7 +103,7 @@ impl Medium for FileMedium {
     }
 
     fn is_in_place(&self, offset: u64, length: u64) -> bool {
-        extents::are_in_place(&self.reader, offset..offset + length).unwrap_or(false)
+        ullage_extents::written_bytes(&self.reader, offset..offset + length).is_ok_and(|written| written == length)
     }
 
     fn sync(&mut self) -> io::Result<()> {

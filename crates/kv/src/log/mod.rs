@@ -5,7 +5,6 @@
 
 mod buffer;
 mod ends;
-mod extents;
 mod file;
 mod medium;
 mod record;
