@@ -283,8 +283,8 @@ fn refuse_contents(path: &Path) -> Result<(), Error> {
         let entry = entry.map_err(Error::io("list", path))?;
         if entry.file_name() != "lost+found" {
             return Err(Error::Unusable(format!(
-                "the pool {} is not empty (it holds '{}', for one): add --import to take what is in it into the space, or \
-                 name an empty directory",
+                "the pool {} is not empty (it holds '{}', for one): name an empty directory, or, where the space is new, have \
+                 `ullage up --import` take what is in it into the space",
                 path.display(),
                 entry.file_name().to_string_lossy()
             )));
