@@ -2,7 +2,7 @@
 
 use crate::directory::Directory;
 use crate::inode::Inode;
-use crate::ledger::{DIRECTORY_CHARGE, Ledger, Totals, TotalsNow, UserNow};
+use crate::ledger::{DIRECTORY_CHARGE, Ledger, TotalsNow, UserNow};
 use crate::numbers::CatalogNumbers;
 use crate::record::Record;
 use crate::table::{Absent, Table};
@@ -266,7 +266,7 @@ fn load(
     record: Record,
     parent: Option<Arc<Inode>>,
 ) -> Result<Arc<Inode>> {
-    let totals = if record.kind == Kind::Directory { ledger.totals(kv, file)? } else { Totals::default() };
+    let totals = (record.kind == Kind::Directory).then(|| ledger.totals(kv, file)).transpose()?;
     Ok(Arc::new(Inode::new(file, record, Directory::default(), parent, totals, Arc::downgrade(table))))
 }
 

@@ -41,7 +41,7 @@ impl Dirent {
 /// What is in memory of a directory's entries: all of them or none.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    loaded: Option<Loaded>,
+    loaded: Option<Box<Loaded>>,
     /// Entries looked for in the store, since they were not in memory.
     asked: u64,
 }
@@ -55,7 +55,7 @@ struct Loaded {
 impl Directory {
     /// A directory that was just made: all its entries are known.
     pub(crate) fn empty() -> Self {
-        Self { loaded: Some(Loaded::default()), asked: 0 }
+        Self { loaded: Some(Box::default()), asked: 0 }
     }
 
     /// The entry of this name, in a directory of so many. Once the store has been asked often enough that reading all
@@ -103,7 +103,7 @@ impl Directory {
         if self.loaded.is_some() {
             return Ok(());
         }
-        let mut loaded = Loaded::default();
+        let mut loaded = Box::<Loaded>::default();
         let mut whole = true;
         kv.scan(&keys::entries(directory), &[], &mut |key, value| {
             let Some(dirent) = Dirent::decode(value) else {

@@ -7,7 +7,7 @@ use crate::ledger::Totals;
 use crate::record::Record;
 use crate::table::Table;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use ullage_kv::Kv;
 use ullage_types::{FileId, Kind};
 
@@ -20,8 +20,8 @@ pub struct Inode {
     pub kind: Kind,
     /// For directories other than the root: the parent, so that ancestors are always in memory.
     pub(crate) parent: RwLock<Option<Arc<Inode>>>,
-    /// For directories: what lies below.
-    pub(crate) totals: Totals,
+    /// For directories: what lies below. Others have none, and it takes no room there.
+    totals: OnceLock<Box<Totals>>,
     state: Mutex<State>,
     table: Weak<Table>,
 }
@@ -45,14 +45,14 @@ impl Inode {
         record: Record,
         directory: Directory,
         parent: Option<Arc<Inode>>,
-        totals: Totals,
+        totals: Option<Totals>,
         table: Weak<Table>,
     ) -> Self {
         Self {
             id,
             kind: record.kind,
             parent: RwLock::new(parent),
-            totals,
+            totals: totals.map(|totals| OnceLock::from(Box::new(totals))).unwrap_or_default(),
             state: Mutex::new(State { record, directory, held: 0, removed: false }),
             table,
         }
@@ -80,7 +80,7 @@ impl Inode {
 
     /// For directories: what lies below, itself included.
     pub fn totals(&self) -> &Totals {
-        &self.totals
+        self.totals.get_or_init(Box::default)
     }
 }
 

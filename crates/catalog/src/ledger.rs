@@ -212,14 +212,14 @@ impl Ledger {
             if Some(inode.id) == until {
                 return;
             }
-            change(&inode.totals);
+            change(inode.totals());
             at = inode.parent.read().clone();
             self.soil(inode);
         }
     }
 
     fn soil(&self, directory: Arc<Inode>) {
-        if !directory.totals.dirty.swap(true, Relaxed) {
+        if !directory.totals().dirty.swap(true, Relaxed) {
             self.dirty_directories.lock().push(directory);
         }
     }
@@ -230,16 +230,16 @@ impl Ledger {
     pub(crate) fn collect(&self, batch: &mut Batch) -> Vec<Arc<Inode>> {
         let directories = std::mem::take(&mut *self.dirty_directories.lock());
         for directory in &directories {
-            directory.totals.dirty.store(false, Relaxed);
+            directory.totals().dirty.store(false, Relaxed);
             if !directory.lock().removed {
-                batch.put(keys::totals(directory.id), directory.totals.now().encode());
+                batch.put(keys::totals(directory.id), directory.totals().now().encode());
             }
         }
         let mut holding = self.holding.lock();
         holding.extend(directories.iter().cloned());
         holding.sort_unstable_by_key(|directory| directory.id);
         holding.dedup_by_key(|directory| directory.id);
-        holding.retain(|directory| directory.totals.held() > 0);
+        holding.retain(|directory| directory.totals().held() > 0);
         drop(holding);
         let uids = std::mem::take(&mut *self.dirty_users.lock());
         for uid in uids {

@@ -217,7 +217,7 @@ impl Ledger {
         let Some((directory, until)) = &wanted.chain else { return Ok(()) };
         let mut at = Some(directory.clone());
         while let Some(inode) = at.filter(|inode| Some(inode.id) != *until) {
-            if !inode.totals.account.has_room(wanted.delta) {
+            if !inode.totals().account.has_room(wanted.delta) {
                 return Err(Error::OverDirectoryLimit);
             }
             at = inode.parent.read().clone();
@@ -312,7 +312,7 @@ pub(crate) fn meeting(one: &Arc<Inode>, other: &Arc<Inode>) -> FileId {
 pub(crate) fn domain(directory: &Arc<Inode>) -> Option<FileId> {
     let mut at = Some(directory.clone());
     while let Some(inode) = at {
-        if inode.totals.account.is_limited() {
+        if inode.totals().account.is_limited() {
             return Some(inode.id);
         }
         at = inode.parent.read().clone();
@@ -344,8 +344,8 @@ impl Catalog {
         let mut bound = Bound::default();
         let mut at = Some(directory.clone());
         while let Some(inode) = at {
-            let (bytes, inodes) = inode.totals.account.unused();
-            let used = inode.totals.account.now()[Class::Persistent];
+            let (bytes, inodes) = inode.totals().account.unused();
+            let used = inode.totals().account.now()[Class::Persistent];
             if bytes.is_some_and(|left| bound.bytes_left.is_none_or(|least| left < least)) {
                 (bound.bytes_left, bound.bytes_used) = (bytes, used.bytes.0);
             }
@@ -388,7 +388,7 @@ impl Catalog {
         let _gate = self.gate.write();
         if let Some(directory) = &directory {
             crate::ops::check_directory(&directory.lock())?;
-            if !limit.is_none() && !directory.totals.account.is_limited() && directory.totals.now().linked > 0 {
+            if !limit.is_none() && !directory.totals().account.is_limited() && directory.totals().now().linked > 0 {
                 self.refuse_spread(directory)?;
             }
         }
@@ -402,7 +402,7 @@ impl Catalog {
         self.ledger.limits.set(subject, limit);
         match (subject, &directory) {
             (Subject::User(uid), _) => self.ledger.user(uid).account.limit(limit.bytes, limit.inodes),
-            (_, Some(directory)) => directory.totals.account.limit(limit.bytes, limit.inodes),
+            (_, Some(directory)) => directory.totals().account.limit(limit.bytes, limit.inodes),
             (Subject::Directory(_), None) => {}
         }
         Ok(())
@@ -443,7 +443,7 @@ impl Catalog {
                     continue;
                 }
                 Subject::Directory(file) => match self.get(file) {
-                    Ok(inode) => (inode.totals.account.now(), inode.totals.account.held()),
+                    Ok(inode) => (inode.totals().account.now(), inode.totals().account.held()),
                     // Removed since.
                     Err(Error::NotFound) => continue,
                     Err(error) => return Err(error),
@@ -498,7 +498,7 @@ impl Catalog {
         }
         let mut at = Some(directory.clone());
         while let Some(inode) = at {
-            rooms.push(left(&inode.totals.account));
+            rooms.push(left(&inode.totals().account));
             at = inode.parent.read().clone();
         }
         (rooms.iter().filter_map(|room| room.0).min(), rooms.iter().filter_map(|room| room.1).min())

@@ -131,7 +131,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (_space, node) = lending(dir.path());
         let mut open = node.open.lock();
-        let backing = open.backing.as_mut().unwrap();
+        let backing = open.backing.as_deref_mut().unwrap();
         backing.written = true;
         let clock = crate::now();
         let at = |seconds: i64| Timestamp { seconds: clock.seconds + seconds, ..clock };

@@ -267,7 +267,7 @@ impl Space {
     fn at_rest(&self, node: &Arc<Node>, open: &mut OpenFile, ours: usize) -> Outcome<Option<AtRest>> {
         let grant = &open.grant;
         let busy = grant.is_under_way() || grant.counts_on_blocks();
-        let Some(backing) = open.backing.as_ref().filter(|backing| !busy && Arc::strong_count(&backing.file) == ours)
+        let Some(backing) = open.backing.as_deref().filter(|backing| !busy && Arc::strong_count(&backing.file) == ours)
         else {
             return Ok(None);
         };
@@ -277,7 +277,7 @@ impl Space {
         }
         // What it still lacks blocks for would be waited for until it is settled.
         self.record_measured(node, open, true)?;
-        let Some(backing) = open.backing.as_ref().filter(|_| open.grant.held == 0 && !open.grant.is_loose()) else {
+        let Some(backing) = open.backing.as_deref().filter(|_| open.grant.held == 0 && !open.grant.is_loose()) else {
             return Ok(None);
         };
         let now = crate::now();
@@ -305,7 +305,7 @@ impl Space {
         }
         // The second of us is the copy's own.
         let Some(rest) = self.at_rest(node, open, 2)? else { return Ok(None) };
-        let behind = open.backing.as_ref().is_some_and(|backing| backing.times_behind);
+        let behind = open.backing.as_deref().is_some_and(|backing| backing.times_behind);
         let record = behind.then(|| node.inode.record());
         let Measure { atime, mtime, .. } = rest.measure;
         let (atime, mtime) = record.map_or((atime, mtime), |record| (record.atime, record.mtime));
@@ -319,7 +319,7 @@ impl Space {
             return Err(error.into());
         }
         *named = true;
-        let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
+        let backing = open.backing.as_deref_mut().ok_or(Errno::EBADF)?;
         let (gone, place) = (place_of(from, &backing.binding), place_of(to.id, &fresh.binding));
         self.catalog.record_measured(&node.inode, grows, |record| {
             record.backing = Some(place);
@@ -351,7 +351,7 @@ fn await_turn<T>(until: Instant, take: impl Fn() -> Option<T>) -> Option<T> {
 
 /// The pool of a file that is open.
 fn lies_in(node: &Node) -> Option<PoolId> {
-    node.open.lock().backing.as_ref().map(|backing| backing.pool)
+    node.open.lock().backing.as_deref().map(|backing| backing.pool)
 }
 
 /// Whether the backing file of an open file is in this pool, and the server alone writes and reads it. Where that may be open for reading only,
@@ -361,7 +361,7 @@ fn can_leave(open: &OpenFile, from: PoolId, reads_only: bool) -> bool {
     let claimed = |backing: &OpenBacking| backing.writable && backing.claimed || reads_only;
     let has_times = |backing: &OpenBacking| !backing.times_behind || reads_only && open.writers == 0;
     let plain = |backing: &OpenBacking| claimed(backing) && has_times(backing);
-    let backing = open.backing.as_ref().filter(|backing| backing.pool == from && !backing.discards);
+    let backing = open.backing.as_deref().filter(|backing| backing.pool == from && !backing.discards);
     backing.is_some_and(|backing| alone(backing) && plain(backing)) && !open.marked
 }
 
@@ -532,7 +532,7 @@ pub(crate) mod tests {
         let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
         let node = space.node(entry.node).unwrap();
         assert_eq!(lies_in(&node), Some(PoolId(0)));
-        node.open.lock().backing.as_ref().unwrap().file.write_all_at(b"data", 0).unwrap();
+        node.open.lock().backing.as_deref().unwrap().file.write_all_at(b"data", 0).unwrap();
         (space, all, node)
     }
 

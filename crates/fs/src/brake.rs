@@ -242,7 +242,7 @@ impl Space {
     /// # Errors
     /// No thread can be started.
     pub(crate) fn can_look(&self) -> io::Result<()> {
-        let is_unseen = |open: &OpenFile| open.backing.as_ref().is_some_and(|backing| backing.unseen);
+        let is_unseen = |open: &OpenFile| open.backing.as_deref().is_some_and(|backing| backing.unseen);
         let may_be_unseen = |node: &Arc<Node>| node.open.try_lock().is_none_or(|open| is_unseen(&open));
         if self.uses_passthrough() && self.nodes.all().iter().any(may_be_unseen) {
             self.begin_looks(&mut self.brake.watched.lock())?;
@@ -253,7 +253,7 @@ impl Space {
     /// Measures a watched file, and engages the brake where little is left for it until the next look.
     fn look(&self, node: &Arc<Node>, pause: Duration, busy: Duration) -> Outcome<Look> {
         let unseen = |open: &OpenFile| {
-            (open.writers > 0 || open.is_fenced()) && open.backing.as_ref().is_some_and(|backing| backing.unseen)
+            (open.writers > 0 || open.is_fenced()) && open.backing.as_deref().is_some_and(|backing| backing.unseen)
         };
         let Some(open) = node.open.try_lock_for(busy) else { return Ok(Look::Grew) };
         let waits = unseen(&open);
@@ -271,7 +271,7 @@ impl Space {
             self.ended_unseen(node)?;
             return Ok(Look::Over);
         }
-        let blocks = |open: &crate::open_file::OpenFile| open.backing.as_ref().map(|it| it.baseline.blocks);
+        let blocks = |open: &crate::open_file::OpenFile| open.backing.as_deref().map(|it| it.baseline.blocks);
         let before = blocks(&open);
         self.record_measure(node, &mut open)?;
         let Some(backing) = &open.backing else { return Ok(Look::Over) };
@@ -292,7 +292,7 @@ impl Space {
     fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Outcome<Look> {
         let fenced = open.is_fenced();
         let ends = |backing: &OpenBacking| backing.solid || backing.mappable && !fenced || backing.outgrows();
-        let ends = open.backing.as_ref().is_some_and(ends);
+        let ends = open.backing.as_deref().is_some_and(ends);
         // What is asked back is lent again only when it has come back.
         let waits = open.braked.is_some() && open.grant.lent() > 0;
         let lent = !ends && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);
@@ -393,7 +393,7 @@ impl Space {
 
     fn may_take_nothing(&self, open: &OpenFile) -> bool {
         let shows = |backing: &OpenBacking| matches!(self.pools.blocks(backing.pool), Blocks::Later | Blocks::Ahead);
-        is_enclosed(open) && open.backing.as_ref().is_some_and(shows)
+        is_enclosed(open) && open.backing.as_deref().is_some_and(shows)
     }
 
     /// Where a write unseen goes, if that matters and is known. Asked with no lock held: it may lie in the caller's memory, the lock of
@@ -410,7 +410,7 @@ impl Space {
 
     /// A write unseen to a file that may be mapped leaves no hole behind it: what would be one gets its blocks first.
     fn leave_no_gap(&self, caller: Caller, node: &Arc<Node>) -> Outcome<()> {
-        let solid = node.open.lock().backing.as_ref().is_some_and(|backing| backing.lends && backing.solid);
+        let solid = node.open.lock().backing.as_deref().is_some_and(|backing| backing.lends && backing.solid);
         if !solid {
             return Ok(());
         }
@@ -449,7 +449,9 @@ impl Space {
             }
             open.grant.end_lending();
         }
-        open.grant.end_let_go();
+        if let Some(grant) = open.grant.changed() {
+            grant.end_let_go();
+        }
         self.record_measure(node, open)
     }
 }

@@ -289,7 +289,7 @@ impl Space {
     /// the copy's: given to it now, they would have it changed a moment ago.
     fn open_to_move(&self, node: &Arc<Node>) -> Outcome<bool> {
         let mut open = node.open.lock();
-        let in_kernel = open.backing.as_ref().is_some_and(|backing| backing.registered.is_some());
+        let in_kernel = open.backing.as_deref().is_some_and(|backing| backing.registered.is_some());
         if open.handles > 0 && in_kernel {
             return Ok(false);
         }
@@ -299,7 +299,7 @@ impl Space {
             backed => backed?,
         }
         let handles = open.handles;
-        let backing = open.backing.as_mut().ok_or(Errno::EBADF)?;
+        let backing = open.backing.as_deref_mut().ok_or(Errno::EBADF)?;
         if handles == 0 && self.is_held(backing) {
             self.settler.push(node, &mut open);
             return Ok(false);

@@ -31,7 +31,7 @@ impl Space {
 
     /// Whether what a process stores into mappings of a file can be stopped.
     pub(crate) fn can_fence(&self, caller: Caller, open: &OpenFile) -> bool {
-        let fences = open.backing.as_ref().and_then(|backing| self.fences(backing.pool));
+        let fences = open.backing.as_deref().and_then(|backing| self.fences(backing.pool));
         fences.is_some_and(|fences| fences.binds_root() || caller.uid != 0)
     }
 
@@ -64,7 +64,7 @@ impl Space {
     /// How wide the fence of a file is to be, when so much of what is held is given back.
     fn width(&self, open: &OpenFile, released: u64) -> Option<u64> {
         let (_, counting) = self.counting_of(open)?;
-        let blocks = open.backing.as_ref()?.baseline.blocks * 512;
+        let blocks = open.backing.as_deref()?.baseline.blocks * 512;
         Some(blocks + fence(counting, open.grant.grows().saturating_sub(released)))
     }
 
@@ -89,7 +89,7 @@ impl Space {
         if !self.set_fence(open, narrow) {
             return 0;
         }
-        let Some(after) = open.backing.as_ref().and_then(|backing| Measure::of(&backing.file).ok()) else { return 0 };
+        let Some(after) = open.backing.as_deref().and_then(|backing| Measure::of(&backing.file).ok()) else { return 0 };
         let grown = after.blocks.saturating_sub(now.blocks) * 512;
         if grown == 0 {
             return release;
@@ -165,7 +165,7 @@ impl Space {
     /// What the holes of a file may take.
     fn holes_of(&self, open: &OpenFile) -> u64 {
         let counted = |counting: Counting| {
-            let file = &open.backing.as_ref()?.file;
+            let file = &open.backing.as_deref()?.file;
             let holes = Holes::of(file, 0..Measure::of(file).ok()?.size, counting.block).ok()?;
             Some(Holes { extents: u64::MAX, ..holes }.cost(counting))
         };
@@ -192,6 +192,6 @@ pub(crate) fn beside(open: &OpenFile) -> u64 {
 
 /// Whether a file is in a fence that is not lifted.
 pub(crate) fn is_enclosed(open: &OpenFile) -> bool {
-    let fence = open.backing.as_ref().and_then(|backing| backing.fence.as_ref());
+    let fence = open.backing.as_deref().and_then(|backing| backing.fence.as_ref());
     fence.is_some_and(|fence| fence.width().is_some())
 }

@@ -1,7 +1,9 @@
 //! What is held in the ledger for one open file, which of its writes still lack their blocks, and which need none.
 
 use crate::given::{Given, Upto};
+use crate::lazy::Blank;
 use std::ops::Range;
+use std::sync::LazyLock;
 use ullage_policy::headroom::Counting;
 
 /// What is held for an open file.
@@ -47,6 +49,13 @@ pub(crate) struct Grant {
     freeing: u32,
     /// How often a look for what is placed was in vain, and how many writes the next one waits for.
     in_vain: (u32, u32),
+}
+
+impl Blank for Grant {
+    fn blank() -> &'static Self {
+        static BLANK: LazyLock<Grant> = LazyLock::new(Grant::default);
+        &BLANK
+    }
 }
 
 /// A look at a file's map costs as much as what it saves: one that was in vain is repeated after twice as many writes.

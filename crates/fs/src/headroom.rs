@@ -152,7 +152,7 @@ impl Space {
     pub(crate) fn write_within(&self, range: &Range<'_>, write: impl Fn(u64, u64) -> Outcome<u64>) -> Outcome<u64> {
         let (pool, block) = {
             let open = range.node.open.lock();
-            open.backing.as_ref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
+            open.backing.as_deref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
         };
         let flow = self.flow_without_gap(range.node, range.reaches)?;
         if !self.may_bound(pool) {
@@ -286,7 +286,7 @@ impl Space {
         node: &'a Arc<Node>,
         mut open: MutexGuard<'a, OpenFile>,
     ) -> Outcome<MutexGuard<'a, OpenFile>> {
-        if open.backing.as_ref().is_some_and(|backing| backing.late) {
+        if open.backing.as_deref().is_some_and(|backing| backing.late) {
             hurry::may_wait()?;
             drop(open);
             Self::write_out_late(node);
@@ -354,7 +354,9 @@ impl Space {
             let written = grown.max(open.grant.shows(keeps));
             self.let_go_in_pool(backing.pool, released, written);
         }
-        open.grant.measured(released, keeps);
+        if let Some(grant) = open.grant.changed() {
+            grant.measured(released, keeps);
+        }
         if open.grant.held == 0 && released > 0 {
             self.headroom.holders.lock().remove(&file);
         }
@@ -489,7 +491,7 @@ impl Space {
     fn given_is_lacked(&self, node: &Arc<Node>, wanted: u64) -> Option<bool> {
         let pool = {
             let open = node.open.lock();
-            open.backing.as_ref().filter(|_| open.grant.given_waits().is_some())?.pool
+            open.backing.as_deref().filter(|_| open.grant.given_waits().is_some())?.pool
         };
         let enough = if wanted == ANY { PIECE } else { wanted.saturating_add(CHUNK) };
         Some(matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
@@ -522,7 +524,7 @@ impl Space {
     /// The same for who has locked it.
     pub(crate) fn may_be_written_unseen(&self, open: &mut OpenFile) -> bool {
         let (handles, writers) = (open.handles, open.writers);
-        if !open.backing.as_ref().is_some_and(|backing| backing.unseen) {
+        if !open.backing.as_deref().is_some_and(|backing| backing.unseen) {
             return false;
         }
         // Without handles, a mapping may be left.

@@ -29,7 +29,7 @@ impl Space {
     pub(crate) fn lock_looked_at<'a>(&self, node: &'a Arc<Node>) -> Outcome<MutexGuard<'a, OpenFile>> {
         let open = node.open.lock();
         // For what is solid its map is kept.
-        if open.backing.as_ref().is_none_or(|backing| backing.looked || backing.solid) {
+        if open.backing.as_deref().is_none_or(|backing| backing.looked || backing.solid) {
             return Ok(open);
         }
         drop(open);
@@ -41,7 +41,7 @@ impl Space {
     fn find_late(&self, node: &Arc<Node>) -> Outcome<()> {
         let looked_at = |open: &OpenFile| {
             let (pool, counting) = self.counting_of(open)?;
-            let backing = open.backing.as_ref()?;
+            let backing = open.backing.as_deref()?;
             Some((self.pools.blocks(pool), counting, backing.file.clone(), backing.changed))
         };
         let Some((blocks, counting, file, changed)) = looked_at(&node.open.lock()) else { return Ok(()) };
@@ -90,7 +90,7 @@ impl Space {
         need: u64,
         more: impl Fn() -> Outcome<u64>,
     ) -> Outcome<bool> {
-        if !open.backing.as_ref().is_some_and(|backing| backing.late) || open.grant.spent() >= HELD {
+        if !open.backing.as_deref().is_some_and(|backing| backing.late) || open.grant.spent() >= HELD {
             return Ok(false);
         }
         match self.take_more(node, open, pool, need, more()?) {
@@ -114,7 +114,7 @@ impl Space {
     /// Writes out a file of this kind, so that the next measurement lets go of what was held for its writes so far. The caller does not
     /// hold its lock: who answers the kernel may wait for that.
     pub(crate) fn write_out_late(node: &Node) {
-        let late = |open: &OpenFile| Some((open.backing.as_ref()?.file.clone(), late_mark(open)?));
+        let late = |open: &OpenFile| Some((open.backing.as_deref()?.file.clone(), late_mark(open)?));
         let Some((file, upto)) = late(&node.open.lock()) else { return };
         let _ = write_out(node, &file);
         node.open.lock().grant.settle(upto);
@@ -123,7 +123,7 @@ impl Space {
     /// Writes out what was given its blocks ahead, so that the next measurement lets go of what is held for its map. Gives back whether there
     /// was any.
     pub(crate) fn write_out_given(&self, node: &Node) -> bool {
-        let given = |open: &OpenFile| Some((open.backing.as_ref()?.file.clone(), open.grant.given_waits()?));
+        let given = |open: &OpenFile| Some((open.backing.as_deref()?.file.clone(), open.grant.given_waits()?));
         let Some((file, upto)) = given(&node.open.lock()) else { return false };
         let _ = write_out(node, &file);
         self.given_is_out(&mut node.open.lock(), upto);
@@ -137,7 +137,7 @@ impl Space {
 
     /// As [`Space::write_out_given`] for who holds the file's lock, which nobody else needs now.
     pub(crate) fn write_out_given_locked(&self, open: &mut OpenFile) {
-        let Some((upto, backing)) = open.grant.given_waits().zip(open.backing.as_ref()) else { return };
+        let Some((upto, backing)) = open.grant.given_waits().zip(open.backing.as_deref()) else { return };
         let written = sys::write_out(&backing.file).map_err(Errno::from);
         let _ = open.told(written);
         self.given_is_out(open, upto);
@@ -185,14 +185,14 @@ impl Space {
     /// What is to be written out for that.
     pub(crate) fn bare(&self, node: &Node) -> Option<Bare> {
         let mut open = node.open.lock();
-        let backing = open.backing.as_ref().filter(|backing| !backing.discards)?;
+        let backing = open.backing.as_deref().filter(|backing| !backing.discards)?;
         // What a quota counts beside what is there cannot be asked for at all.
         let pays = (backing.pays_later || backing.fence.is_some()) && open.grant.owes();
         let counting = self.pools.counting(backing.pool, backing.baseline.block);
         let large = counting.map && !counting.needs_no_map(backing.baseline.blocks * 512);
         let closed = large && open.handles == 0 && backing.written;
         let may_grow = closed && self.is_settled(&mut open) && self.may_be_late(&open);
-        let file = open.backing.as_ref().filter(|_| pays || may_grow)?.file.clone();
+        let file = open.backing.as_deref().filter(|_| pays || may_grow)?.file.clone();
         Some(Bare { file, unplaced: open.grant.unplaced(), pays })
     }
 }
@@ -213,13 +213,13 @@ pub(crate) struct LateWork {
 
 /// How far writes have come for which something is held until they are written out.
 pub(crate) fn late_mark(open: &OpenFile) -> Option<Mark> {
-    let late = open.backing.as_ref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
+    let late = open.backing.as_deref().is_some_and(|backing| backing.late) && open.grant.spent() > 0;
     late.then(|| open.grant.mark())
 }
 
 /// Has a file written out by and by.
 pub(crate) fn begin_writing(node: &Node) {
-    let file = node.open.lock().backing.as_ref().map(|backing| backing.file.clone());
+    let file = node.open.lock().backing.as_deref().map(|backing| backing.file.clone());
     // What fails here fails again when it is waited for.
     let _ = file.map(|file| sys::begin_writing(&file));
 }

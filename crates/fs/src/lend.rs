@@ -158,7 +158,7 @@ impl Space {
     }
 
     pub(crate) fn counting_of(&self, open: &OpenFile) -> Option<(PoolId, Counting)> {
-        let backing = open.backing.as_ref()?;
+        let backing = open.backing.as_deref()?;
         Some((backing.pool, self.pools.counting(backing.pool, backing.baseline.block)))
     }
 
@@ -230,22 +230,24 @@ impl Space {
 
     /// A file that room is lent to was measured: of what it grew by, its map may grow later. Where nobody writes any more it is over.
     pub(crate) fn owe(&self, open: &mut OpenFile, now: &Measure) {
-        let Some(backing) = open.backing.as_ref().filter(|backing| backing.lends) else { return };
+        let Some(backing) = open.backing.as_deref().filter(|backing| backing.lends) else { return };
         let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
         if let Some((_, counting)) =
             self.counting_of(open).filter(|(_, it)| grown > 0 && !it.needs_no_map(now.blocks * 512))
         {
             open.grant.owe(grown, counting);
         }
-        if open.backing.as_ref().is_some_and(|backing| backing.lent_is_gone) {
+        if open.backing.as_deref().is_some_and(|backing| backing.lent_is_gone) {
             self.end_lending(open, false);
         }
     }
 
     /// Nobody writes to a file unseen any more, or somebody does and no limit bounds it. The next measurement gives back what is lent.
     pub(crate) fn end_lending(&self, open: &mut OpenFile, unseen: bool) {
-        open.grant.end_lending();
-        if let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends) {
+        if let Some(grant) = open.grant.changed() {
+            grant.end_lending();
+        }
+        if let Some(backing) = open.backing.as_deref_mut().filter(|backing| backing.lends) {
             (backing.lends, backing.lent_is_gone, backing.unseen) = (false, false, unseen);
             self.lender.files.fetch_sub(1, Relaxed);
         }
@@ -284,7 +286,7 @@ impl Space {
         let keeps = |node: &Arc<Node>| {
             let open = node.open.lock();
             let in_vain = open.braked.is_some_and(|since| since.elapsed() > patience);
-            let Some(backing) = open.backing.as_ref().filter(|_| open.grant.lent() > 0 && !in_vain) else {
+            let Some(backing) = open.backing.as_deref().filter(|_| open.grant.lent() > 0 && !in_vain) else {
                 return false;
             };
             let pool = backing.pool;

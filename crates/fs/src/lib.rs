@@ -24,6 +24,7 @@ mod headroom;
 mod holes;
 mod hurry;
 mod late;
+mod lazy;
 mod leaving;
 mod lend;
 mod limit;

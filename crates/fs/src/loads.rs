@@ -27,7 +27,7 @@ impl Space {
         let fills = |backing: &OpenBacking| self.pools.fills_when_read(backing.pool) && has_holes(&backing.file);
         // Where it cannot be opened so, as in a pool that takes nothing more, it is read all the same.
         if only_reads
-            && open.backing.as_ref().is_some_and(fills)
+            && open.backing.as_deref().is_some_and(fills)
             && self.uses_passthrough()
             && self.back(node, open, true).is_ok()
             && let Some(backing) = &mut open.backing

@@ -99,7 +99,7 @@ mod tests {
         let [tree, limited] = [b"tree", b"less"].map(|name| space.do_mkdir(caller, ROOT, name, 0o755, 0).unwrap().node);
         let limit = Limit { bytes: Some(1 << 30), inodes: None };
         space.set_limit(Subject::Directory(FileId(limited.0)), limit).unwrap();
-        node.open.lock().backing.as_mut().unwrap().unseen = true;
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
         let rename = |from, to| space.do_rename(caller, from, to, 0);
         rename((ROOT, b"file"), (tree, b"file")).unwrap();
         let link = || space.do_link(node.id, limited, b"name").map(drop);
@@ -118,12 +118,12 @@ mod tests {
         }
         // A handle whose end is on its way is waited for, for as long as that takes as a rule.
         let waited = (0..10).any(|_| {
-            node.open.lock().backing.as_mut().unwrap().unseen = true;
+            node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
             std::thread::scope(|scope| {
                 let moving = scope.spawn(|| rename((ROOT, b"tree"), (limited, b"tree")));
                 std::thread::sleep(Duration::from_millis(10));
                 let waits = !moving.is_finished();
-                node.open.lock().backing.as_mut().unwrap().unseen = false;
+                node.open.lock().backing.as_deref_mut().unwrap().unseen = false;
                 moving.join().unwrap() == Ok(()) && waits
             })
         });

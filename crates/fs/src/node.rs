@@ -123,9 +123,36 @@ impl Nodes {
 mod tests {
     use super::*;
     use crate::Filesystem;
-    use crate::api::Caller;
+    use crate::api::{Caller, SetAttributes};
     use crate::lend::tests::lending;
     use crate::space::Space;
+    use ullage_catalog::{Limit, Subject};
+
+    /// Of a million files that the kernel knows most are closed, and each took 1.1 KB here.
+    #[test]
+    fn a_file_that_is_only_known_takes_little_memory_and_nothing_is_noted_where_no_limit_is() {
+        assert!(size_of::<Node>() <= 128, "{}", size_of::<Node>());
+        assert!(size_of::<Inode>() <= 304, "{}", size_of::<Inode>());
+        let dir = tempfile::tempdir().unwrap();
+        let (space, limited) = lending(dir.path());
+        space.set_limit(Subject::Directory(ROOT), Limit::default()).unwrap();
+        space.release(limited.id, 1);
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let create = |name: &[u8]| space.create(caller, NodeId(ROOT.0), name, 0o600, 0, libc::O_RDWR as u32).unwrap();
+        let (entry, opened) = create(b"free");
+        let node = space.node(entry.node).unwrap();
+        let blank = |after| assert!(node.open.lock().grant.is_blank(), "after {after}");
+        blank("create");
+        space.write(node.id, opened.handle, 0, &[1; 10_000], 0, None).unwrap();
+        blank("write");
+        space.fsync(node.id, opened.handle, false).unwrap();
+        blank("fsync");
+        space.setattr(caller, node.id, SetAttributes { size: Some(5), ..SetAttributes::default() }).unwrap();
+        blank("truncate");
+        space.release(node.id, opened.handle);
+        space.measure_closed();
+        blank("release");
+    }
 
     /// A file that the kernel forgot, and the forgetting of whose first node is late.
     fn forgotten() -> (tempfile::TempDir, Arc<Space>, Arc<Node>) {

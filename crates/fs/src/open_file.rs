@@ -4,6 +4,7 @@
 //! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
 
 use crate::grant::Grant;
+use crate::lazy::Lazy;
 use crate::refresh::Refresher;
 use crate::{Errno, Outcome};
 use std::fs::File;
@@ -24,9 +25,9 @@ pub(crate) struct OpenFile {
     /// Those among them that can write.
     pub writers: u32,
     /// The backing file, while it is open.
-    pub backing: Option<OpenBacking>,
+    pub backing: Option<Box<OpenBacking>>,
     /// What is held for its writes.
-    pub grant: Grant,
+    pub grant: Lazy<Grant>,
     /// Why something that was written to it cannot be on disk. All handles share one descriptor here, which tells of it once: so it
     /// is told to every fsync(2) until the last of them is closed.
     pub failed: Option<Errno>,
@@ -49,7 +50,7 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     /// Room is lent to it, or its writes ask: a limit bounds what is written to it unseen.
     pub(crate) fn lends(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.lends)
+        self.backing.as_deref().is_some_and(|backing| backing.lends)
     }
 
     /// Whether the kernel asks before every write to it, and need not any more: said once.
@@ -59,13 +60,13 @@ impl OpenFile {
 
     /// It is in a fence, and stores into mappings of it that are left may go on unseen.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.fence.is_some() && backing.mappable && backing.lends)
+        self.backing.as_deref().is_some_and(|backing| backing.fence.is_some() && backing.mappable && backing.lends)
     }
 
     /// The blocks that its file has, where its record may not know: something may have been written since it was measured.
     pub(crate) fn unrecorded(&self) -> Option<u64> {
         let may_be_behind = self.handles > 0 || self.unmeasured;
-        let backing = self.backing.as_ref().filter(|backing| may_be_behind && backing.written)?;
+        let backing = self.backing.as_deref().filter(|backing| may_be_behind && backing.written)?;
         Some(Measure::of(&backing.file).ok()?.blocks)
     }
 
@@ -87,24 +88,26 @@ impl OpenFile {
     /// It was written unseen before a limit bounded it, and may be still: through a handle, or without one through a mapping.
     pub(crate) fn is_unbound(&self) -> bool {
         let outlives = |backing: &OpenBacking| self.handles > 0 || backing.mappable;
-        self.backing.as_ref().is_some_and(|backing| backing.unseen && !backing.lends && outlives(backing))
+        self.backing.as_deref().is_some_and(|backing| backing.unseen && !backing.lends && outlives(backing))
     }
 
     /// It has no holes, or need not be without.
     pub(crate) fn is_solid_or_unbound(&self) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.solid) || self.is_unbound()
+        self.backing.as_deref().is_none_or(|backing| backing.solid) || self.is_unbound()
     }
 
     /// Somebody wanted to map the file for writing and could not open it. Unless others did, it may have holes as before.
     pub(crate) fn need_not_be_solid(&mut self) {
-        if self.backing.as_ref().is_some_and(|backing| !backing.mappable) {
+        if self.backing.as_deref().is_some_and(|backing| !backing.mappable) {
             self.is_mapped_by_nobody();
         }
     }
 
     /// Nothing is left that could store into the file unseen.
     pub(crate) fn is_mapped_by_nobody(&mut self) {
-        self.grant.unkeep();
+        if let Some(grant) = self.grant.changed() {
+            grant.unkeep();
+        }
         if let Some(backing) = &mut self.backing {
             backing.solid = false;
         }

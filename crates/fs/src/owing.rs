@@ -74,7 +74,7 @@ impl Space {
     fn may_owe(&self, node: &Node) -> bool {
         let owes = || {
             let open = node.open.try_lock().filter(|open| open.grant.owes() && open.grant.held <= MUCH)?;
-            let backing = open.backing.as_ref()?;
+            let backing = open.backing.as_deref()?;
             let by_calls = !backing.mappable && !backing.late && backing.fence.is_none();
             if open.handles == 0 && by_calls { self.counting_of(&open) } else { None }
         };

@@ -22,7 +22,7 @@ impl Patience {
 
     /// Whether to wait before this file is made solid.
     pub(crate) fn waits_for(&self, open: &OpenFile) -> bool {
-        let Some(backing) = open.backing.as_ref().filter(|backing| !backing.solid && self.0 < Self::STEPS) else {
+        let Some(backing) = open.backing.as_deref().filter(|backing| !backing.solid && self.0 < Self::STEPS) else {
             return false;
         };
         Measure::of(&backing.file).is_ok_and(|now| {
@@ -75,7 +75,7 @@ mod tests {
         assert!(space.lend_more(&node, &mut node.open.lock()).unwrap());
         {
             let mut open = node.open.lock();
-            let backing = open.backing.as_mut().unwrap();
+            let backing = open.backing.as_deref_mut().unwrap();
             (backing.registered, backing.lends) = (Some(1), true);
         }
         let caller = Caller { uid: 0, gid: 0, pid: 1 };
@@ -91,6 +91,6 @@ mod tests {
             opening.join().unwrap().unwrap();
             assert!(waits && free, "{waits}, {free}");
         });
-        assert!(node.open.lock().backing.as_ref().unwrap().solid);
+        assert!(node.open.lock().backing.as_deref().unwrap().solid);
     }
 }

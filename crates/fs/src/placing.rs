@@ -1,6 +1,7 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
+use crate::grant::Grant;
 use crate::holes::{bytes_in_blocks, in_blocks};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
@@ -20,7 +21,7 @@ const AT_ONCE: u64 = 1 << 20;
 impl Space {
     /// Gives what was written its blocks, where the file system below would do so later.
     pub(crate) fn firm(&self, open: &mut OpenFile) {
-        if let Some(range) = open.grant.firm()
+        if let Some(range) = open.grant.changed().and_then(Grant::firm)
             && let Some(backing) = &open.backing
         {
             let (pool, file) = (backing.pool, backing.file.clone());
@@ -40,7 +41,7 @@ impl Space {
     /// A file of a few blocks takes no others wherever they come to lie: unless this is the `last` look those are not asked
     /// for, since most small files are removed or grow before the file system below would have looked for them.
     pub(crate) fn measure(&self, open: &mut OpenFile, last: bool) -> Outcome<(Measure, Measure)> {
-        let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+        let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
         let written = Measure::of(&backing.file)?;
         let pays = last && open.grant.owes();
         if !open.grant.is_loose() && !pays {
@@ -55,7 +56,7 @@ impl Space {
             self.pay(open)?;
         }
         self.firm(open);
-        let file = &open.backing.as_ref().ok_or(Errno::EBADF)?.file;
+        let file = &open.backing.as_deref().ok_or(Errno::EBADF)?.file;
         if open.grant.is_under_way() || open.lends() {
             // Of what is being written at this moment, the times of now are right.
             let now = Measure::of(file)?;
@@ -69,7 +70,7 @@ impl Space {
     /// Whether a file's map stays in its inode while it is written out: nobody has it who could have parts of it written, and the kernel
     /// writes so much of what lies together at once. One of its extents is split in three then, for a moment.
     fn is_written_out_at_once(&self, open: &OpenFile, size: u64) -> bool {
-        let Some((backing, (_, counting))) = open.backing.as_ref().zip(self.counting_of(open)) else { return false };
+        let Some((backing, (_, counting))) = open.backing.as_deref().zip(self.counting_of(open)) else { return false };
         let left = open.handles == 0 && !backing.mappable && size <= AT_ONCE;
         left && ullage_extents::extents(&backing.file, 0..u64::MAX >> 1)
             .is_ok_and(|found| found.len() as u64 + 2 <= counting.in_inode)
@@ -102,7 +103,7 @@ impl Space {
     /// later, when nobody measures the file: those of its map count too. A file of a few blocks has none, and is not looked at. Its times
     /// stay, also to the next measurement.
     pub(crate) fn place_late(&self, open: &mut OpenFile) {
-        let Some(backing) = open.backing.as_mut().filter(|backing| backing.written && !backing.discards) else {
+        let Some(backing) = open.backing.as_deref_mut().filter(|backing| backing.written && !backing.discards) else {
             return;
         };
         let block = backing.baseline.block;
@@ -136,10 +137,27 @@ impl Space {
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with
     /// [`crate::grant::Grant::freed`].
     pub(crate) fn lock_to_free(node: &Node) -> MutexGuard<'_, OpenFile> {
+        Self::lock_unless(node, |open| open.grant.free())
+    }
+
+    /// The same for what takes blocks away while it holds the lock.
+    pub(crate) fn lock_to_cut(node: &Node) -> MutexGuard<'_, OpenFile> {
+        Self::lock_unless(node, |open| {
+            open.grant.changed().is_some_and(|grant| {
+                let waits = grant.free();
+                if !waits {
+                    grant.freed();
+                }
+                waits
+            })
+        })
+    }
+
+    fn lock_unless(node: &Node, waits: impl Fn(&mut OpenFile) -> bool) -> MutexGuard<'_, OpenFile> {
         let mut tried = 0;
         loop {
             let mut open = node.open.lock();
-            if !open.grant.free() {
+            if !waits(&mut open) {
                 return open;
             }
             drop(open);
@@ -151,13 +169,6 @@ impl Space {
             }
             tried += 1;
         }
-    }
-
-    /// The same for what takes blocks away while it holds the lock.
-    pub(crate) fn lock_to_cut(node: &Node) -> MutexGuard<'_, OpenFile> {
-        let mut open = Self::lock_to_free(node);
-        open.grant.freed();
-        open
     }
 
     /// Gives a range that was written its blocks, as [`Space::allocate`] does, and keeps what its map may take until it is on the disk.
@@ -192,7 +203,7 @@ impl Space {
 
 /// Asks the file system whether a range was written and has its blocks; if so a write to it is under way.
 pub(crate) fn finds_placed(open: &mut OpenFile, file: &File, range: &Range<u64>) -> bool {
-    let inside = open.backing.as_ref().is_some_and(|backing| range.end <= backing.baseline.size);
+    let inside = open.backing.as_deref().is_some_and(|backing| range.end <= backing.baseline.size);
     if !inside || open.grant.goes_on(range) || !open.grant.looks() {
         return false;
     }

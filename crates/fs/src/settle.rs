@@ -337,7 +337,7 @@ impl Space {
             if let Err(error) = &measured {
                 node.not_measured(*error);
             }
-            let durable = open.backing.as_ref().is_none_or(|b| !b.claimed || b.recorded <= self.catalog.durable());
+            let durable = open.backing.as_deref().is_none_or(|b| !b.claimed || b.recorded <= self.catalog.durable());
             if !free || measured.is_err() || !durable {
                 if !last {
                     self.settler.push(node, &mut open);
@@ -390,11 +390,13 @@ impl Space {
     /// Nobody can write to a file any more, nor store into a mapping of it.
     pub(crate) fn ends_unseen(&self, open: &mut OpenFile) {
         open.is_mapped_by_nobody();
-        open.grant.end_let_go();
+        if let Some(grant) = open.grant.changed() {
+            grant.end_let_go();
+        }
         if open.is_fenced() {
             self.end_lending(open, false);
         }
-        if let Some(backing) = open.backing.as_mut().filter(|backing| !backing.lends) {
+        if let Some(backing) = open.backing.as_deref_mut().filter(|backing| !backing.lends) {
             backing.unseen = false;
         }
     }
@@ -432,12 +434,12 @@ impl Space {
     }
 
     pub(crate) fn record_measured(&self, node: &Node, open: &mut OpenFile, last: bool) -> Outcome<()> {
-        let keeps = open.backing.as_ref().is_some_and(|backing| backing.late);
-        if open.backing.as_ref().is_none_or(|backing| backing.discards) {
+        let keeps = open.backing.as_deref().is_some_and(|backing| backing.late);
+        if open.backing.as_deref().is_none_or(|backing| backing.discards) {
             return Ok(());
         }
         let (written, now) = self.measure(open, last)?;
-        let charged = |now: Measure| open.backing.as_ref().map_or(now, |backing| backing.charged(now));
+        let charged = |now: Measure| open.backing.as_deref().map_or(now, |backing| backing.charged(now));
         let (written, now) = (charged(written), charged(now));
         self.owe(open, &now);
         let excess = open.grant.excess().saturating_sub(if keeps { open.grant.spent() } else { 0 });
@@ -503,7 +505,7 @@ mod tests {
         std::fs::write(&path, vec![1; 65536]).unwrap();
         {
             let mut open = node.open.lock();
-            let backing = open.backing.as_mut().unwrap();
+            let backing = open.backing.as_deref_mut().unwrap();
             backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
             backing.discards = false;
         }
@@ -536,7 +538,7 @@ mod tests {
         {
             let mut open = node.open.lock();
             (open.handles, open.writers) = (0, 0);
-            open.backing.as_mut().unwrap().registered = Some(1);
+            open.backing.as_deref_mut().unwrap().registered = Some(1);
             space.settler.push(&node, &mut open);
         }
         assert!(space.nodes.forget(node.id, 1).is_some());

@@ -106,7 +106,9 @@ impl Space {
                 break;
             }
             // On tmpfs who reads may still fill its holes, and finds none from here on.
-            if let Some(backing) = open.backing.as_mut().filter(|it| !it.writable && settle::nobody_writes(&it.file)) {
+            if let Some(backing) =
+                open.backing.as_deref_mut().filter(|it| !it.writable && settle::nobody_writes(&it.file))
+            {
                 backing.unseen = false;
                 break;
             }
@@ -121,7 +123,7 @@ impl Space {
         loop {
             let mut open = node.open.lock();
             let unbound = open.is_unbound();
-            let Some(backing) = open.backing.as_mut().filter(|_| !unbound) else {
+            let Some(backing) = open.backing.as_deref_mut().filter(|_| !unbound) else {
                 return Ok(());
             };
             backing.solid = true;
@@ -160,7 +162,7 @@ impl Space {
     /// What of a solid file there is not yet, up to `end`.
     fn gap(node: &Node, end: u64) -> Outcome<Option<std::ops::Range<u64>>> {
         let open = node.open.lock();
-        let Some(backing) = open.backing.as_ref().filter(|backing| backing.solid) else { return Ok(None) };
+        let Some(backing) = open.backing.as_deref().filter(|backing| backing.solid) else { return Ok(None) };
         let size = Measure::of(&backing.file)?.size;
         Ok((size < end).then_some(size..end))
     }
@@ -168,7 +170,7 @@ impl Space {
     /// Whether a file becomes longer by getting this length, as far as it is known without opening it.
     pub(crate) fn grows(node: &Node, length: u64) -> Outcome<bool> {
         let open = node.open.lock();
-        open.backing.as_ref().map_or(Ok(true), |backing| Ok(Measure::of(&backing.file)?.size < length))
+        open.backing.as_deref().map_or(Ok(true), |backing| Ok(Measure::of(&backing.file)?.size < length))
     }
 
     /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes.
@@ -177,7 +179,7 @@ impl Space {
             let mut open = node.open.lock();
             // Nobody has it open yet, maybe, and it was taken for one that nobody writes to.
             self.back(node, &mut open, true)?;
-            let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+            let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
             (backing.pool, backing.file.clone(), backing.baseline.block)
         };
         let counting = self.pools.counting(pool, block);
@@ -196,7 +198,7 @@ impl Space {
         let keep = {
             let mut open = node.open.lock();
             // All of that was never written.
-            open.backing.as_mut().ok_or(Errno::EBADF)?.is_changed();
+            open.backing.as_deref_mut().ok_or(Errno::EBADF)?.is_changed();
             open.grant.to_keep(bare, range.start == 0, counting)
         };
         self.keep(node, pool, keep)?;
@@ -232,7 +234,7 @@ fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, counting: Cou
         }
         Ok::<_, Errno>(rustix::fs::fallocate(file, mode, range.start, range.end - range.start)?)
     })?;
-    node.open.lock().backing.as_mut().map_or(Ok(()), |backing| backing.keep_times(before))
+    node.open.lock().backing.as_deref_mut().map_or(Ok(()), |backing| backing.keep_times(before))
 }
 
 /// How much of a range has no blocks, or was not written since it got them: to write there makes the map of the file grow.

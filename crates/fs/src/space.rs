@@ -5,8 +5,8 @@ use crate::away::Away;
 use crate::brake::Brake;
 use crate::departing::Departing;
 use crate::drain::Drains;
-use crate::grant::Grant;
 use crate::headroom::Headroom;
+use crate::lazy::Lazy;
 use crate::leaving::Leaving;
 use crate::lend::Lender;
 use crate::node::{Node, Nodes};
@@ -254,7 +254,7 @@ impl Space {
             let held = open.grant.held;
             self.measured(node.inode.id, &mut open, 0, held, false);
             self.end_lending(&mut open, false);
-            open.grant = Grant::default();
+            open.grant = Lazy::default();
             let bytes = Self::bytes_of(node, &open);
             self.doom(node, &mut open);
             match self.catalog.remove(&node.inode) {
@@ -275,7 +275,7 @@ impl Space {
 
     /// What a file takes, also where the record does not know yet.
     fn bytes_of(node: &Node, open: &OpenFile) -> u64 {
-        let keeps = open.backing.as_ref().is_some_and(|backing| !backing.discards);
+        let keeps = open.backing.as_deref().is_some_and(|backing| !backing.discards);
         let blocks = if keeps { open.unrecorded() } else { None };
         512 * blocks.unwrap_or_else(|| node.inode.lock().record.blocks)
     }

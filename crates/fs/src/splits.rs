@@ -38,7 +38,7 @@ impl Space {
     fn fill_bare(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting) -> Outcome<u64> {
         let fills = {
             let mut open = range.node.open.lock();
-            let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+            let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
             if backing.solid {
                 // That is kept for all of them.
                 return Ok(0);
@@ -87,7 +87,7 @@ impl Space {
             crate::without_reserve(|| crate::solid::zeros(range.file, start..end))?;
         }
         write_out(range.node, range.file)?;
-        range.node.open.lock().backing.as_mut().ok_or(Errno::EBADF)?.keep_times(before)?;
+        range.node.open.lock().backing.as_deref_mut().ok_or(Errno::EBADF)?.keep_times(before)?;
         Ok(counting.map_growth(rests, holes.extents))
     }
 }

@@ -152,7 +152,7 @@ impl Catalog {
             record,
             if is_directory { Directory::empty() } else { Directory::default() },
             is_directory.then(|| parent.clone()),
-            Totals::default(),
+            is_directory.then(Totals::default),
             Arc::downgrade(&self.table),
         ))
     }

@@ -49,7 +49,7 @@ impl Catalog {
         let charged = if file.is_directory() {
             // Said before it is counted: who takes the last file below out of the totals meanwhile finds it there.
             self.waiting.lock().insert(file.id, file.clone());
-            let below: u64 = file.totals.now().actual.0.iter().map(|charge| charge.inodes).sum();
+            let below: u64 = file.totals().now().actual.0.iter().map(|charge| charge.inodes).sum();
             if below > 1 {
                 return Ok(None);
             }
@@ -57,7 +57,7 @@ impl Catalog {
         } else {
             Some(self.charged_to(&state.record)?)
         };
-        let limited = file.is_directory() && file.totals.account.is_limited();
+        let limited = file.is_directory() && file.totals().account.is_limited();
         let mut batch = Batch::new();
         if state.record.xattrs > 0 {
             self.kv.scan(&keys::xattrs(file.id), &[], &mut |key, _| {

@@ -345,7 +345,7 @@ impl Catalog {
     /// name of a file with several: unless it is limited itself, so that the others are in it too.
     fn keep_links_together(&self, file: &Arc<Inode>, nlink: u32, from: &Arc<Inode>, to: &Arc<Inode>) -> Result<()> {
         let bound = if file.is_directory() {
-            file.totals.now().linked > 0 && !file.totals.account.is_limited()
+            file.totals().now().linked > 0 && !file.totals().account.is_limited()
         } else {
             nlink > 1
         };
@@ -358,7 +358,7 @@ impl Catalog {
             return;
         }
         if file.is_directory() {
-            let linked = file.totals.now().linked as i64;
+            let linked = file.totals().now().linked as i64;
             *file.parent.write() = Some(to.clone());
             if linked > 0 {
                 self.ledger.count_linked(from, -linked);
@@ -403,7 +403,7 @@ const NOTHING: [Delta; 3] = [Delta { bytes: 0, inodes: 0, held: 0 }; 3];
 
 /// What a directory gains, by class, that a file moves to.
 fn gain_of(file: &Inode, state: &State) -> [Delta; 3] {
-    if file.is_directory() { file.totals.account.weights() } else { state.gain() }
+    if file.is_directory() { file.totals().account.weights() } else { state.gain() }
 }
 
 fn moves_primary(record: &Record, file: &Inode, from: &Inode, name: &[u8]) -> bool {

@@ -22,7 +22,7 @@ impl Space {
         }
         let node = self.node(to)?;
         let ends = [self.node(from)?, node.clone()];
-        let solid = |node: &Node| node.open.lock().backing.as_ref().is_some_and(|backing| backing.solid);
+        let solid = |node: &Node| node.open.lock().backing.as_deref().is_some_and(|backing| backing.solid);
         if self.pools.blocks(target.pool) == Blocks::Ahead && ends.iter().any(|node| solid(node)) {
             // What is stored unseen into blocks that are shared takes others. The kernel copies the data itself then.
             return Err(crate::Errno::EOPNOTSUPP);

@@ -310,7 +310,7 @@ impl Space {
         }
         let mut fresh = backing(pool, fresh)?;
         fresh.discards = self.pools.get(pool)?.discards();
-        open.backing = Some(fresh);
+        open.backing = Some(Box::new(fresh));
         Ok(())
     }
 }
@@ -341,8 +341,8 @@ mod tests {
         let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap();
         let guessed = space.nodes.enter(inode.clone());
         let earlier = space.do_open(caller, guessed.id, libc::O_RDONLY as u32).unwrap();
-        let file = |node: &Node| node.open.lock().backing.as_ref().map(|backing| (backing.writable, backing.unseen));
-        guessed.open.lock().backing.as_mut().unwrap().unseen = true;
+        let file = |node: &Node| node.open.lock().backing.as_deref().map(|backing| (backing.writable, backing.unseen));
+        guessed.open.lock().backing.as_deref_mut().unwrap().unseen = true;
         let (entry, opened) = space.open_new(caller, inode, pool, fresh, libc::O_WRONLY as u32).unwrap();
         assert_eq!(entry.node, guessed.id);
         assert_eq!(file(&guessed), Some((true, true)));

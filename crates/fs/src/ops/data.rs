@@ -77,7 +77,7 @@ impl Space {
 
     pub(crate) fn stream_of(node: &Node) -> Outcome<Stream> {
         let open = node.open.lock();
-        let backing = open.backing.as_ref().ok_or(Errno::EBADF)?;
+        let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
         Ok(Stream {
             pool: backing.pool,
             file: backing.file.clone(),

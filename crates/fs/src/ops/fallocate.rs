@@ -48,7 +48,7 @@ impl Space {
     ) -> Outcome<()> {
         let mut allocated = offset..offset + length;
         let mut mode = mode;
-        if node.open.lock().backing.as_ref().is_some_and(|backing| backing.solid)
+        if node.open.lock().backing.as_deref().is_some_and(|backing| backing.solid)
             && mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE)
         {
             allocated.start = Self::zero(file, allocated.clone())?;

@@ -36,7 +36,7 @@ impl Space {
 
     /// Whether a file that is let go of goes for good, and that is to be noted in its pool before.
     fn is_to_be_marked(&self, node: &Node, open: &OpenFile) -> bool {
-        if open.backing.as_ref().is_some_and(|backing| backing.claimed) {
+        if open.backing.as_deref().is_some_and(|backing| backing.claimed) {
             return false;
         }
         let state = node.inode.lock();
@@ -54,7 +54,7 @@ impl Space {
         // What is in a fence may be mapped still: that is looked at.
         if is_lent(handle)
             && !open.is_fenced()
-            && let Some(backing) = open.backing.as_mut().filter(|backing| backing.lends)
+            && let Some(backing) = open.backing.as_deref_mut().filter(|backing| backing.lends)
         {
             backing.lent_is_gone = true;
             if open.handles > 0 {

@@ -69,5 +69,5 @@ impl Space {
 /// Whether something may be stored into pages of the server's.
 fn may_hide_stores(node: &Node) -> bool {
     let open = node.open.lock();
-    open.handles > 0 && open.backing.as_ref().is_some_and(|it| it.mappable && it.registered.is_none() && !it.discards)
+    open.handles > 0 && open.backing.as_deref().is_some_and(|it| it.mappable && it.registered.is_none() && !it.discards)
 }

@@ -88,7 +88,7 @@ impl Space {
         }
         let data = self.mode(caller, node, open, flags, bounded);
         let lent = writable && bounded && matches!(data, Data::Passthrough(_));
-        let backing = open.backing.as_mut().expect("an opened file has its backing file open");
+        let backing = open.backing.as_deref_mut().expect("an opened file has its backing file open");
         if bounded && open.handles == 0 && !backing.mappable {
             // Who wrote to it before a limit bounded it has closed it.
             backing.unseen = false;
@@ -112,20 +112,20 @@ impl Space {
     /// that is to be emptied everything does.
     fn mode(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile, flags: i32, bounded: bool) -> Data {
         let access = flags & libc::O_ACCMODE;
-        let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
+        let pool = open.backing.as_deref().expect("the mode of an open file is asked for").pool;
         if bounded && self.may_fill_unseen(pool, flags) && open.handles == 0 && !open.is_solid_or_unbound() {
             return self.mode_alone(caller, node, open);
         }
         let stays = access == libc::O_RDONLY && !self.pools.is_draining(pool);
         if !stays && open.handles == 0 && self.is_to_go_elsewhere(caller, pool) {
-            let backing = open.backing.as_mut().expect("still open");
+            let backing = open.backing.as_deref_mut().expect("still open");
             let may_be_mapped = backing.registered.is_some() || backing.mappable || backing.unseen;
             // Who has mapped it in the kernel goes on storing there, and pages of the server's would neither show that nor leave it alone.
             if !(may_be_mapped && self.is_held(backing)) {
                 return Data::Server;
             }
         }
-        let backing = open.backing.as_mut().expect("still open");
+        let backing = open.backing.as_deref_mut().expect("still open");
         let registered = match backing.registered {
             // Another kind of open while handles of the server's kind live would fail in the kernel.
             None if open.handles == 0 => self.register(backing),
@@ -146,10 +146,10 @@ impl Space {
     /// The same for a handle that reads and writes a limited file, and that nobody else has open or mapped.
     fn mode_alone(&self, caller: Caller, node: &Arc<Node>, open: &mut OpenFile) -> Data {
         self.ends_unseen(open);
-        let pool = open.backing.as_ref().expect("the mode of an open file is asked for").pool;
+        let pool = open.backing.as_deref().expect("the mode of an open file is asked for").pool;
         let runs_full = self.is_to_go_elsewhere(caller, pool);
         if !runs_full && self.can_fence(caller, open) {
-            let backing = open.backing.as_mut().expect("the mode of an open file is asked for");
+            let backing = open.backing.as_deref_mut().expect("the mode of an open file is asked for");
             let registered = backing.registered.or_else(|| self.register(backing));
             if let Some(id) = registered
                 && self.lends_to(caller, node, open, true)
@@ -157,7 +157,7 @@ impl Space {
                 return Data::Passthrough(id);
             }
         }
-        let backing = open.backing.as_mut().expect("still open");
+        let backing = open.backing.as_deref_mut().expect("still open");
         self.unregister(backing);
         Data::Server
     }
@@ -199,7 +199,7 @@ impl Space {
     pub(crate) fn back(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
         let was_open = open.backing.is_some();
         self.back_as_it_is(node, open, writable)?;
-        if open.backing.as_ref().is_none_or(|backing| !backing.times_behind) {
+        if open.backing.as_deref().is_none_or(|backing| !backing.times_behind) {
             return Ok(());
         }
         self.answers_at_once(&node.inode, Call::Writes)?;
@@ -216,7 +216,7 @@ impl Space {
 
     /// The same, whatever times it has.
     pub(crate) fn back_as_it_is(&self, node: &Arc<Node>, open: &mut OpenFile, writable: bool) -> Outcome<()> {
-        if open.backing.as_ref().is_some_and(|backing| backing.writable || !writable) {
+        if open.backing.as_deref().is_some_and(|backing| backing.writable || !writable) {
             return Ok(());
         }
         let record = node.inode.record();
@@ -243,7 +243,7 @@ impl Space {
         let baseline = if discards { Measure::default() } else { Measure::of(&file)? };
         let times_behind = record.times_ahead && !discards && !baseline.has_times_of(&record);
         let backing = OpenBacking::new(place.pool, binding, file, baseline, writable);
-        open.backing = Some(OpenBacking { discards, times_behind, ..backing });
+        open.backing = Some(Box::new(OpenBacking { discards, times_behind, ..backing }));
         Ok(())
     }
 
@@ -256,19 +256,21 @@ impl Space {
         size: u64,
         kill: Option<Caller>,
     ) -> Outcome<()> {
-        let backing = open.backing.as_mut().expect("a truncated file has its backing file open");
+        let backing = open.backing.as_deref_mut().expect("a truncated file has its backing file open");
         if backing.lends {
             // What grew and is cut off now is owed no more, but what stays is.
             self.record_measure(node, open)?;
         }
-        let backing = open.backing.as_mut().expect("still open");
+        let backing = open.backing.as_deref_mut().expect("still open");
         if !backing.discards {
             self.pools.call(backing.pool, Call::Writes, || rustix::fs::ftruncate(&backing.file, size))?;
         }
         let discards = backing.discards;
-        open.grant.cut(size);
+        if let Some(grant) = open.grant.changed() {
+            grant.cut(size);
+        }
         let now = crate::now();
-        let backing = open.backing.as_mut().expect("still open");
+        let backing = open.backing.as_deref_mut().expect("still open");
         let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };
         let outcome = self.catalog.update(&node.inode, |record| {
             record.size = size;

@@ -55,7 +55,7 @@ impl Space {
             }
             let mut open = Self::lock_to_cut(node);
             self.back(node, &mut open, true)?;
-            if open.backing.as_ref().is_some_and(|backing| takes_long(backing, size)) {
+            if open.backing.as_deref().is_some_and(|backing| takes_long(backing, size)) {
                 hurry::may_wait()?;
             }
             let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);
@@ -153,7 +153,7 @@ impl Space {
     fn times_below(&self, node: &Node, with_mtime: bool) -> Outcome<()> {
         let mut open = node.open.lock();
         let (behind, written) = (Self::may_be_behind(&open), open.writers > 0);
-        let Some(backing) = open.backing.as_mut().filter(|backing| !backing.discards) else { return Ok(()) };
+        let Some(backing) = open.backing.as_deref_mut().filter(|backing| !backing.discards) else { return Ok(()) };
         if behind {
             backing.times_behind = true;
             return Ok(());
@@ -165,7 +165,7 @@ impl Space {
 
     /// Whether nobody sees the times of the backing file until it is opened next.
     fn may_be_behind(open: &OpenFile) -> bool {
-        open.handles == open.writers && open.backing.as_ref().is_some_and(|backing| !backing.mappable)
+        open.handles == open.writers && open.backing.as_deref().is_some_and(|backing| !backing.mappable)
     }
 
     /// Times of data are set on the backing file, beside whose other names they can be seen.

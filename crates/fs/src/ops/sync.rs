@@ -44,7 +44,7 @@ impl Space {
 
     /// What a file looks like, where no later change of it can look the same: asked before the flush, which may not have what comes meanwhile.
     fn shown_measure(&self, open: &OpenFile) -> Option<Measure> {
-        let backing = open.backing.as_ref()?;
+        let backing = open.backing.as_deref()?;
         Some(backing.baseline).filter(|it| it.shows_changes(crate::now(), self.pools.granularity(backing.pool)))
     }
 
@@ -83,7 +83,7 @@ impl Space {
         if !syncs(flags) {
             return Ok(());
         }
-        let past_pages = self.node(node)?.open.lock().backing.as_ref().is_some_and(|it| it.registered.is_some());
+        let past_pages = self.node(node)?.open.lock().backing.as_deref().is_some_and(|it| it.registered.is_some());
         if past_pages { self.do_fsync(node, flags as i32 & libc::O_SYNC != libc::O_SYNC) } else { Ok(()) }
     }
 
