@@ -34,15 +34,26 @@ pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
 
 /// Requests that are being answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Busy(Arc<AtomicUsize>);
+pub(crate) struct Busy(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    ends: AtomicUsize,
+    others: AtomicUsize,
+}
 
 impl Busy {
-    /// Waits until every answer is on its way, or for so long: who asked for the end is told before it comes.
+    /// Waits until every answer is on its way, or for so long. Who asked for the end is told of it however long that takes: when the mount
+    /// has ended for us, the kernel still puts away all files that it knew, some seconds for a million.
     pub(crate) fn wait(&self, patience: Duration) {
         let until = Instant::now() + patience;
-        while self.0.load(Relaxed) > 0 && Instant::now() < until {
+        while self.0.ends.load(Relaxed) > 0 || self.0.others.load(Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    fn count(&self, request: Option<&Request>) -> &AtomicUsize {
+        if matches!(request, Some(Request::Down { .. })) { &self.0.ends } else { &self.0.others }
     }
 }
 
@@ -127,13 +138,15 @@ fn converse(stream: &UnixStream, peer: u32, patience: Duration, answer: &dyn Fn(
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        busy.0.fetch_add(1, Relaxed);
-        let reply = match serde_json::from_str(&line) {
+        let request = serde_json::from_str(&line);
+        let count = busy.count(request.as_ref().ok());
+        count.fetch_add(1, Relaxed);
+        let reply = match request {
             Ok(request) => answer(request, peer),
             Err(error) => Answer::Refused { why: format!("{UNREADABLE}: {error}") },
         };
         let sent = say(Timed { stream, until: Instant::now() + patience }, &reply);
-        busy.0.fetch_sub(1, Relaxed);
+        count.fetch_sub(1, Relaxed);
         if sent.is_err() {
             return;
         }
@@ -224,6 +237,31 @@ mod tests {
                 assert_eq!(is_unknown(&why), unknown, "{why}");
             };
             against(ask, &Answer::Done);
+        }
+    }
+
+    /// Regression: where the kernel knew a million files, `ullage down` said that the daemon had ended before it answered.
+    #[test]
+    fn who_asked_for_the_end_is_told_of_it_however_long_it_takes() {
+        for (asked, waits) in [(&b"{\"ask\":\"down\",\"lazy\":false}\n"[..], true), (b"{\"ask\":\"df\"}\n", false)] {
+            let (own, other) = UnixStream::pair().unwrap();
+            let busy = Busy::default();
+            let slow = |_, _| {
+                std::thread::sleep(PATIENCE);
+                Answer::Done
+            };
+            (&other).write_all(asked).unwrap();
+            std::thread::scope(|scope| {
+                let answering = scope.spawn(|| converse(&own, 0, PATIENCE, &slow, &busy));
+                while busy.0.ends.load(Relaxed) + busy.0.others.load(Relaxed) == 0 {
+                    std::thread::yield_now();
+                }
+                busy.wait(PATIENCE / 10);
+                other.set_nonblocking(true).unwrap();
+                assert_eq!((&other).read(&mut [0; 64]).is_ok(), waits);
+                other.shutdown(std::net::Shutdown::Both).unwrap();
+                answering.join().unwrap();
+            });
         }
     }
 
