@@ -27,8 +27,10 @@ impl BankCore {
         if store.lost.is_some() {
             return Some(again);
         }
-        let ahead = renew.epoch > self.head.epoch || renew.bank > self.head.incarnation;
-        if self.recovery.is_none() && ahead {
+        let life = self.head.incarnation;
+        // A life is kept before anybody hears of it, and the next process begins another: of this one only who was met can know.
+        let foreign = renew.bank > life || (renew.bank == life && !store.met);
+        if self.recovery.is_none() && (foreign || renew.epoch > self.head.epoch) {
             self.find_ahead(renew, out);
             return Some(BankToStore::Wait);
         }
@@ -73,6 +75,7 @@ impl BankCore {
         let until = now + self.config.lease + self.config.lease_margin;
         let store = self.stores.get_mut(&(renew.store, renew.incarnation))?;
         store.lease_until = Some(until);
+        store.met = true;
         store.free = renew.free;
         store.total = renew.total;
         store.epoch = store.epoch.max(renew.epoch);

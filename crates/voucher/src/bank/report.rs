@@ -1,5 +1,6 @@
 //! Taking the stores' accounts.
 
+use super::stores::StoreState;
 use super::{BankAction, BankCore, BankOutput, Finding, load};
 use crate::message::{BankToStore, Report, SpentLine};
 use crate::{Incarnation, Node, User};
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 impl BankCore {
     pub(super) fn report(&mut self, report: Report, out: &mut BankOutput) {
         let key = (report.store, report.incarnation);
-        let Some(store) = self.stores.get_mut(&key) else { return };
+        let Some(store) = self.stores.get_mut(&key).filter(|store| store.counts()) else { return };
         // A store that was given up has been fenced; what it reports late is still true, and welcome.
         if report.epoch == store.reported.plus(1) {
             let mut lie = None;
@@ -53,7 +54,7 @@ impl BankCore {
     }
 
     pub(super) fn early(&mut self, store: Node, incarnation: Incarnation, spent: &[SpentLine], out: &mut BankOutput) {
-        if self.stores.contains_key(&(store, incarnation)) {
+        if self.stores.get(&(store, incarnation)).is_some_and(StoreState::counts) {
             self.count_all(store, incarnation, spent, out);
         }
     }

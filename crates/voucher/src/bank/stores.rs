@@ -28,6 +28,8 @@ pub(super) struct StoreState {
     pub(super) total: u64,
     /// The newest epoch that it said it knows.
     pub(super) epoch: Epoch,
+    /// This life of the bank has given it a lease.
+    pub(super) met: bool,
 }
 
 /// What is stored of it; settled amounts and reports have rows of their own.
@@ -41,6 +43,12 @@ pub(super) struct StoreRow {
 }
 
 impl StoreState {
+    /// Whether what it says of vouchers may be taken in: before it has renewed its lease it may know of some that only a later bank gave,
+    /// of which this one is an old copy. What one says that was given up is of before.
+    pub(super) fn counts(&self) -> bool {
+        self.met || self.lost.is_some()
+    }
+
     pub(super) fn row(&self) -> StoreRow {
         StoreRow {
             reported: self.reported,

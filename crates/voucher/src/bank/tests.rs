@@ -687,6 +687,28 @@ fn a_bank_set_back_to_an_old_copy_counts_on_no_store_and_says_why() {
     }
 }
 
+/// Regression: a copy of the epoch that still runs was not found out, and the vouchers that had been given since were given again; who had
+/// spent them was named as their forger.
+#[test]
+fn a_bank_set_back_within_an_epoch_is_found_out_and_names_nobody() {
+    let mut c = Cluster::with(2, |_| {}, |config| config.early_every = Some(Micros::from_secs(5)));
+    c.quota(U, 1000);
+    let copy = c.bank_table.clone();
+    c.reload_bank();
+    c.run(Micros::from_secs(5));
+    let pieces = c.withdraw(C, U, 100);
+    c.spend(store_node(1), C, U, &pieces, 100).unwrap();
+    c.run(Micros::from_secs(9));
+    assert!(c.found.is_empty() && c.stores.values().all(|store| store.is_open(c.now)));
+    c.bank_table = copy;
+    c.reload_bank();
+    assert_eq!(c.epoch(), c.stores[&store_node(1)].epoch(), "no epoch has begun since");
+    c.run(Micros::from_secs(20));
+    assert!(c.found.iter().all(|finding| matches!(finding, Finding::StoreLied { .. })), "{:?}", c.found);
+    assert_eq!((c.found.len(), c.bank.is_blocked(U)), (2, Some(false)));
+    assert!(!c.stores.values().any(|store| store.is_open(c.now)));
+}
+
 #[test]
 fn epochs_shrink_while_space_is_low() {
     let mut c = Cluster::with(
