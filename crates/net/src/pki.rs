@@ -73,7 +73,7 @@ fn check_name(name: &str) -> Result<(), PkiError> {
 fn is_own(name: &str) -> bool {
     let number = name.strip_prefix("voucher").and_then(|rest| rest.strip_prefix(['.', '-']));
     ["ca", "voucher", "capability", "token"].contains(&name)
-        || number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+        || number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
 }
 
 /// Whatever else is in a key's place stays there.
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_sites_own_keys_are_nobodys() {
         let directory = authority();
-        for name in ["ca", "token", "voucher", "capability", "voucher.2", "voucher-1"] {
+        for name in ["ca", "token", "voucher", "capability", "voucher.2", "voucher-1", "voucher-1.2"] {
             let path = directory.path().join(format!("{name}.key"));
             let _ = keyfile::new_key(&path);
             let before = fs::read(&path).unwrap();

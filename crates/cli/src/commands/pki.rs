@@ -1,10 +1,10 @@
 //! `ullage pki`.
 
-use super::remote::{print_json, voucher_keys};
+use super::remote::{audience_stem, numbered_key, print_json, voucher_keys};
 use crate::output::shown;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use ullage_net::token::Bearer;
 use ullage_net::{Role, clock, keyfile, pki, tls};
@@ -17,8 +17,8 @@ use ullage_voucher::{KeyId, Keyring, Node};
 ullage pki issue /etc/ullage/pki store-1 --role store --host 10.0.0.2\n  ullage pki issue /etc/ullage/pki alice --role user\n  \
 ullage pki issue /etc/ullage/pki etcd-1 --role etcd --host 10.0.0.3 --host etcd.ullage\n  \
 ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key, and all voucher keys: voucher.key and\n\
-voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience) it accepts and makes vouchers\n\
-addressed to it alone; clients say `addressed = true` beside its address in their configuration to be given such."
+voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience; after a rotation voucher-N.2.key and\n\
+so on) it accepts and makes vouchers addressed to it alone; clients say `addressed = true` beside its address in their configuration to be given such."
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -89,7 +89,7 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         #[arg(long)]
         renew: bool,
     },
-    /// Make the voucher key of one store, which then accepts and makes only vouchers addressed to it
+    /// Make the voucher keys of one store, which then accepts and makes only vouchers addressed to it; after a rotation, the new one
     #[command(after_help = "Examples:\n  ullage pki audience /etc/ullage/pki 1")]
     Audience {
         /// The directory
@@ -97,7 +97,7 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         /// The store's number
         node: u32,
     },
-    /// Make the next voucher key: give it to all stores first, then restart the banks; remove the old one K epochs later, from all
+    /// Make the next voucher key: give it (or what `audience` makes of it) to all stores first, then restart the banks; remove the old one K epochs later, from all
     #[command(after_help = "Examples:\n  ullage pki rotate /etc/ullage/pki")]
     Rotate {
         /// The directory
@@ -139,22 +139,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             }
             vec![path]
         }
-        Action::Audience { directory, node } => {
-            let root = keyfile::read_key(&directory.join("voucher.key"))?;
-            let secret = Keyring::with_root(KeyId(1), root).audience_secret(KeyId(1), Node(node));
-            let path = directory.join(format!("voucher-{node}.key"));
-            keyfile::write_key(&path, &secret.context("the root key gives every audience's")?)?;
-            vec![path]
-        }
+        Action::Audience { directory, node } => audience(&directory, Node(node))?,
         Action::Rotate { directory } => {
             let newest = voucher_keys(&directory)?.into_keys().next_back();
-            let newest = newest.with_context(|| {
-                format!("there is no voucher key in {}: `ullage pki init` makes the first", directory.display())
-            })?;
+            let newest = newest.with_context(|| no_key(&directory))?;
             let next = newest
                 .checked_add(1)
                 .context("key number 255 is the last: make a new directory with `ullage pki init`")?;
-            let path = directory.join(format!("voucher.{next}.key"));
+            let path = numbered_key(&directory, "voucher", next);
             keyfile::new_key(&path)?;
             vec![path]
         }
@@ -178,11 +170,36 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn no_key(directory: &Path) -> String {
+    format!("there is no voucher key in {}: `ullage pki init` makes the first", directory.display())
+}
+
+/// What a store that is limited to itself gets of each voucher key: after a rotation, of the one that is new.
+fn audience(directory: &Path, node: Node) -> anyhow::Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    let mut there = None;
+    for (id, root) in voucher_keys(directory)? {
+        let path = numbered_key(directory, &audience_stem(node), id);
+        if path.symlink_metadata().is_ok() {
+            there = Some(path);
+            continue;
+        }
+        let root = Keyring::with_root(KeyId(id), keyfile::read_key(&root)?);
+        let secret = root.audience_secret(KeyId(id), node).context("the root key gives every audience's")?;
+        keyfile::write_key(&path, &secret)?;
+        made.push(path);
+    }
+    match there {
+        _ if !made.is_empty() => Ok(made),
+        Some(path) => Err(keyfile::KeyFileError::Exists(path).into()),
+        None => Err(anyhow::Error::msg(no_key(directory))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
-    use std::path::Path;
 
     #[derive(Debug, Parser)]
     struct Line {

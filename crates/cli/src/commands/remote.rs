@@ -81,12 +81,16 @@ impl GateArguments {
         })
     }
 
-    /// The voucher keys: of all audiences, or only of this store's own if that is all there is.
+    /// The voucher keys: of all audiences, or only of this store's own if there are any.
     pub fn keyring(&self, node: Option<Node>) -> anyhow::Result<Arc<Keyring>> {
         let mut keys = Keyring::new();
-        let own = node.map(|node| (node, self.pki.join(format!("voucher-{node}.key"))));
+        let own = node.map(|node| anyhow::Ok((node, numbered_keys(&self.pki, &audience_stem(node))?))).transpose()?;
         match own {
-            Some((node, path)) if path.exists() => keys.add_audience(KeyId(1), node, keyfile::read_key(&path)?),
+            Some((node, found)) if !found.is_empty() => {
+                for (id, path) in found {
+                    keys.add_audience(KeyId(id), node, keyfile::read_key(&path)?);
+                }
+            }
             _ => {
                 let found = voucher_keys(&self.pki)?;
                 anyhow::ensure!(
@@ -125,9 +129,23 @@ impl GateArguments {
 /// The voucher keys in a directory: `voucher.key` is number 1, `voucher.N.key` number N. Old ones are removed after a rotation,
 /// so any may be missing.
 pub fn voucher_keys(directory: &Path) -> anyhow::Result<BTreeMap<u8, PathBuf>> {
-    let number = |name: &str| match name.strip_prefix("voucher.")?.strip_suffix("key")? {
+    numbered_keys(directory, "voucher")
+}
+
+/// How the names of the keys begin with which a store checks, and makes, vouchers for itself alone.
+pub fn audience_stem(node: Node) -> String {
+    format!("voucher-{node}")
+}
+
+/// The file of the key of this number.
+pub fn numbered_key(directory: &Path, stem: &str, id: u8) -> PathBuf {
+    directory.join(if id == 1 { format!("{stem}.key") } else { format!("{stem}.{id}.key") })
+}
+
+fn numbered_keys(directory: &Path, stem: &str) -> anyhow::Result<BTreeMap<u8, PathBuf>> {
+    let number = |name: &str| match name.strip_prefix(stem)?.strip_prefix('.')?.strip_suffix("key")? {
         "" => Some(1),
-        middle => middle.strip_suffix('.')?.parse().ok().filter(|id| *id > 1 && name == format!("voucher.{id}.key")),
+        middle => middle.strip_suffix('.')?.parse().ok().filter(|id| *id > 1 && name == format!("{stem}.{id}.key")),
     };
     let reading = || format!("read {}", directory.display());
     let mut keys = BTreeMap::new();
@@ -219,15 +237,21 @@ mod tests {
     use super::*;
     use std::ffi::OsStr;
     use std::process::ExitCode;
+    use ullage_voucher::{Epoch, Issuer, Terms, User};
 
-    fn rotate(directory: &Path) -> anyhow::Result<ExitCode> {
+    fn pki(action: &str, directory: &Path, more: &[&str]) -> anyhow::Result<ExitCode> {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
             pki: super::super::pki::Arguments,
         }
-        let line = [OsStr::new("ullage"), OsStr::new("rotate"), directory.as_os_str()];
+        let line = [OsStr::new("ullage"), OsStr::new(action), directory.as_os_str()];
+        let line = line.into_iter().chain(more.iter().map(OsStr::new));
         super::super::pki::run(<Line as clap::Parser>::parse_from(line).pki)
+    }
+
+    fn rotate(directory: &Path) -> anyhow::Result<ExitCode> {
+        pki("rotate", directory, &[])
     }
 
     fn numbers(directory: &Path) -> Vec<u8> {
@@ -255,5 +279,42 @@ mod tests {
         assert_eq!(numbers(directory.path()), [3, 4]);
         let keys = format!("{:?}", gate().keyring(None).unwrap());
         assert!(keys.contains("[3, 4]") && keys.contains("KeyId(4)"), "{keys}");
+    }
+
+    /// Regression: of a rotated key no part could be made for a store that has only its own, and with `voucher.key` gone none at all:
+    /// every voucher addressed to it had "a wrong signature" from then on.
+    #[test]
+    fn a_store_with_its_own_keys_alone_takes_part_in_a_rotation() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let gate = || GateArguments { pki: directory.path().to_owned(), name: "store-7".into(), plain: true };
+        assert!(pki("audience", directory.path(), &["7"]).is_err(), "there is nothing to have a part of");
+        keyfile::new_key(&at("voucher.key")).unwrap();
+        let audience = || pki("audience", directory.path(), &["7"]);
+        audience().unwrap();
+        let terms = Terms {
+            epoch: Epoch(1),
+            expiry: Epoch(3),
+            user: User(1),
+            value: 5,
+            serial: 1,
+            issuer: Issuer::default(),
+            audience: Node(7),
+        };
+        let old = gate().keyring(None).unwrap().sign(terms).unwrap();
+        rotate(directory.path()).unwrap();
+        let new = gate().keyring(None).unwrap().sign(terms).unwrap();
+        audience().unwrap();
+        let keys = gate().keyring(Some(Node(7))).unwrap();
+        assert_eq!((keys.verify(&old), keys.verify(&new), keys.limited_to()), (Ok(()), Ok(()), Some(Node(7))));
+        let error = audience().unwrap_err().to_string();
+        assert!(error.contains("voucher-7.2.key exists already"), "{error}");
+        for old in ["voucher.key", "voucher-7.key"] {
+            std::fs::remove_file(at(old)).unwrap();
+        }
+        rotate(directory.path()).unwrap();
+        audience().unwrap();
+        let keys = format!("{:?}", gate().keyring(Some(Node(7))).unwrap());
+        assert!(keys.contains("[2, 3]") && keys.contains("KeyId(3)"), "{keys}");
     }
 }
