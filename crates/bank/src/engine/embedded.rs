@@ -10,7 +10,7 @@ use std::time::Duration;
 use ullage_journal::{Durability, Journal, JournalError, Options, private_directory};
 use ullage_voucher::Write;
 
-/// Journal bytes after which a snapshot is due.
+/// Journal bytes after which a snapshot is due, those of earlier processes included.
 const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
 
 /// How long another process may still hold the lock: together one second.
@@ -52,6 +52,8 @@ impl Embedded {
             Some(snapshot) => decode_rows(snapshot)?,
             None => Rows::new(),
         };
+        // Else a bank that is started again before so much was written would keep all that it ever wrote.
+        let logged: usize = recovered.records.iter().map(Vec::len).sum();
         parts::whole(recovered.records, |record| {
             apply(&mut rows, &decode_writes(record)?);
             Ok(())
@@ -59,7 +61,7 @@ impl Embedded {
         journal.hold_room();
         let engine = Self {
             journal: Arc::new(journal),
-            appended: AtomicU64::new(0),
+            appended: AtomicU64::new(logged as u64),
             snapshotting: Arc::default(),
             failed: Arc::default(),
             _lock: lock,
@@ -152,6 +154,29 @@ mod tests {
         drop(engine);
         let (_, rows) = Embedded::open(directory.path(), Durability::Process).unwrap();
         assert_eq!(rows, Rows::from([(b"b".to_vec(), b"2".to_vec())]));
+    }
+
+    /// Regression: each start began to count anew, so the journal of a bank that was started often enough grew without end.
+    #[test]
+    fn what_was_written_before_a_restart_counts_for_the_next_snapshot() {
+        let directory = tempfile::tempdir().unwrap();
+        let value = vec![7; 12 << 20];
+        let due = (0..6).map(|_| {
+            let (engine, rows) = Embedded::open(directory.path(), Durability::Process).unwrap();
+            put(&engine, b"a", Some(&value));
+            let due = engine.snapshot_due();
+            if due {
+                engine.snapshot(&rows);
+                while engine.snapshotting.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                assert!(!engine.snapshot_due());
+            }
+            due
+        });
+        assert_eq!(due.collect::<Vec<_>>(), [false, false, false, false, false, true]);
+        let (engine, rows) = Embedded::open(directory.path(), Durability::Process).unwrap();
+        assert!(!engine.snapshot_due() && rows == Rows::from([(b"a".to_vec(), value)]));
     }
 
     #[test]

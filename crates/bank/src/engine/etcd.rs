@@ -14,7 +14,7 @@ mod load;
 mod queue;
 
 use self::committer::Committer;
-use self::load::load;
+use self::load::{Loaded, load};
 use self::queue::{Item, Queue, refuse};
 use super::{Done, Engine, EngineError, EtcdSettings};
 use crate::rows::{Rows, encode_rows, encode_writes};
@@ -155,7 +155,7 @@ pub struct Etcd {
 /// When etcd cannot be reached, and where the leader replaces what is being read; try again.
 pub async fn look(settings: &EtcdSettings, shard: u32) -> Result<Rows, EngineError> {
     let client = settings.connect().await?;
-    Ok(load(&client, &settings.prefix(shard)).await?.0)
+    Ok(load(&client, &settings.prefix(shard)).await?.rows)
 }
 
 /// Waits until this process leads the shard, and returns the rows as the last leader left them. `heard` is told meanwhile who leads.
@@ -205,8 +205,11 @@ pub async fn campaign(
     });
     tokio::spawn(keep_lease(client.clone(), lease, settings.lease_secs, Arc::clone(&shared)));
     let loaded = load(&client, &prefix).await;
-    let (rows, next) = loaded.inspect_err(|_| depose(&shared))?;
+    let Loaded { rows, next, commits, bytes } = loaded.inspect_err(|_| depose(&shared))?;
     shared.queue.lock().next = next;
+    // Leaders that follow each other soon would else never write one.
+    shared.commits.store(commits, Ordering::Relaxed);
+    shared.bytes.store(bytes, Ordering::Relaxed);
     let mut committer = Committer { client, prefix, leader, revision, shared: Arc::clone(&shared) };
     committer.forget_parts_from(next).await.inspect_err(|_| depose(&shared))?;
     tokio::spawn(committer.run());

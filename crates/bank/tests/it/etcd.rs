@@ -211,6 +211,30 @@ async fn a_snapshot_is_due_by_bytes_and_written_while_more_and_more_is_queued() 
     tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
 }
 
+/// Regression: each leader began to count anew, so where they changed often enough no snapshot was ever due, and etcd filled.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_of_earlier_leaders_count_for_the_next_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, settings)) = etcd(directory.path(), "first:1") else { return };
+    let run = async {
+        for number in 0..5 {
+            let (leader, _) = lead(&settings).await;
+            assert!(!leader.snapshot_due(), "{} MiB", number * 14);
+            put(&leader, &mib(number, 14)).await.unwrap();
+            assert_eq!(leader.snapshot_due(), number == 4);
+            drop(leader);
+        }
+        let (leader, rows) = lead(&settings).await;
+        assert!(leader.snapshot_due());
+        leader.snapshot(&rows);
+        put(&leader, &[row(7, 7)]).await.unwrap();
+        drop(leader);
+        let (leader, after) = lead(&settings).await;
+        assert!(!leader.snapshot_due() && after.len() == rows.len() + 1);
+    };
+    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
+}
+
 /// It took the lead again and again from those that could use it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bank_that_cannot_use_what_it_won_ends_with_the_reason() {

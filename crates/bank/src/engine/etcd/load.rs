@@ -10,19 +10,30 @@ use std::collections::BTreeSet;
 const PAGE: i64 = 16;
 const ANSWER_MAX_BYTES: usize = 64 << 20;
 
-/// The rows as the last leader left them, and the number of the next commit.
-pub(super) async fn load(client: &Client, prefix: &str) -> Result<(Rows, u64), EngineError> {
+/// What there is of a shard.
+pub(super) struct Loaded {
+    /// The rows as the last leader left them.
+    pub(super) rows: Rows,
+    /// The number of the next commit.
+    pub(super) next: u64,
+    /// How many commits there are since the last snapshot, and how many bytes in them.
+    pub(super) commits: u64,
+    pub(super) bytes: u64,
+}
+
+/// All of it.
+pub(super) async fn load(client: &Client, prefix: &str) -> Result<Loaded, EngineError> {
     let mut kv = client.kv_client().max_decoding_message_size(ANSWER_MAX_BYTES);
     let base = kv.get(format!("{prefix}base"), None).await.map_err(failed)?;
     let base: u64 =
         base.kvs().first().and_then(|pair| pair.value_str().ok()).and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut rows = decode_rows(&joined(&mut kv, &format!("{prefix}snapshot/{base:020}/")).await?)?;
     let begun = beginnings(&mut kv, prefix).await?;
-    let mut next = base;
+    let (mut next, mut bytes) = (base, 0);
     loop {
         let page = page(&mut kv, format!("{prefix}log/{next:020}"), format!("{prefix}log/~")).await?;
         if page.kvs().is_empty() {
-            return Ok((rows, next));
+            return Ok(Loaded { rows, next, commits: next - base, bytes });
         }
         for pair in page.kvs() {
             let expected = format!("{prefix}log/{next:020}");
@@ -32,8 +43,10 @@ pub(super) async fn load(client: &Client, prefix: &str) -> Result<(Rows, u64), E
             if begun.contains(&next) {
                 let mut record = joined(&mut kv, &format!("{prefix}part/{next:020}/")).await?;
                 record.extend_from_slice(pair.value());
+                bytes += record.len() as u64;
                 apply(&mut rows, &decode_writes(&record)?);
             } else {
+                bytes += pair.value().len() as u64;
                 apply(&mut rows, &decode_writes(pair.value())?);
             }
             next += 1;
