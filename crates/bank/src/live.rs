@@ -57,10 +57,14 @@ impl Live {
     /// One step; its outcome is added to `outcome`.
     pub(crate) fn step(&mut self, event: BankEvent, now: Micros, outcome: &mut Outcome) {
         let mut out = BankOutput::default();
+        let repeated =
+            matches!(&event, BankEvent::FromClient(client, message) if self.core.has_answered(*client, message));
         self.core.step(event, now, &mut out);
         let epoch = self.core.epoch();
         for action in &out.actions {
             match action {
+                // It was counted when it was given.
+                BankAction::ToClient(..) if repeated => {}
                 BankAction::ToClient(_, message) => self.memory.answered(message, epoch, &mut out.writes),
                 BankAction::Found(finding) => {
                     let user = accused(finding);

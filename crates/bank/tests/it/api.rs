@@ -5,12 +5,14 @@ use hyper::Method;
 use std::sync::Arc;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::server::OPENAPI;
-use ullage_bank::{Bank, BankSettings};
+use ullage_bank::wire::{AccountChange, AccountView, ClientAnswers, ClientBatch, History};
+use ullage_bank::{Bank, BankSettings, identity};
 use ullage_journal::Durability;
 use ullage_net::client::{Client, Settings};
 use ullage_net::token::Bearer;
 use ullage_net::{Role, clock};
-use ullage_voucher::{KeyId, Keyring};
+use ullage_voucher::message::{BankToClient, ClientToBank};
+use ullage_voucher::{KeyId, Keyring, Op};
 
 const TOKEN_KEY: [u8; 32] = [5; 32];
 
@@ -54,6 +56,36 @@ async fn every_operation_described_exists_and_every_schema_named_is_there() {
         let name = OPENAPI[position + "#/components/schemas/".len()..].split('"').next().unwrap();
         assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
     }
+}
+
+/// Regression: who asked again since an answer was lost was told to have been given twice as much.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repetition_is_not_counted_in_the_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let change = AccountChange { quota_bytes: Some(1 << 20), blocked: None };
+    let _: AccountView = admin.json(&address, Method::PUT, "/v1/users/alice", Some(&change)).await.unwrap();
+    let alice = client("alice", Role::User, TOKEN_KEY, 100);
+    let user = identity::user("alice");
+    let send = async |message: &ClientToBank| {
+        let batch =
+            ClientBatch { client: identity::client("alice", 1), messages: vec![message.clone()], ..Default::default() };
+        let answers: ClientAnswers = alice.json(&address, Method::POST, "/v1/messages", Some(&batch)).await.unwrap();
+        answers.messages.into_iter().next().unwrap()
+    };
+    let request = ClientToBank::Request { user, op: Op(1), want: 1000, audience: None };
+    let answer = send(&request).await;
+    let BankToClient::Granted { pieces, .. } = answer.clone() else { panic!("{answer:?}") };
+    let back = ClientToBank::Return { user, op: Op(2), pieces };
+    let returned = send(&back).await;
+    for _ in 0..3 {
+        assert_eq!(send(&request).await, answer);
+        assert_eq!(send(&back).await, returned);
+    }
+    let history: History = alice.json(&address, Method::GET, "/v1/users/alice/history", None::<&()>).await.unwrap();
+    let [entry] = &history.entries[..] else { panic!("{history:?}") };
+    assert_eq!((entry.grants, entry.granted_bytes, entry.returned_bytes), (1, 1000, 1000));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -262,6 +262,14 @@ impl BankCore {
         self.accounts.get(&user).map(Account::authorized)
     }
 
+    /// Whether this was answered before: then it gets the same answer, and nothing happens.
+    pub fn has_answered(&self, client: Client, message: &ClientToBank) -> bool {
+        match message {
+            ClientToBank::Request { op, .. } => self.grants.contains_key(&(client, *op)),
+            ClientToBank::Return { op, .. } => self.returns.contains_key(&(client, *op)),
+        }
+    }
+
     /// A user's quota, in bytes.
     pub fn quota(&self, user: User) -> Option<u64> {
         self.accounts.get(&user).map(|account| account.quota)
