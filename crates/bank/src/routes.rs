@@ -254,7 +254,8 @@ async fn remove(shared: &Shared, peer: &Peer, name: &str) -> Result<Answer, Prob
 async fn history(shared: &Shared, peer: &Peer, name: &str) -> Result<Answer, Problem> {
     may_see(peer, name)?;
     let user = identity::user(name);
-    let entries = member_of(shared, user)?.read(|live| live.memory.past(user)).await?;
+    let past = |live: &Live| live.memory.name(user).map(|_| live.memory.past(user));
+    let entries = member_of(shared, user)?.read(past).await?.ok_or_else(|| no_user(name))?;
     Ok(json(&History { user: name.to_owned(), entries }))
 }
 

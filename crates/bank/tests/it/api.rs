@@ -58,6 +58,23 @@ async fn every_operation_described_exists_and_every_schema_named_is_there() {
     }
 }
 
+/// Regression: a history without entries, as of one who did nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_unknown_has_no_history() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let send = async |method, path: &str, body: &'static str| {
+        let reply = admin.send(&address, method, path, &[], Bytes::from(body)).await.unwrap();
+        (reply.status.as_u16(), String::from_utf8_lossy(&reply.body).into_owned())
+    };
+    let (status, body) = send(Method::GET, "/v1/users/alice/history", "").await;
+    assert!(status == 404 && body.contains("unknown_user"), "{status} {body}");
+    send(Method::PUT, "/v1/users/alice", r#"{"quota_bytes":5}"#).await;
+    send(Method::DELETE, "/v1/users/alice", "").await;
+    assert_eq!(send(Method::GET, "/v1/users/alice/history", "").await.0, 200);
+}
+
 /// Regression: who asked again since an answer was lost was told to have been given twice as much.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repetition_is_not_counted_in_the_history() {
