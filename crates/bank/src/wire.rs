@@ -93,8 +93,9 @@ pub struct AccountView {
     pub horizon: Epoch,
 }
 
-/// An administrator's change of an account.
+/// An administrator's change of an account. What is not known is refused: who misspells a field is not to be told that it was done.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AccountChange {
     /// Bytes allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,6 +58,24 @@ async fn every_operation_described_exists_and_every_schema_named_is_there() {
     }
 }
 
+/// Regression: the answer was the account, unchanged, and 200.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_change_of_an_account_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let put = async |body: &'static str| {
+        let reply = admin.send(&address, Method::PUT, "/v1/users/alice", &[], Bytes::from(body)).await.unwrap();
+        (reply.status.as_u16(), String::from_utf8_lossy(&reply.body).into_owned())
+    };
+    assert_eq!(put(r#"{"quota_bytes":5}"#).await.0, 200);
+    for misspelt in [r#"{"quota":7}"#, r#"{"quota_bytes":7,"block":true}"#] {
+        let (status, body) = put(misspelt).await;
+        assert!(status == 400 && body.contains("unknown field"), "{status} {body}");
+    }
+    assert!(put("{}").await.1.contains(r#""quota_bytes":5"#));
+}
+
 /// Regression: a history without entries, as of one who did nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_unknown_has_no_history() {
