@@ -4,6 +4,7 @@
 use crate::wire::FindingView;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,7 +122,11 @@ async fn run(command: &[String], input: &[u8]) {
     let run = async {
         let mut child = command.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(input).await?;
+            match stdin.write_all(input).await {
+                // It does what it does without reading all, or anything.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                written => written?,
+            }
         }
         child.wait().await
     };
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
     use std::path::Path;
     use ullage_voucher::bank::Finding;
-    use ullage_voucher::{Epoch, Node};
+    use ullage_voucher::{Client, Epoch, Node, VoucherId};
 
     /// A program that leaves a file for every time it was begun, and one for the most at a time, and then does this.
     fn program(directory: &Path, then: &str) -> Vec<String> {
@@ -176,6 +181,21 @@ mod tests {
         assert_eq!(files(directory.path(), "input").len(), 20);
         let most = files(directory.path(), "most").iter().map(|most| most.trim().parse().unwrap()).max();
         assert!(most.is_some_and(|most: usize| most <= RUNNING_MAX), "{most:?}");
+    }
+
+    /// Regression: a program that closed its input before all of a long finding was written was killed in the middle of its work.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_program_that_does_not_read_its_input_is_let_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let done_file = directory.path().join("done");
+        let script = format!("exec <&-; sleep 0.3; touch {}", done_file.display());
+        let answers = Answers::new(vec!["sh".into(), "-c".into(), script], Vec::new());
+        let clients = (0..20_000).map(|number| Client(u64::MAX - number)).collect();
+        let (user, voucher, epoch, stores) = (User(1), VoucherId::default(), Epoch(1), Vec::new());
+        let finding = Finding::Overspent { user, voucher, epoch, value: 1, spent: 2, clients, stores };
+        answers.tell(&FindingView { at_ms: 0, user: None, finding });
+        done(&answers).await;
+        assert!(done_file.exists());
     }
 
     #[tokio::test(flavor = "multi_thread")]
