@@ -476,6 +476,8 @@ impl Member {
             epoch: None,
             horizon: None,
             stores: Vec::new(),
+            recovering: false,
+            awaited: Vec::new(),
         };
         if let Some(lead) = lead {
             let live = lead.live.lock();
@@ -486,6 +488,8 @@ impl Member {
                     StoreView { node: node.0, incarnation: incarnation.0, reported, given_up }
                 };
             status.stores = live.core.stores().map(view).collect();
+            status.recovering = live.core.is_recovering();
+            status.awaited = live.core.awaited().map(|node| node.0).collect();
         }
         status
     }

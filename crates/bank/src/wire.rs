@@ -164,6 +164,12 @@ pub struct ShardStatus {
     pub horizon: Option<Epoch>,
     /// Stores that count: node, life, last epoch reported, given up.
     pub stores: Vec<StoreView>,
+    /// Whether it leads accounts that were rebuilt, and issues nothing (or the stated share) until all old vouchers are reconciled.
+    #[serde(default)]
+    pub recovering: bool,
+    /// The stores among those that it was told of which have not said yet what they hold: it waits for them, or until they are given up.
+    #[serde(default)]
+    pub awaited: Vec<u32>,
 }
 
 /// A store as the bank sees it.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Embedded, Engine};
-use ullage_bank::wire::{AccountChange, AccountView, FindingView};
+use ullage_bank::rebuild::Remembered;
+use ullage_bank::wire::{AccountChange, AccountView, BankStatus, FindingView};
 use ullage_bank::{Bank, BankError, BankSettings, identity};
 use ullage_journal::Durability;
 use ullage_net::client::{Client, Settings};
@@ -118,6 +119,22 @@ async fn another_k_is_refused() {
     let error = refused(directory.path(), 1, other).await;
     assert!(error.contains("K = 3 at most"), "{error}");
     opens(directory.path(), 1).await;
+}
+
+/// Regression: nothing said for which store a rebuilt bank waited, nor that it did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuilt_bank_says_which_stores_it_waits_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let remembered = Remembered::parse("stores = [2, 9]\n[limits]\nalice = 5\n").unwrap();
+    remembered.rebuild(directory.path(), 1, Params::default()).unwrap();
+    let bank = bind(directory.path(), 1, Params::default()).await.unwrap();
+    let address = bank.address().to_string();
+    let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY);
+    let client = Client::new(Settings { token: Some(token), ..Settings::default() });
+    let task = tokio::spawn(bank.serve(std::future::pending()));
+    let status: BankStatus = client.json(&address, Method::GET, "/v1/status", None::<&()>).await.unwrap();
+    assert_eq!((status.shards[0].recovering, &status.shards[0].awaited), (true, &vec![2, 9]));
+    task.abort();
 }
 
 /// A bank that ended between finding a cheater and telling of it told nobody. Told once more it seemed to be another offence, of now.

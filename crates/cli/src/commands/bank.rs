@@ -68,7 +68,7 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Show who leads and which stores count; fails when no bank answers
+    /// Show who leads, which stores count, and which a rebuilt bank waits for; fails when no bank answers
     #[command(after_help = "Example:\n  ullage bank status | jq .banks")]
     Status {
         #[command(flatten)]

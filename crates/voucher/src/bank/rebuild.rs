@@ -71,8 +71,13 @@ impl BankCore {
         self.recovery.as_ref().is_some_and(|recovery| recovery.until.is_none())
     }
 
+    /// The stores that have not said yet what they hold: until then a rebuilt bank does nothing else.
+    pub fn awaited(&self) -> impl Iterator<Item = Node> + '_ {
+        self.recovery.iter().flat_map(|recovery| &recovery.awaited).copied()
+    }
+
     pub(super) fn awaits(&self, node: Node) -> bool {
-        self.recovery.as_ref().is_some_and(|recovery| recovery.awaited.contains(&node))
+        self.awaited().any(|awaited| awaited == node)
     }
 
     pub(super) fn note_recovering_store(&mut self, renew: &Renew, out: &mut BankOutput) {
