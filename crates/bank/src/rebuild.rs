@@ -1,6 +1,8 @@
 //! A bank of which everything was lost but the limits (voucher-quotas, section 3, *Failures*): writes the accounts that a
 //! bank then starts from, and learns the rest of from the stores.
 
+#[cfg(feature = "etcd")]
+use crate::engine::{self, EtcdSettings};
 use crate::engine::{Embedded, Engine, EngineError};
 use crate::history::Memory;
 use crate::identity;
@@ -9,11 +11,17 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(feature = "etcd")]
+use std::time::Duration;
 use ullage_journal::Durability;
 use ullage_net::clock;
 use ullage_types::Bytes;
 use ullage_voucher::bank::{BankConfig, BankCore, BankOutput};
-use ullage_voucher::{Epoch, Incarnation, Keyring, Node, Params, User};
+use ullage_voucher::{Epoch, Incarnation, Keyring, Node, Params, User, Write};
+
+/// How long another process may have the lead of accounts that are not there: one that has just ended keeps it for a few seconds.
+#[cfg(feature = "etcd")]
+const LEAD_MAX: Duration = Duration::from_secs(15);
 
 /// What is still known, as TOML.
 #[derive(Debug, Clone, Deserialize)]
@@ -63,6 +71,11 @@ pub enum RebuildError {
     /// There are accounts already.
     #[error("{0} has accounts already: a bank can serve them, or give an empty directory")]
     NotEmpty(std::path::PathBuf),
+    /// There are accounts already, in etcd.
+    #[error(
+        "etcd has accounts of the name {0} already: a bank can serve them, or give another name, etcds://HOST:PORT,.../NAME"
+    )]
+    NotEmptyThere(String),
     /// They cannot be written.
     #[error("write the accounts: {0}")]
     Engine(#[from] EngineError),
@@ -101,30 +114,62 @@ impl Remembered {
             engines.push(engine);
         }
         for (shard, engine) in (0..shards).zip(engines) {
-            let users = || self.limits.iter().map(|(name, quota)| (identity::user(name), name, quota.0));
-            let users = || users().filter(|(user, ..)| identity::shard_of(*user, shards) == shard);
-            let limits: Vec<(User, u64)> = users().map(|(user, _, quota)| (user, quota)).collect();
-            let mut out = BankOutput::default();
-            BankCore::rebuild(
-                BankConfig::new(identity::bank_node(shard), params),
-                Arc::new(Keyring::new()),
-                Incarnation(clock::now_secs() as u32),
-                limits,
-                self.stores.iter().map(|node| Node(*node)),
-                self.issue_permille,
-                Epoch(self.epoch_at_least),
-                &mut out,
-            );
-            out.writes.push(shard_row::row(shards));
-            let mut memory = Memory::default();
-            for (user, name, _) in users() {
-                memory.set_name(user, name, &mut out.writes);
-            }
             let (sender, receiver) = std::sync::mpsc::channel();
-            engine.append(&out.writes, Box::new(move |result| drop(sender.send(result))));
+            let writes = self.accounts(shard, shards, params);
+            engine.append(&writes, Box::new(move |result| drop(sender.send(result))));
             receiver.recv().unwrap_or(Err(EngineError::Deposed))?;
         }
         Ok(())
+    }
+
+    /// The same in etcd.
+    ///
+    /// # Errors
+    /// When there are accounts of that name already, or etcd cannot be reached.
+    #[cfg(feature = "etcd")]
+    pub async fn rebuild_in(&self, etcd: &EtcdSettings, shards: u32, params: Params) -> Result<(), RebuildError> {
+        let shards = shards.max(1);
+        for shard in 0..shards {
+            if !engine::look(etcd, shard).await?.is_empty() {
+                return Err(RebuildError::NotEmptyThere(etcd.name.clone()));
+            }
+        }
+        for shard in 0..shards {
+            let led = tokio::time::timeout(LEAD_MAX, engine::campaign(etcd, shard, &|_| {})).await;
+            let (engine, rows) = led.unwrap_or(Err(EngineError::Deposed))?;
+            if !rows.is_empty() {
+                return Err(RebuildError::NotEmptyThere(etcd.name.clone()));
+            }
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let writes = self.accounts(shard, shards, params);
+            engine.append(&writes, Box::new(move |result| drop(sender.send(result))));
+            receiver.await.unwrap_or(Err(EngineError::Deposed))?;
+        }
+        Ok(())
+    }
+
+    /// The rows of one shard.
+    fn accounts(&self, shard: u32, shards: u32, params: Params) -> Vec<Write> {
+        let users = || self.limits.iter().map(|(name, quota)| (identity::user(name), name, quota.0));
+        let users = || users().filter(|(user, ..)| identity::shard_of(*user, shards) == shard);
+        let limits: Vec<(User, u64)> = users().map(|(user, _, quota)| (user, quota)).collect();
+        let mut out = BankOutput::default();
+        BankCore::rebuild(
+            BankConfig::new(identity::bank_node(shard), params),
+            Arc::new(Keyring::new()),
+            Incarnation(clock::now_secs() as u32),
+            limits,
+            self.stores.iter().map(|node| Node(*node)),
+            self.issue_permille,
+            Epoch(self.epoch_at_least),
+            &mut out,
+        );
+        out.writes.push(shard_row::row(shards));
+        let mut memory = Memory::default();
+        for (user, name, _) in users() {
+            memory.set_name(user, name, &mut out.writes);
+        }
+        out.writes
     }
 }
 

@@ -4,12 +4,17 @@ use crate::common::{Member, lead, port};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use ullage_bank::client::BankClient;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Engine, EngineError, EtcdSettings};
+use ullage_bank::rebuild::{RebuildError, Remembered};
 use ullage_bank::rows::{Rows, apply};
 use ullage_bank::{Bank, BankSettings};
+use ullage_net::client::{Client, Settings};
 use ullage_net::tls::Files;
-use ullage_voucher::{KeyId, Keyring, Write};
+use ullage_net::token::Bearer;
+use ullage_net::{Role, clock};
+use ullage_voucher::{KeyId, Keyring, Params, Write};
 
 /// One member and its settings; nothing if Debian's etcd-server is not installed.
 pub fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
@@ -209,6 +214,39 @@ async fn a_snapshot_is_due_by_bytes_and_written_while_more_and_more_is_queued() 
         assert!(rows == model, "{} rows of {}", rows.len(), model.len());
     };
     tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
+}
+
+/// Regression: banks whose accounts in etcd were lost could be rebuilt in a directory only, for one of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_are_rebuilt_in_etcd_once_and_never_over_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, settings)) = etcd(directory.path(), "rebuild:1") else { return };
+    let run = async {
+        let remembered = Remembered::parse("stores = [3]\n[limits]\nann = \"1MiB\"\nbob = 5\n").unwrap();
+        let rebuild = async || remembered.rebuild_in(&settings, 2, Params::default()).await;
+        while let Err(error) = rebuild().await {
+            assert!(matches!(error, RebuildError::Engine(EngineError::Etcd(_))), "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let error = rebuild().await.unwrap_err().to_string();
+        assert!(error.contains("of the name t already"), "{error}");
+        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+        let etcd = EtcdSettings { address: String::new(), ..settings.clone() };
+        let mut bank = BankSettings::new(EngineChoice::Etcd(etcd), keys, [2; 32]);
+        bank.shards = 2;
+        bank.gate.token_key = Some([5; 32]);
+        let bank = Bank::bind("127.0.0.1:0", bank).await.unwrap();
+        let address = bank.address().to_string();
+        tokio::spawn(bank.serve(std::future::pending()));
+        let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 100 }.sign(&[5; 32]);
+        let client = Client::new(Settings { token: Some(token), ..Settings::default() });
+        let admin = BankClient::new(Arc::new(client), vec![address.clone()], Duration::from_secs(20));
+        let quotas: Vec<_> = admin.accounts().await.unwrap().into_iter().map(|a| (a.user, a.quota_bytes)).collect();
+        assert_eq!(quotas, [("ann".to_owned(), 1 << 20), ("bob".to_owned(), 5)]);
+        let status = admin.status(&address).await.unwrap();
+        assert!(status.shards.iter().all(|shard| shard.recovering && shard.awaited == [3]), "{status:?}");
+    };
+    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
 }
 
 /// Regression: each leader began to count anew, so where they changed often enough no snapshot was ever due, and etcd filled.

@@ -3,7 +3,7 @@
 use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use ullage_bank::config::EngineChoice;
@@ -107,7 +107,8 @@ enum AnswerName {
 #[command(
     after_help = "The file, as TOML:\n  stores = [1, 2, 3]          # all there are; nothing is issued before each has said what it holds\n  \
 epoch_at_least = 0          # the newest epoch anybody remembers\n  issue_permille = 0          # issue so much of each quota meanwhile, at the risk of exceeding it by that\n  \
-[limits]\n  alice = \"10GiB\"\n\nExample:\n  ullage bank rebuild remembered.toml --directory /var/lib/ullage/bank"
+[limits]\n  alice = \"10GiB\"\n\nExamples:\n  ullage bank rebuild remembered.toml --directory /var/lib/ullage/bank\n  \
+ullage bank rebuild remembered.toml --engine etcds://10.0.0.1:2379/second --pki pki --name bank-a"
 )]
 struct Rebuild {
     /// What is still known: limits and stores
@@ -116,6 +117,18 @@ struct Rebuild {
     /// Where the accounts are to be kept: an empty directory
     #[arg(long, default_value = "/var/lib/ullage/bank", value_name = "DIR")]
     directory: PathBuf,
+    /// Keep the accounts in etcd instead, as `bank serve` would find them; where others are there already, under another NAME
+    #[arg(long, value_name = "URL", conflicts_with = "directory")]
+    engine: Option<String>,
+    /// Let a plain etcd:// be on another machine
+    #[arg(long)]
+    plain_etcd: bool,
+    /// With etcds://, the directory of the certificate that is shown
+    #[arg(long, value_name = "DIR", requires = "name")]
+    pki: Option<PathBuf>,
+    /// With etcds://, the bank whose certificate that is
+    #[arg(long, requires = "pki")]
+    name: Option<String>,
     /// Over how many shards users are spread; as in the lost bank
     #[arg(long, default_value_t = 1)]
     shards: u32,
@@ -227,20 +240,26 @@ impl Serve {
     /// Where etcd is, and with which certificate; what would expose the accounts is refused.
     fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
         let files = tls::Files::in_directory(&self.gate.pki, &self.gate.name);
-        let etcd = EtcdSettings::parse(url, self.advertise.as_deref().unwrap_or_default(), &files)
-            .with_context(|| format!("{url:?} is neither etcds://HOST:PORT,... nor etcd://HOST:PORT,..."))?;
-        if let Some(member) = etcd.exposed().filter(|_| !self.gate.plain && !self.plain_etcd) {
-            anyhow::bail!(
-                "etcd at {member} would be reached without TLS, and whoever is on the way could change every account: \
-                 use etcds:// (docs/bank-and-store.md says how etcd is started for it), or --plain-etcd where that network is trusted"
-            );
-        }
-        if etcd.tls.is_some() {
-            // Says at once what is wrong with them.
-            tls::client(&files)?;
-        }
-        Ok(etcd)
+        let trusted = self.gate.plain || self.plain_etcd;
+        etcd(url, self.advertise.as_deref().unwrap_or_default(), &files, trusted)
     }
+}
+
+/// Where etcd is; what would expose the accounts is refused, unless the network is trusted.
+fn etcd(url: &str, address: &str, files: &tls::Files, trusted: bool) -> anyhow::Result<EtcdSettings> {
+    let etcd = EtcdSettings::parse(url, address, files)
+        .with_context(|| format!("{url:?} is neither etcds://HOST:PORT,... nor etcd://HOST:PORT,..."))?;
+    if let Some(member) = etcd.exposed().filter(|_| !trusted) {
+        anyhow::bail!(
+            "etcd at {member} would be reached without TLS, and whoever is on the way could change every account: \
+             use etcds:// (docs/bank-and-store.md says how etcd is started for it), or --plain-etcd where that network is trusted"
+        );
+    }
+    if etcd.tls.is_some() {
+        // Says at once what is wrong with them.
+        tls::client(files)?;
+    }
+    Ok(etcd)
 }
 
 fn words(command: Option<String>) -> Vec<String> {
@@ -302,18 +321,41 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     })?
 }
 
+#[cfg(feature = "etcd")]
+fn rebuild_in(remembered: &Remembered, etcd: &EtcdSettings, shards: u32, params: Params) -> anyhow::Result<()> {
+    Ok(block_on(remembered.rebuild_in(etcd, shards, params))??)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn rebuild_in(_: &Remembered, _: &EtcdSettings, _: u32, _: Params) -> anyhow::Result<()> {
+    anyhow::bail!("this ullage is built without etcd; build with protoc installed, or keep the accounts in a directory")
+}
+
 fn rebuild(arguments: &Rebuild) -> anyhow::Result<ExitCode> {
     let file = &arguments.remembered;
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let remembered = Remembered::parse(&text).with_context(|| format!("read {}", file.display()))?;
     let params = Params::new(arguments.expiry_epochs, arguments.reconcile_epochs)?;
-    keep_private(Some(&arguments.directory))?;
-    remembered.rebuild(&arguments.directory, arguments.shards, params)?;
+    let place = match &arguments.engine {
+        None => {
+            keep_private(Some(&arguments.directory))?;
+            remembered.rebuild(&arguments.directory, arguments.shards, params)?;
+            arguments.directory.display().to_string()
+        }
+        Some(url) => {
+            let files = match (&arguments.pki, &arguments.name) {
+                (Some(pki), Some(name)) => tls::Files::in_directory(pki, name),
+                _ if url.starts_with("etcds:") => anyhow::bail!("etcds:// takes a certificate: --pki DIR --name BANK"),
+                _ => tls::Files::in_directory(Path::new(""), ""),
+            };
+            rebuild_in(&remembered, &etcd(url, "rebuild", &files, arguments.plain_etcd)?, arguments.shards, params)?;
+            url.clone()
+        }
+    };
     say!(
-        "{} accounts written to {}; run `ullage bank serve` on it: it issues vouchers in full once all stores have \
+        "{} accounts written to {place}; run `ullage bank serve` on it: it issues vouchers in full once all stores have \
          reported and {} epochs have passed",
         remembered.limits.len(),
-        arguments.directory.display(),
         arguments.reconcile_epochs
     );
     Ok(ExitCode::SUCCESS)
