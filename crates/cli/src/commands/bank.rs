@@ -3,6 +3,7 @@
 use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -151,7 +152,7 @@ struct Serve {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1:7000")]
     listen: String,
-    /// Where other banks send clients, if not to that address
+    /// Where other banks send clients, if not to that address: each bank's own, also where all listen on 0.0.0.0
     #[arg(long)]
     advertise: Option<String>,
     /// Where the accounts are kept
@@ -237,8 +238,15 @@ impl Serve {
         Ok(())
     }
 
-    /// Where etcd is, and with which certificate; what would expose the accounts is refused.
+    /// Where etcd is, and with which certificate; what would expose the accounts is refused, and an address that names no bank: those on
+    /// other machines would have it too, and be taken for this one.
     fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
+        let anywhere = |address: SocketAddr| address.ip().is_unspecified();
+        anyhow::ensure!(
+            self.advertise.is_some() || !self.listen.parse().is_ok_and(anywhere),
+            "{} names no bank among several: say with --advertise HOST:PORT where clients reach this one",
+            self.listen
+        );
         let files = tls::Files::in_directory(&self.gate.pki, &self.gate.name);
         let trusted = self.gate.plain || self.plain_etcd;
         etcd(url, self.advertise.as_deref().unwrap_or_default(), &files, trusted)
@@ -542,6 +550,14 @@ mod tests {
         );
         let error = serve("--engine etcds://10.0.0.1:2379").to_string();
         assert!(error.contains("none/"), "{error}");
+        // Regression: banks on several machines had one name in etcd, so that no lead was ever handed to another.
+        for listen in ["0.0.0.0:7000", "[::]:7000"] {
+            let error = serve(&format!("--engine etcds://10.0.0.1:2379 --listen {listen}")).to_string();
+            assert!(error.contains(listen) && error.contains("--advertise"), "{error}");
+            let error = serve(&format!("--engine etcds://10.0.0.1:2379 --listen {listen} --advertise 10.0.0.2:7000"))
+                .to_string();
+            assert!(error.contains("none/"), "{error}");
+        }
         let error = serve("--engine etcd://https://10.0.0.1:2379").to_string();
         assert!(error.contains("is neither etcds://"), "{error}");
     }
