@@ -16,6 +16,7 @@ mod patience;
 mod peer;
 pub mod pki;
 mod replacement;
+pub mod revoked;
 pub mod server;
 pub mod tls;
 pub mod token;

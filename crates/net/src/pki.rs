@@ -9,7 +9,7 @@ use crate::tls::Files;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use std::fs;
 use std::io::ErrorKind;
@@ -48,6 +48,15 @@ pub enum PkiError {
     /// It would be lost.
     #[error("{0} exists: --renew makes key and certificate anew")]
     Exists(PathBuf),
+    /// A certificate's file that holds none.
+    #[error("read {0}: {1}")]
+    Pem(PathBuf, pem::Error),
+    /// It cannot be called back here.
+    #[error("{0} is no certificate that this site's authority made for a party")]
+    Foreign(PathBuf),
+    /// The list of what was called back.
+    #[error("{0} is no list of certificates that were called back: what it held would be good again")]
+    List(PathBuf),
     /// It would be lost, and is none that a renewal is of.
     #[error("{0} holds no party's key: move it away, or give the party another name")]
     Other(PathBuf),
@@ -158,11 +167,7 @@ pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
     }
     let files = Files::in_directory(directory, name);
     check_replaced(&files.key)?;
-    let path = directory.join("ca.pem");
-    let authority = fs::read_to_string(&path).map_err(|source| PkiError::Io { path, source })?;
-    let authority_key = keyfile::read(&directory.join("ca.key"))?;
-    let authority_key = KeyPair::from_pem(&String::from_utf8_lossy(&authority_key))?;
-    let issuer = Issuer::from_ca_cert_pem(&authority, authority_key)?;
+    let issuer = issuer(directory)?;
     let key = KeyPair::generate()?;
     let mut params = params(name, days);
     params.distinguished_name.push(DnType::OrganizationalUnitName, role.to_string());
@@ -175,6 +180,15 @@ pub fn renew(directory: &Path, name: &str, role: Role, hosts: &[String], days: u
     }
     let certificate = params.signed_by(&key, &issuer)?;
     put(&files, &key.serialize_pem(), &certificate.pem())
+}
+
+/// The authority, with its key.
+pub(crate) fn issuer(directory: &Path) -> Result<Issuer<'static, KeyPair>, PkiError> {
+    let path = directory.join("ca.pem");
+    let authority = fs::read_to_string(&path).map_err(|source| PkiError::Io { path, source })?;
+    let key = keyfile::read(&directory.join("ca.key"))?;
+    let key = KeyPair::from_pem(&String::from_utf8_lossy(&key))?;
+    Ok(Issuer::from_ca_cert_pem(&authority, key)?)
 }
 
 /// Both are written before either is in its place: a directory without room loses nothing.

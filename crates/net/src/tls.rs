@@ -1,9 +1,10 @@
 //! TLS configurations: both ends always show a certificate of the one authority.
 
 use crate::keyfile::{self, KeyFileError};
-use crate::{Peer, Role, clock};
+use crate::{Peer, Role, clock, revoked};
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,13 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-type Loaded = (RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// What the files hold; the list of certificates that were called back, if there is one.
+struct Loaded {
+    roots: Arc<RootCertStore>,
+    own: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    revoked: Option<CertificateRevocationListDer<'static>>,
+}
 
 fn load(files: &Files) -> Result<Loaded, TlsError> {
     let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -79,7 +86,8 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
     if let Some(certificate) = own.first() {
         check_age(&files.certificate, certificate)?;
     }
-    Ok((roots, own, key))
+    let revoked = revoked::list(&files.authority).map_err(|(path, error)| TlsError::Pem(path, error))?;
+    Ok(Loaded { roots: Arc::new(roots), own, key, revoked })
 }
 
 /// Says what the other end would not: it only ends the connection.
@@ -104,12 +112,17 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 /// # Errors
 /// When the files are missing, readable by others, or do not fit.
 pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
-    let (roots, certificates, key) = load(files)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
+    let Loaded { roots, own, key, revoked } = load(files)?;
+    // Another authority in the same file has no list here.
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .with_crls(revoked)
+        .only_check_end_entity_revocation()
+        .allow_unknown_revocation_status()
+        .build()?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates, key)?;
+        .with_single_cert(own, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -119,11 +132,16 @@ pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
 /// # Errors
 /// As [`server`].
 pub fn client(files: &Files) -> Result<Arc<ClientConfig>, TlsError> {
-    let (roots, certificates, key) = load(files)?;
+    let Loaded { roots, own, key, revoked } = load(files)?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
+        .with_crls(revoked)
+        .only_check_end_entity_revocation()
+        .allow_unknown_revocation_status()
+        .build()?;
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(certificates, key)?;
+        .with_webpki_verifier(verifier)
+        .with_client_auth_cert(own, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

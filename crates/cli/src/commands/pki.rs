@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use ullage_net::token::Bearer;
-use ullage_net::{Role, clock, keyfile, pki, tls};
+use ullage_net::{Role, clock, keyfile, pki, revoked, tls};
 use ullage_voucher::{KeyId, Keyring, Node};
 
 /// Make the authority, certificates, keys and tokens of a site. Keys go to files with mode 0600, never to the terminal.
@@ -89,6 +89,17 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         #[arg(long)]
         renew: bool,
     },
+    /// Call a certificate back before it ends, as one whose key is in wrong hands: it goes to the list ca.crl, which servers read beside
+    /// ca.pem when they are started
+    #[command(
+        after_help = "Examples:\n  ullage pki revoke /etc/ullage/pki /etc/ullage/pki/alice.pem\n  ullage pki issue /etc/ullage/pki alice --role user --renew"
+    )]
+    Revoke {
+        /// The directory
+        directory: PathBuf,
+        /// The certificate
+        file: PathBuf,
+    },
     /// Make the voucher keys of one store, which then accepts and makes only vouchers addressed to it; after a rotation, the new one
     #[command(after_help = "Examples:\n  ullage pki audience /etc/ullage/pki 1")]
     Audience {
@@ -139,6 +150,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             }
             vec![path]
         }
+        Action::Revoke { directory, file } => vec![revoked::revoke(&directory, &file)?],
         Action::Audience { directory, node } => audience(&directory, Node(node))?,
         Action::Rotate { directory } => {
             let newest = voucher_keys(&directory)?.into_keys().next_back();
