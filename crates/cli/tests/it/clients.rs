@@ -154,3 +154,30 @@ fn a_bank_bounds_what_one_user_asks_for_unless_told_otherwise() {
     });
     assert!((1..batches - 1).contains(&refused), "{refused} of {batches} thousands were refused");
 }
+
+/// Regression: it listened and refused everything, and its log said that the bank asks for a new life, and nothing after that.
+#[test]
+fn a_second_store_of_one_number_says_what_it_waits_for() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    let (pki, place) = (site.directory.path().join("pki"), site.directory.path().join("other"));
+    let (pki, place) = (pki.to_str().unwrap(), place.to_str().unwrap());
+    ullage(&["pki", "issue", pki, "other-1", "--role", "store", "--host", "127.0.0.1"]);
+    let store = ["store", place, "--pki", pki, "--name", "other-1", "--listen", "127.0.0.1:0", "--renew-ms", "300"];
+    let mut store = Command::new(ULLAGE)
+        .args(store)
+        .args(["--bank", &site.banks[0].address])
+        .env("ULLAGE_LOG", "warn")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(store.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (sender, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || lines.filter(|line| line.contains("wait")).for_each(|line| drop(sender.send(line))));
+    let first = said.recv_timeout(Duration::from_secs(30));
+    let again = said.recv_timeout(Duration::from_secs(1));
+    store.kill().unwrap();
+    store.wait().unwrap();
+    assert!(first.unwrap().contains("another store of that number"));
+    assert!(again.is_err(), "once: {again:?}");
+}

@@ -4,6 +4,7 @@ use super::accounts::{Accounts, Errands};
 use crate::chunk::ChunkStore;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use ullage_bank::client::BankClient;
 use ullage_bank::wire::StoreBatch;
@@ -13,6 +14,26 @@ use ullage_voucher::message::BankToStore;
 const TICK: Duration = Duration::from_millis(50);
 
 type Chunks = Arc<ChunkStore<Accounts>>;
+
+/// Whether the bank of a shard has this store wait, which is said when it begins.
+#[derive(Debug, Default)]
+struct Waits(AtomicBool);
+
+impl Waits {
+    fn hear(&self, shard: u32, answers: &[BankToStore]) {
+        let Some(answer) = answers.last() else { return };
+        let waits = matches!(answer, BankToStore::Wait);
+        if waits && !self.0.swap(waits, Ordering::Relaxed) {
+            tracing::warn!(
+                shard,
+                "the bank has this store wait, which takes no vouchers until then: an earlier life of it, or another store of that number, may \
+                 still have a lease, or the bank was rebuilt or set back and waits itself (`ullage bank status`, `ullage bank findings`)"
+            );
+        } else if !waits {
+            self.0.store(waits, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Off the event loop, since it waits for the disk.
 async fn with_accounts<R: Send + 'static>(
@@ -34,7 +55,7 @@ async fn with_accounts<R: Send + 'static>(
 /// Runs until the process ends: one pass at a time per shard, so that answers come back in order.
 pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
     let mut running: std::collections::HashMap<u32, tokio::task::JoinHandle<()>> = std::collections::HashMap::new();
-    let banks: Vec<BankClient> = (0..shards).map(|_| bank.apart()).collect();
+    let banks: Vec<_> = (0..shards).map(|_| (bank.apart(), Arc::new(Waits::default()))).collect();
     loop {
         let space = space_of(&chunks);
         if let Some(errands) = with_accounts(&chunks, move |accounts| accounts.tick(space)).await {
@@ -48,8 +69,9 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
             for (shard, errands) in by_shard {
                 // What is dropped while an earlier pass still waits for the bank, the core sends again.
                 if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
-                    let bank = banks[shard as usize].clone();
-                    running.insert(shard, tokio::spawn(pass(Arc::clone(&chunks), bank, (shard, shards), errands)));
+                    let (bank, waits) = banks[shard as usize].clone();
+                    let pass = pass(Arc::clone(&chunks), bank, waits, (shard, shards), errands);
+                    running.insert(shard, tokio::spawn(pass));
                 }
             }
         }
@@ -59,7 +81,7 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
 
 /// Sends to one of so many shards, hears the answers, and goes on until neither side has more to say. Each message by itself: reports of
 /// several epochs may be more than one request takes.
-async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut errands: Errands) {
+async fn pass(chunks: Chunks, bank: BankClient, waits: Arc<Waits>, (shard, shards): (u32, u32), mut errands: Errands) {
     let mut waiting = VecDeque::new();
     loop {
         for (shard, incarnation) in errands.reincarnate.drain(..) {
@@ -86,6 +108,7 @@ async fn pass(chunks: Chunks, bank: BankClient, (shard, shards): (u32, u32), mut
                 return;
             }
         };
+        waits.hear(shard, &answers);
         if answers.iter().all(|answer| matches!(answer, BankToStore::Wait)) {
             continue;
         }
