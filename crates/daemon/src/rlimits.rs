@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// They bound work that a server does for others, for as long as it runs.
-const OF_WHOM_IT_SERVES: [Resource; 4] = [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data];
+const OF_WHOM_IT_SERVES: [Resource; 5] =
+    [Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data, Resource::Nofile];
 
 /// Raises them as far as this process may. What one user has started does not bound what another writes: it is the kernel
 /// that holds callers to their own limits. Where the longest file stays bounded, a longer one is refused (EFBIG) and nobody is ended by

@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -54,6 +55,18 @@ impl Default for Limits {
             requests_per_second: 0,
             clock_tolerance_ms: clock::TOLERANCE_MS,
         }
+    }
+}
+
+/// One part in so many of all descriptors may be connections: a request has files open beside its own, and a journal that gets none ends.
+const CONNECTIONS_PART: u64 = 3;
+
+impl Limits {
+    /// As many connections, those to spare among them, as leave enough of so many descriptors.
+    fn within(self, descriptors: u64) -> Self {
+        let most = usize::try_from(descriptors / CONNECTIONS_PART).unwrap_or(usize::MAX).max(1);
+        let spare = self.spare.min(most / 2);
+        Self { connections: self.connections.min(most - spare), spare, ..self }
     }
 }
 
@@ -111,6 +124,7 @@ where
     H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Answer, Problem>> + Send,
 {
+    let limits = limits.within(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
     let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
     let shared = Arc::new(Shared { handler, gate, limits, rate, turned_away: TurnedAway::default() });
     let places = Arc::new(Semaphore::new(limits.connections + limits.spare));
@@ -253,5 +267,27 @@ fn authenticate(gate: &Gate, peer: Option<Peer>, request: &Request<Incoming>) ->
             Err(refuse("the certificate is of another party than the token, and not of a node"))
         }
         _ => Ok(bearer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: who had many connections open took all descriptors there were, and the files of everybody's requests got none.
+    #[test]
+    fn connections_leave_descriptors_for_files() {
+        for (spare, descriptors, expected) in [
+            (0, u64::MAX, (4096, 0)),
+            (64, 524_288, (4096, 64)),
+            (0, 1024, (341, 0)),
+            (64, 1024, (277, 64)),
+            (64, 100, (17, 16)),
+            (64, 4, (1, 0)),
+            (0, 0, (1, 0)),
+        ] {
+            let limits = Limits { spare, ..Limits::default() }.within(descriptors);
+            assert_eq!((limits.connections, limits.spare), expected, "{spare} of {descriptors}");
+        }
     }
 }
