@@ -24,6 +24,9 @@ use ullage_voucher::{Client, Micros, Op, User};
 /// How often time is told to the core, at most.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How long a bank that ends waits until etcd has heard of it.
+const LEAVES_MAX: Duration = Duration::from_secs(2);
+
 /// How long who handed the lead over waits before he would have it again: others look four times a second.
 #[cfg(feature = "etcd")]
 const YIELDS: Duration = Duration::from_secs(3);
@@ -151,10 +154,16 @@ impl Member {
         Ok(())
     }
 
-    /// Gives the lead up for good.
-    pub(crate) fn stop(&self) {
+    /// Gives the lead up for good. Done when another bank can have it, or after a moment: else it could only when the lease runs out.
+    pub(crate) async fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        *self.lead.lock() = None;
+        let lead = self.lead.lock().take();
+        let Some(lead) = lead else { return };
+        lead.engine.give_up();
+        let until = Instant::now() + LEAVES_MAX;
+        while !lead.engine.has_left() && Instant::now() < until {
+            tokio::time::sleep(TICK).await;
+        }
     }
 
     /// Whether it acts as the leader: one that has just won the lead reads the accounts first.

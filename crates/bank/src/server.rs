@@ -107,8 +107,10 @@ impl Bank {
         let (gate, limits) = (shared.settings.gate.clone(), shared.settings.limits);
         let members = shared.members.clone();
         serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
-        for member in members {
-            member.stop();
+        let ends: Vec<_> = members.into_iter().map(|member| tokio::spawn(async move { member.stop().await })).collect();
+        for end in ends {
+            // One that panicked has ended as well.
+            let _ = end.await;
         }
         failure.map_or(Ok(()), |error| Err(BankError::Ended(error)))
     }

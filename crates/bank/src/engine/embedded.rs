@@ -125,6 +125,10 @@ impl Engine for Embedded {
 
     /// Nobody else can open the directory.
     fn give_up(&self) {}
+
+    fn has_left(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

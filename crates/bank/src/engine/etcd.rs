@@ -132,6 +132,8 @@ struct Shared {
     queue: Mutex<Queue>,
     work: Notify,
     leading: AtomicBool,
+    /// The lease is no more, as far as this process can see to that.
+    left: AtomicBool,
     /// Since the last snapshot.
     commits: AtomicU64,
     bytes: AtomicU64,
@@ -200,6 +202,7 @@ pub async fn campaign(
         queue: Mutex::default(),
         work: Notify::new(),
         leading: AtomicBool::new(true),
+        left: AtomicBool::new(false),
         commits: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     });
@@ -245,6 +248,7 @@ async fn keep_lease(mut client: Client, lease: i64, lease_secs: i64, shared: Arc
     depose(&shared);
     // Lets the next leader begin at once; if it fails, the lease runs out.
     let _ = client.lease_revoke(lease).await;
+    shared.left.store(true, Ordering::SeqCst);
 }
 
 impl Engine for Etcd {
@@ -278,6 +282,10 @@ impl Engine for Etcd {
 
     fn give_up(&self) {
         depose(&self.shared);
+    }
+
+    fn has_left(&self) -> bool {
+        self.shared.left.load(Ordering::SeqCst)
     }
 }
 

@@ -68,4 +68,7 @@ pub trait Engine: Send + Sync {
 
     /// Leaves it to another process to act, if there can be one. What was appended and has not completed fails.
     fn give_up(&self);
+
+    /// Whether another process can act already, once this one has given up.
+    fn has_left(&self) -> bool;
 }

@@ -216,6 +216,32 @@ async fn a_snapshot_is_due_by_bytes_and_written_while_more_and_more_is_queued() 
     tokio::time::timeout(Duration::from_secs(120), run).await.unwrap();
 }
 
+/// Regression: the next one led only when the lease of the one that had ended in order ran out, after three seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_that_ends_leaves_its_leads_to_others_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
+    let run = async {
+        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+        let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
+        settings.shards = 3;
+        let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+        let leads = async {
+            for shard in 0..3 {
+                while !matches!(etcd.leader(shard).await, Ok(Some(_))) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        };
+        bank.serve(Box::pin(leads)).await.unwrap();
+        for shard in 0..3 {
+            assert_eq!(etcd.leader(shard).await.unwrap(), None, "{shard}");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
+}
+
 /// Regression: banks whose accounts in etcd were lost could be rebuilt in a directory only, for one of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_are_rebuilt_in_etcd_once_and_never_over_others() {
