@@ -222,6 +222,14 @@ impl BankClient {
         self.ask(Method::PUT, &path_of(user)?, Some(change)).await
     }
 
+    /// Removes a quota; gives the account as it was. What the user has stays accounted, and the account is gone with that.
+    ///
+    /// # Errors
+    /// As [`Self::messages`].
+    pub async fn remove(&self, user: &str) -> Result<AccountView, CallError> {
+        self.ask(Method::DELETE, &path_of(user)?, None::<&()>).await
+    }
+
     /// One account.
     ///
     /// # Errors

@@ -187,6 +187,10 @@ fn may_see(peer: &Peer, name: &str) -> Result<(), Problem> {
 
 fn view(live: &Live, user: User) -> Option<AccountView> {
     let (settled, issued) = live.core.parts(user)?;
+    let removed = live.core.is_removed(user)?;
+    if removed && settled == 0 && issued == 0 {
+        return None;
+    }
     Some(AccountView {
         user: live.memory.name(user).unwrap_or("?").to_owned(),
         quota_bytes: live.core.quota(user)?,
@@ -194,6 +198,7 @@ fn view(live: &Live, user: User) -> Option<AccountView> {
         issued_bytes: issued,
         authorized_bytes: live.core.authorized(user).unwrap_or(settled + i128::from(issued)) as i64,
         blocked: live.core.is_blocked(user)?,
+        removed,
         epoch: live.core.epoch(),
         horizon: live.core.horizon(),
     })

@@ -87,6 +87,9 @@ pub struct AccountView {
     pub authorized_bytes: i64,
     /// Whether further vouchers are refused.
     pub blocked: bool,
+    /// Whether there is no quota any more, and what the user has is all that is left.
+    #[serde(default)]
+    pub removed: bool,
     /// The bank's epoch.
     pub epoch: Epoch,
     /// Up to which epoch stores are reconciled.

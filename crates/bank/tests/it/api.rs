@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use hyper::Method;
 use std::sync::Arc;
+use std::time::Duration;
+use ullage_bank::client::BankClient;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::server::OPENAPI;
 use ullage_bank::wire::{AccountChange, AccountView, ClientAnswers, ClientBatch, History};
@@ -111,6 +113,34 @@ async fn who_is_unknown_has_no_history() {
     send(Method::PUT, "/v1/users/alice", r#"{"quota_bytes":5}"#).await;
     send(Method::DELETE, "/v1/users/alice", "").await;
     assert_eq!(send(Method::GET, "/v1/users/alice/history", "").await.0, 200);
+}
+
+/// Regression: it stayed, with a quota of 0, in all lists.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_is_removed_is_gone_with_what_the_user_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path()).await;
+    let admin =
+        BankClient::new(Arc::new(client("root", Role::Admin, TOKEN_KEY, 100)), vec![address.clone()], Duration::ZERO);
+    let change = AccountChange { quota_bytes: Some(1 << 20), blocked: None };
+    for user in ["alice", "alcie"] {
+        admin.change(user, &change).await.unwrap();
+    }
+    let user = identity::user("alice");
+    let messages = vec![ClientToBank::Request { user, op: Op(1), want: 1000, audience: None }];
+    let batch = ClientBatch { client: identity::client("alice", 1), messages, ..Default::default() };
+    let alice = client("alice", Role::User, TOKEN_KEY, 100);
+    let _: ClientAnswers = alice.json(&address, Method::POST, "/v1/messages", Some(&batch)).await.unwrap();
+    for user in ["alice", "alcie"] {
+        assert_eq!(admin.remove(user).await.unwrap().quota_bytes, 1 << 20, "as it was");
+    }
+    let left = admin.accounts().await.unwrap();
+    assert_eq!(
+        left.iter().map(|a| (a.user.as_str(), a.removed, a.issued_bytes)).collect::<Vec<_>>(),
+        [("alice", true, 1000)]
+    );
+    assert_eq!(admin.remove("alcie").await.unwrap_err().code(), Some("unknown_user"));
+    assert!(!admin.change("alcie", &change).await.unwrap().removed);
 }
 
 /// Regression: who asked again since an answer was lost was told to have been given twice as much.

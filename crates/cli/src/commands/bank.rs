@@ -41,7 +41,7 @@ enum Action {
     Rebuild(Rebuild),
     /// Show or set quotas
     #[command(
-        after_help = "Examples:\n  ullage bank quota\n  ullage bank quota alice 10GiB\n  ullage bank quota alice --block true"
+        after_help = "Examples:\n  ullage bank quota\n  ullage bank quota alice 10GiB\n  ullage bank quota alice --block true\n  ullage bank quota alice --remove"
     )]
     Quota {
         /// Whose; all by default, for a user the own
@@ -52,6 +52,9 @@ enum Action {
         /// Refuse the user further vouchers (true) or allow them again (false)
         #[arg(long, requires = "user")]
         block: Option<bool>,
+        /// Remove the account: no more vouchers, and nothing is left of it once nothing of the user's is stored
+        #[arg(long, requires = "user", conflicts_with_all = ["quota", "block"])]
+        remove: bool,
         #[command(flatten)]
         remote: Remote,
     },
@@ -398,7 +401,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::Serve(arguments) => return serve(*arguments),
         Action::Rebuild(arguments) => return rebuild(&arguments),
-        Action::Quota { user, quota, block, remote } => {
+        Action::Quota { user, quota, block, remove, remote } => {
             let bank = connect(&remote)?;
             let own = remote.read()?.user;
             let accounts = block_on(async {
@@ -407,6 +410,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
                         Err(error) if error.code() == Some("forbidden") => vec![bank.account(&own).await?],
                         accounts => accounts?,
                     },
+                    Some(user) if remove => vec![bank.remove(&user).await?],
                     Some(user) if quota.is_none() && block.is_none() => vec![bank.account(&user).await?],
                     Some(user) => {
                         vec![bank.change(&user, &AccountChange { quota_bytes: quota, blocked: block }).await?]

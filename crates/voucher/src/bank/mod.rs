@@ -280,6 +280,11 @@ impl BankCore {
         self.accounts.get(&user).map(|account| (account.settled, account.issued_total))
     }
 
+    /// Whether a user's quota was removed: what is left of the account is what the user has, and is gone with that.
+    pub fn is_removed(&self, user: User) -> Option<bool> {
+        self.accounts.get(&user).map(|account| account.removed)
+    }
+
     /// Whether a user is refused vouchers.
     pub fn is_blocked(&self, user: User) -> Option<bool> {
         self.accounts.get(&user).map(|account| account.blocked)
