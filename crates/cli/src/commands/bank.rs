@@ -1,6 +1,6 @@
 //! `ullage bank`.
 
-use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json};
+use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json, shards};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -134,7 +134,7 @@ struct Rebuild {
     #[arg(long, requires = "pki")]
     name: Option<String>,
     /// Over how many shards users are spread; as in the lost bank
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Epochs for which a voucher is valid (X); as in the lost bank
     #[arg(long, default_value_t = 2)]
@@ -169,7 +169,7 @@ struct Serve {
     #[arg(long)]
     plain_etcd: bool,
     /// Over how many shards users are spread; never changes
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Length of an epoch, in milliseconds
     #[arg(long, default_value_t = 600_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -198,7 +198,7 @@ struct Serve {
     #[arg(long, value_enum, default_value = "answers")]
     revocation_waits: WaitsName,
     /// Length of a store's lease, in milliseconds: so long stores take vouchers while no bank answers, and so long it takes until one can be given up
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     lease_ms: u64,
     /// What is done about a cheater
     #[arg(long, value_enum, default_value = "refuse")]
@@ -518,6 +518,9 @@ mod tests {
             ("--plain --listen [::]:7000", "127.0.0.1"),
             ("--answer hook", "--hook-command"),
             ("--epoch-ms 0", "--epoch-ms"),
+            ("--lease-ms 0", "--lease-ms"),
+            ("--shards 0", "--shards"),
+            ("--shards 65537", "1..=65536"),
             ("--shortest-epoch-ms 0", "--shortest-epoch-ms"),
             ("--epoch-ms 100 --shortest-epoch-ms 101", "lower --shortest-epoch-ms"),
             // Nothing is wrong but that there is no such directory.

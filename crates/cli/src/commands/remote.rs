@@ -7,6 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use ullage_bank::identity::BANK_NODE;
 use ullage_net::server::Gate;
 use ullage_net::{keyfile, tls};
 use ullage_store::client::{ClientConfig, Progress};
@@ -156,6 +157,11 @@ fn numbered_keys(directory: &Path, stem: &str) -> anyhow::Result<BTreeMap<u8, Pa
         }
     }
     Ok(keys)
+}
+
+/// Over how many shards users can be spread: the bank of each has a number of its own.
+pub fn shards() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(u32::MAX - BANK_NODE) + 1)
 }
 
 /// Runs a future to its end.

@@ -1,6 +1,6 @@
 //! `ullage store`.
 
-use super::remote::{GateArguments, block_on, bytes, end_signal, keep_private, log};
+use super::remote::{GateArguments, block_on, bytes, end_signal, keep_private, log, shards};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -56,13 +56,13 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3)]
     reconcile_epochs: u64,
     /// Over how many shards the banks spread users
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Answer before data are on the medium: survives kill -9, not a power cut
     #[arg(long)]
     no_flush: bool,
     /// Milliseconds between lease renewals
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     renew_ms: u64,
     /// Requests a second of one party (a user with all clients); 0 is no limit
     #[arg(long, default_value_t = RATE)]
