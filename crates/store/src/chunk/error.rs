@@ -18,6 +18,9 @@ pub enum OpError<R> {
     /// It is another than was expected.
     #[error("chunk {0} was changed meanwhile: look at it again")]
     Changed(ChunkName),
+    /// It would be charged to more users than one chunk can be.
+    #[error("chunk {0} is charged to {max} users, and nobody else can make it larger", max = super::index::CHARGED_MAX)]
+    Crowded(ChunkName),
     /// It would be larger than a chunk can be.
     #[error("a chunk has at most {} bytes", super::CHUNK_MAX_BYTES)]
     TooLarge,

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use ullage_journal::codec::{DecodeError, Decoder, Encoder};
 
+/// The most users that one chunk is charged to: to remove it credits each of them, in one step.
+pub const CHARGED_MAX: usize = 256;
+
 /// A user's part of what a chunk occupies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {

@@ -29,7 +29,7 @@ mod store;
 pub use error::OpError;
 pub use expected::Expected;
 pub use header::CHUNK_MAX_BYTES;
-pub use index::{Access, Charge, ChunkInfo};
+pub use index::{Access, CHARGED_MAX, Charge, ChunkInfo};
 pub use ledger::{Ledger, Posting};
 pub use name::{ChunkName, NAME_MAX_BYTES, NameError};
 pub(crate) use record::fuzz_record;

@@ -3,7 +3,7 @@
 use super::error::OpError;
 use super::file;
 use super::header::{BLOCK_BYTES, CHUNK_MAX_BYTES, Header};
-use super::index::{Access, ChunkInfo};
+use super::index::{Access, CHARGED_MAX, ChunkInfo};
 use super::ledger::Ledger;
 use super::name::ChunkName;
 use super::record::Record;
@@ -60,6 +60,10 @@ impl<L: Ledger> ChunkStore<L> {
         file::reserve(&file, offset, data.len() as u64).map_err(|e| OpError::io("allocate in", &path, e))?;
         let allocated = file::allocated(&file).map_err(|e| OpError::io("measure", &path, e))?;
         let (charges, postings) = ChunkInfo::recharge(&old.charges, payer, allocated);
+        if charges.len() > CHARGED_MAX {
+            self.give_back(name, &file);
+            return Err(OpError::Crowded(name.clone()));
+        }
         let info = ChunkInfo { size: header.size, generation: header.generation, charges, ..old.clone() };
         let record = Record::Patch {
             name: name.clone(),

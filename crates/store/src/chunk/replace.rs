@@ -4,7 +4,7 @@ use super::error::OpError;
 use super::expected::Expected;
 use super::file;
 use super::header::{CHUNK_MAX_BYTES, Header};
-use super::index::{Access, ChunkInfo};
+use super::index::{Access, CHARGED_MAX, ChunkInfo};
 use super::ledger::Ledger;
 use super::name::ChunkName;
 use super::record::{Record, Source};
@@ -114,6 +114,10 @@ impl<L: Ledger> ChunkStore<L> {
         })?;
         let none = Vec::new();
         let (charges, postings) = ChunkInfo::recharge(old.map_or(&none, |old| &old.charges), payer, allocated);
+        if charges.len() > CHARGED_MAX {
+            let _ = fs::remove_file(&path);
+            return Err(OpError::Crowded(name.clone()));
+        }
         let info = ChunkInfo { owner, mode, size, generation: header.generation, charges };
         let source = if inline { Source::Inline(header.body(), data.into()) } else { Source::File(id) };
         let record = Record::Replace { name: name.clone(), info: info.clone(), source, note: Vec::new() };

@@ -257,6 +257,7 @@ fn explain(error: OpError<Unpaid>) -> Problem {
         OpError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
         OpError::Forbidden(_) => (StatusCode::FORBIDDEN, "mode"),
         OpError::Exists(_) => (StatusCode::CONFLICT, "exists"),
+        OpError::Crowded(_) => (StatusCode::CONFLICT, "crowded"),
         OpError::Changed(_) => (StatusCode::PRECONDITION_FAILED, "changed"),
         OpError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         OpError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_journal::Durability;
-use ullage_store::chunk::{ChunkName, ChunkStore, Ledger, OpError, Options, Posting};
+use ullage_store::chunk::{CHARGED_MAX, ChunkName, ChunkStore, Expected, Ledger, OpError, Options, Posting};
 
 /// Counts per user, up to a limit each.
 struct Counting {
@@ -582,4 +582,31 @@ proptest! {
             assert_exact(&store, root.path());
         }
     }
+}
+
+/// Regression: of a chunk that 257 users had made larger nothing could be freed any more: to credit each takes a step, of which an operation
+/// has 256. Its owner could not remove it.
+#[test]
+fn what_is_charged_to_as_many_users_as_can_be_grows_for_them_alone_and_can_be_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let (chunk, owner) = (name("o/shared"), Arc::from("user0"));
+    store.put(&chunk, "user0", &owner, &owner, Some(0o666), &pattern(10, 1), false, &()).unwrap();
+    let grow = |user: usize, page: usize| {
+        let by = Arc::from(format!("user{user}"));
+        store.write_at(&chunk, &by, &by, page as u64 * 4096, &pattern(4096, 2), &()).map(drop)
+    };
+    for user in 1..CHARGED_MAX {
+        grow(user, user).unwrap();
+    }
+    let before = (store.charged(), on_disk(root.path()));
+    for page in [CHARGED_MAX, CHARGED_MAX + 30] {
+        assert!(matches!(grow(CHARGED_MAX, page), Err(OpError::Crowded(_))));
+    }
+    assert_eq!((store.charged(), on_disk(root.path())), before);
+    grow(CHARGED_MAX, 1).unwrap();
+    grow(7, CHARGED_MAX).unwrap();
+    assert_eq!(store.charged().len(), CHARGED_MAX);
+    store.delete_expected(&chunk, "user0", Expected::Anything, &()).unwrap();
+    assert_eq!(store.charged().values().sum::<u64>(), 0);
 }

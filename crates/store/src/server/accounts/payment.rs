@@ -1,13 +1,15 @@
 //! How requests are paid for.
 
+use crate::chunk::CHARGED_MAX;
 use std::sync::Arc;
 use ullage_voucher::message::{Refusal, StoreToClient};
 use ullage_voucher::{Client, Epoch, Pieces};
 
 /// Operations of clients are numbered below this; one operation can free space of several users, each a step of its own.
 pub const OP_MAX: u64 = 1 << 56;
-/// Users that one chunk can be charged to.
+/// Steps of one operation: their numbers have a byte.
 pub(super) const STEPS_MAX: u64 = 256;
+const _: () = assert!(CHARGED_MAX as u64 <= STEPS_MAX, "what is charged can be credited");
 
 /// How a request is paid for.
 #[derive(Debug, Clone)]
