@@ -76,6 +76,20 @@ struct AtRest {
     shows: bool,
 }
 
+/// Why a file does not go to a pool.
+enum Failed {
+    /// That pool refuses it: another one may take it.
+    There(Errno),
+    /// It would go to no other either.
+    Anywhere(Errno),
+}
+
+impl<E: Into<Errno>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Anywhere(error.into())
+    }
+}
+
 /// What a file was bound to, since which commit it is not, and how many bytes that has.
 #[derive(Debug)]
 struct Gone {
@@ -135,14 +149,17 @@ impl Space {
         let until = Instant::now() + PATIENCE;
         let waits = if drains.is_some() { DRAINS } else { WRITES };
         let Some(_moves) = await_turn(until, || self.away.files.take(node.inode.id)) else { return Ok(false) };
-        for copy in 1..=COPIES {
+        let (mut copy, mut refused, mut why) = (1, Vec::new(), None);
+        while copy <= COPIES {
             let Some((blocks, shows)) = self.look_at_rest(node, from, waits)? else {
                 // It may be gone by now.
                 return Ok(lies_in(node) != Some(from));
             };
             let takes = (blocks * 512).saturating_add(bytes);
             let small = drains.is_some() && takes <= drain::SMALL.0;
-            let Some((to, _turn)) = self.place_at(from, takes, until, small) else { return Ok(false) };
+            let Some((to, _turn)) = self.place_at(from, takes, until, small, &refused) else {
+                return why.map_or(Ok(false), Err);
+            };
             let alone = copy == COPIES || !shows;
             let rest = if alone { Duration::ZERO } else { waits.rest };
             let Some((open, rest)) = self.await_rest(node, from, Waits { rest, ..waits })? else { return Ok(false) };
@@ -154,10 +171,25 @@ impl Space {
                 (None, _) => tracing::info!("inode {} goes to the pool '{}': its own is full", node.inode.id, to.name),
             }
             // Nobody else is promised that room.
-            self.hold_in_pool(to.id, takes)?;
-            let bound = self.copy_and_bind(node, open, from, to, rest, drains);
-            self.let_go_in_pool(to.id, takes, takes);
-            if let Some(gone) = bound? {
+            let bound = self.hold_in_pool(to.id, takes).map_err(Failed::There).and_then(|()| {
+                let bound = self.copy_and_bind(node, open, from, to, rest, drains);
+                self.let_go_in_pool(to.id, takes, takes);
+                bound
+            });
+            let gone = match bound {
+                Ok(gone) => gone,
+                // It may be without inodes, or its disk read-only, which does not show in what it has free.
+                Err(Failed::There(error)) => {
+                    if drains.is_none() {
+                        tracing::info!("the pool '{}' does not take inode {}: {error:?}", to.name, node.inode.id);
+                    }
+                    refused.push(to.id);
+                    why.get_or_insert(error);
+                    continue;
+                }
+                Err(Failed::Anywhere(error)) => return Err(error),
+            };
+            if let Some(gone) = gone {
                 self.away.kept.lock().push_back((Instant::now(), node.inode.id, gone));
                 let told = self.catalog.each_name(&node.inode, &mut |directory, name| self.trees.name(directory, name));
                 if let Err(error) = told {
@@ -166,6 +198,7 @@ impl Space {
                 }
                 return Ok(true);
             }
+            copy += 1;
         }
         Ok(false)
     }
@@ -184,16 +217,19 @@ impl Space {
         Ok(self.await_rest(node, from, waits)?.map(|(_, rest)| (rest.measure.blocks, rest.shows)))
     }
 
-    /// The pool with most room for so many bytes, among those to whose disk nothing is copied just now. What is `small` goes beside others.
+    /// The pool with most room for so many bytes, among those that have not `refused` and to whose disk nothing is copied just now. What is
+    /// `small` goes beside others.
     fn place_at(
         &self,
         from: PoolId,
         bytes: u64,
         until: Instant,
         small: bool,
+        refused: &[PoolId],
     ) -> Option<(&PoolMember, Option<Turn<'_, PoolId>>)> {
         let take = || {
-            let roomy = self.pools.roomy_beside(from, bytes);
+            let mut roomy = self.pools.roomy_beside(from, bytes);
+            roomy.retain(|to| !refused.contains(&to.id));
             let free = |to: &&_| small.then_some(None).or_else(|| self.away.disks.take(self.pools.disk(to)).map(Some));
             let free = roomy.iter().find_map(|to| Some((*to, free(to)?)));
             // Where none has room, none is waited for.
@@ -211,10 +247,10 @@ impl Space {
         to: &PoolMember,
         rest: AtRest,
         drains: Option<&Drain>,
-    ) -> Outcome<Option<Gone>> {
+    ) -> Result<Option<Gone>, Failed> {
         let record = node.inode.record();
         let hint = Hint { parent: record.parent, pid: 0 };
-        let draft = self.with_files(|| to.pool.draft(node.inode.id, hint), settle::is_full)?;
+        let draft = self.with_files(|| to.pool.draft(node.inode.id, hint), settle::is_full).map_err(there)?;
         let mut named = false;
         // What was removed meanwhile, and nobody else has open, goes nowhere.
         let goes = || node.inode.lock().record.nlink > 0 || node.open.try_lock().is_none_or(|open| open.handles > 1);
@@ -298,7 +334,7 @@ impl Space {
         fresh: &Fresh,
         drains: bool,
         named: &mut bool,
-    ) -> Outcome<Option<Gone>> {
+    ) -> Result<Option<Gone>, Failed> {
         let data = |measure: Measure| (measure.size, measure.mtime, measure.ctime);
         if !can_leave(open, from, drains) || data(Measure::of(&before.file)?) != data(before.measure) {
             return Ok(None);
@@ -309,14 +345,14 @@ impl Space {
         let record = behind.then(|| node.inode.record());
         let Measure { atime, mtime, .. } = rest.measure;
         let (atime, mtime) = record.map_or((atime, mtime), |record| (record.atime, record.mtime));
-        set_times(&fresh.file, Some(atime), Some(mtime))?;
-        let new = Measure::of(&fresh.file)?;
+        set_times(&fresh.file, Some(atime), Some(mtime)).map_err(there)?;
+        let new = Measure::of(&fresh.file).map_err(there)?;
         // Its map may be larger there.
         let grows = if self.catalog.has_limits() { 512 * new.blocks.saturating_sub(rest.measure.blocks) } else { 0 };
         self.catalog.hold(&node.inode, grows)?;
         if let Err(error) = to.pool.keep(fresh) {
             self.catalog.record_measured(&node.inode, grows, |_| Ok(()))?;
-            return Err(error.into());
+            return Err(there(error));
         }
         *named = true;
         let backing = open.backing.as_deref_mut().ok_or(Errno::EBADF)?;
@@ -347,6 +383,11 @@ fn await_turn<T>(until: Instant, take: impl Fn() -> Option<T>) -> Option<T> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What fails where a file is to go.
+fn there(error: impl Into<Errno>) -> Failed {
+    Failed::There(error.into())
 }
 
 /// The pool of a file that is open.
@@ -386,15 +427,15 @@ fn unseen(file: &Arc<File>) -> Arc<File> {
 }
 
 /// Makes `to` a file with the data of `from`, on disk, and with the room that was allocated for more, as long as it `goes_on`.
-fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) -> Outcome<()> {
+fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) -> Result<(), Failed> {
     let size = measure.size;
-    rustix::fs::ftruncate(to, size)?;
+    rustix::fs::ftruncate(to, size).map_err(there)?;
     for range in allocated(from, measure)? {
         match rustix::fs::fallocate(to, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start) {
             Ok(()) => {}
             // Nobody counted on it there either.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => break,
-            Err(errno) => return Err(errno.into()),
+            Err(errno) => return Err(there(errno)),
         }
     }
     let mut piece = vec![0; PIECE];
@@ -403,14 +444,14 @@ fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) ->
         while at < run.end.min(size) {
             let length = usize::try_from(run.end.min(size) - at).unwrap_or(PIECE).min(PIECE);
             if !goes_on() {
-                return Err(Errno(libc::ECANCELED));
+                return Err(Failed::Anywhere(Errno(libc::ECANCELED)));
             }
             from.read_exact_at(&mut piece[..length], at)?;
-            to.write_all_at(&piece[..length], at)?;
+            to.write_all_at(&piece[..length], at).map_err(there)?;
             at += length as u64;
         }
     }
-    Ok(to.sync_all()?)
+    to.sync_all().map_err(there)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod overlay;
 mod pools;
 mod power;
 mod rebuild;
+mod refused;
 mod repair;
 mod restart;
 mod semantics;
