@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use ullage_fs::Filesystem;
-use ullage_fuse::{Choice, FuserMount, FuserOptions, MountFlags, MountOptions, Mounted, mount_with_fuser};
+use ullage_fuse::{
+    Choice, FuserMount, FuserOptions, MountFlags, MountOptions, Mounted, mount_with_fuser, refuse_uring,
+};
 
 /// Which transport to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +62,40 @@ pub struct ServeOptions {
     pub flags: Flags,
 }
 
+impl ServeOptions {
+    /// Which of our own transports; none is crate fuser.
+    fn own(self) -> Option<Choice> {
+        match self.transport {
+            TransportChoice::Auto if !is_root() => None,
+            TransportChoice::Fuser => None,
+            TransportChoice::Auto => Some(Choice::Best),
+            TransportChoice::IoUring => Some(Choice::IoUring),
+            TransportChoice::Device => Some(Choice::Device),
+        }
+    }
+
+    /// Refuses what this process cannot mount with, before anything is made.
+    pub(crate) fn refuse_unmountable(self) -> Result<()> {
+        let refused = |text: String| Err(Error::Refused(text));
+        match self.own() {
+            Some(_) if !is_root() => refused(format!(
+                "the transport {} is for root: others mount through fusermount3, with crate fuser; leave --transport out",
+                self.transport
+            )),
+            Some(Choice::IoUring) => refuse_uring(self.enable_uring).or_else(|error| refused(error.to_string())),
+            // Its helper has no such option, and passing over it would let through what was to be kept out.
+            None if self.flags.0.contains(MountFlags::NOSYMFOLLOW) => {
+                refused("nosymfollow is for mounts of root's without crate fuser: leave it out".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 enum Server {
     Own(Mounted),
     Fuser(FuserMount),
@@ -75,16 +111,9 @@ pub(crate) struct Mount {
 impl Mount {
     /// Mounts `fs`, shown as coming from `source`.
     pub(crate) fn new(fs: Arc<dyn Filesystem>, point: &Path, source: &Path, options: ServeOptions) -> Result<Self> {
-        let privileged = rustix::process::geteuid().is_root();
+        let privileged = is_root();
         let source = source.display().to_string();
-        let choice = match options.transport {
-            TransportChoice::Auto if !privileged => None,
-            TransportChoice::Fuser => None,
-            TransportChoice::Auto => Some(Choice::Best),
-            TransportChoice::IoUring => Some(Choice::IoUring),
-            TransportChoice::Device => Some(Choice::Device),
-        };
-        let (server, why) = match choice {
+        let (server, why) = match options.own() {
             Some(transport) => {
                 let wanted = MountOptions {
                     source,
@@ -97,12 +126,6 @@ impl Mount {
                 let mounted = ullage_fuse::mount(fs, point, &wanted).map_err(io_error("mount on", point))?;
                 let why = mounted.why().to_owned();
                 (Server::Own(mounted), why)
-            }
-            // Its helper has no such option, and passing over it would let through what was to be kept out.
-            None if options.flags.0.contains(MountFlags::NOSYMFOLLOW) => {
-                return Err(Error::Refused(
-                    "nosymfollow is for mounts of root's without crate fuser: leave it out".into(),
-                ));
             }
             None => {
                 let threads = std::thread::available_parallelism().map_or(4, usize::from).max(4);

@@ -49,6 +49,7 @@ pub fn serve(
 ) -> Result<Serving> {
     let point = settings.mountpoint.clone();
     mountable::refuse_unmountable()?;
+    how.refuse_unmountable()?;
     state.refuse_users()?;
     rlimits::raise_rlimits();
     let files = rlimits::raise_descriptors();

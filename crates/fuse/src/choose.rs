@@ -43,9 +43,7 @@ impl Transport {
         }
         match io_uring_available(options.enable_uring) {
             Ok(()) => Ok(Chosen { transport: Self::IoUring, why: "the best there is".into() }),
-            Err(why) if options.transport == Choice::IoUring => {
-                Err(io::Error::new(io::ErrorKind::Unsupported, format!("FUSE over io_uring cannot be used: {why}")))
-            }
+            Err(why) if options.transport == Choice::IoUring => Err(unusable(why)),
             Err(why) => Ok(Chosen { transport: Self::Device, why: format!("io_uring is better, but {why}") }),
         }
     }
@@ -56,17 +54,35 @@ pub fn uring_is_off() -> bool {
     std::fs::read_to_string(PARAMETER).is_ok_and(|value| value.trim() != "Y")
 }
 
-/// Whether FUSE over io_uring can work; otherwise why not.
-fn io_uring_available(enable: bool) -> Result<(), String> {
+/// Why FUSE over io_uring cannot work here, even if it is to be switched on where it is off; that is not done.
+///
+/// # Errors
+/// For people.
+pub fn refuse_uring(enable: bool) -> io::Result<()> {
+    is_uring_off(enable).map(drop).map_err(unusable)
+}
+
+fn unusable(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("FUSE over io_uring cannot be used: {why}"))
+}
+
+/// Whether FUSE over io_uring is switched off, and can work; otherwise why not. Where it may not be enabled that is a reason.
+fn is_uring_off(enable: bool) -> Result<bool, String> {
     let value = std::fs::read_to_string(PARAMETER).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "this kernel has no FUSE over io_uring (Linux 6.14 and later do)".into(),
         _ => format!("{PARAMETER} cannot be read: {error}"),
     })?;
     crate::uring::probe().map_err(|error| format!("io_uring cannot be set up here: {error}"))?;
-    if value.trim() != "Y" {
-        if !enable {
-            return Err("the module parameter enable_uring of fuse is off (--enable-uring switches it on)".into());
-        }
+    match value.trim() {
+        "Y" => Ok(false),
+        _ if enable => Ok(true),
+        _ => Err("the module parameter enable_uring of fuse is off (--enable-uring switches it on)".into()),
+    }
+}
+
+/// Has FUSE over io_uring work; otherwise says why it cannot.
+fn io_uring_available(enable: bool) -> Result<(), String> {
+    if is_uring_off(enable)? {
         std::fs::write(PARAMETER, "Y").map_err(|error| format!("{PARAMETER} cannot be written: {error}"))?;
         tracing::info!("switched the fuse module's parameter enable_uring on, as told");
     }

@@ -37,7 +37,7 @@ mod sys;
 mod uring;
 mod workers;
 
-pub use choose::{Chosen, Transport, uring_is_off};
+pub use choose::{Chosen, Transport, refuse_uring, uring_is_off};
 pub use connection::mounted_at;
 pub use counters::Counters;
 pub use envoy::{be_envoy, is_envoy};

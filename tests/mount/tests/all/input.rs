@@ -243,6 +243,26 @@ fn wrong_flags_on_a_later_up_are_refused() {
     }
 }
 
+/// Regression: it had made the space by then, and its pools were those of that one.
+#[test]
+fn a_space_that_cannot_be_mounted_as_asked_for_is_not_made() {
+    let mut space = unused();
+    let switched_off =
+        fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|value| value.trim() == "N");
+    space.flags = ["--transport", "fuser", "-o", "nosymfollow"].map(Into::into).to_vec();
+    refused_harmlessly(&space, "leave it out");
+    if switched_off {
+        space.flags = ["--transport", "io-uring"].map(Into::into).to_vec();
+        refused_harmlessly(&space, "enable_uring of fuse is off");
+    }
+    // Another pool than was asked for then.
+    let other = space.ground.directory("other");
+    space.pools = vec![format!("other={}", other.display())];
+    space.flags.clear();
+    space.up();
+    space.down_and_check();
+}
+
 #[test]
 fn misuse_says_so_and_exits_with_two() {
     for arguments in [
