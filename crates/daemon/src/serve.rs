@@ -62,6 +62,10 @@ pub fn serve(
             Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
         let busy = listen(state, &point, &mount, &open, mirror.clone())?;
+        // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
+        if open.space.has_limited_files() {
+            open.space.learn_ways(WAYS_PATIENCE);
+        }
         Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy, signals })
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
@@ -85,9 +89,6 @@ impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
     pub fn run(mut self) -> Result<()> {
         notify::supervisor(notify::READY);
-        if self.open.space.has_limited_files() {
-            self.open.space.learn_ways(Duration::ZERO);
-        }
         let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
         let handle = self.signals.handle();
         let waiter = std::thread::spawn(move || {

@@ -444,6 +444,24 @@ fn a_dead_mount_whose_attributes_and_listing_are_cached_is_cleared() {
     space.down_and_check();
 }
 
+/// Regression: how limited files can be written is tried in the mount, and until that was known it was in use.
+#[test]
+fn a_space_with_limits_is_taken_down_as_soon_as_it_is_up() {
+    let space = unused();
+    space.up();
+    let limited = space.path("limited");
+    fs::create_dir(&limited).unwrap();
+    ullage(["limit".as_ref(), limited.as_os_str(), "1G".as_ref()]).ok();
+    space.down();
+    for wait in 0..12 {
+        space.up();
+        std::thread::sleep(Duration::from_millis(3 * wait));
+        program("umount", [&space.mount]).ok();
+    }
+    space.up();
+    space.down_and_check();
+}
+
 #[test]
 fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     let space = unused();
