@@ -15,6 +15,7 @@ use crate::late::late_mark;
 use crate::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::splits::Splits;
 use crate::{Errno, Outcome, Space};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
@@ -214,9 +215,19 @@ impl Space {
             let room = self.room_of(&range.node.inode, pool)?;
             let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
             let beside = if need > 0 { beside(&range.node.open.lock()) } else { 0 };
-            let need = need + beside + Self::splits(range, &(at..upto), &holes, counting)?;
+            let Splits { growth, gap } = Self::splits(range, &(at..upto), &holes, counting)?;
+            let need = need + beside + growth;
             if let Err(error) = self.take_just(range.node, pool, need) {
                 return refused(at, error);
+            }
+            let filled = gap.map_or(Ok(true), |gap| Self::fill_behind(range, gap));
+            if filled != Ok(true) {
+                range.node.open.lock().grant.ended(Taken::Held(need));
+                match filled {
+                    Err(error) => return refused(at, error),
+                    // Somebody frees blocks: it is looked at anew.
+                    Ok(_) => continue,
+                }
             }
             let given =
                 counting.map && need > 0 && beside == 0 && self.allocate(pool, range.file, &(at..upto), counting.block);

@@ -13,6 +13,22 @@ use ullage_policy::headroom::Counting;
 /// The most that is filled at once: who has more of it in one piece has a map outside the inode already.
 const FILLED: u64 = 512 << 20;
 
+/// What a write does to the map of a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Splits {
+    /// It may grow by so much at most,
+    pub growth: u64,
+    /// where zeros are written first to what lies between the end of the file and the write: that makes it longer, and is left until the
+    /// write is sure to have room.
+    pub gap: Option<ops::Range<u64>>,
+}
+
+impl From<u64> for Splits {
+    fn from(growth: u64) -> Self {
+        Self { growth, gap: None }
+    }
+}
+
 impl Space {
     /// What the map of a file may grow by at most when this happens to what has blocks in a range of it, while nobody else writes.
     pub(crate) fn splits(
@@ -20,28 +36,28 @@ impl Space {
         bytes: &ops::Range<u64>,
         holes: &Holes,
         counting: Counting,
-    ) -> Outcome<u64> {
+    ) -> Outcome<Splits> {
         if !counting.map {
-            return Ok(0);
+            return Ok(Splits::default());
         }
         match range.work {
-            Work::Allocates => Ok(0),
+            Work::Allocates => Ok(Splits::default()),
             // The ends of the range.
-            Work::Unwrites => Ok(counting.map_growth(1, holes.extents)),
-            Work::Writes if split(holes, bytes, counting).next().is_none() => Ok(0),
+            Work::Unwrites => Ok(counting.map_growth(1, holes.extents).into()),
+            Work::Writes if split(holes, bytes, counting).next().is_none() => Ok(Splits::default()),
             Work::Writes => Self::fill_bare(range, bytes, counting),
         }
     }
 
     /// Writes zeros to what was never written of the extents that a write would split. Where somebody may be writing there unseen
     /// it cannot be, and the map may grow.
-    fn fill_bare(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting) -> Outcome<u64> {
+    fn fill_bare(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting) -> Outcome<Splits> {
         let fills = {
             let mut open = range.node.open.lock();
             let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
             if backing.solid {
                 // That is kept for all of them.
-                return Ok(0);
+                return Ok(Splits::default());
             }
             let fills = !backing.unseen && !backing.lends && !open.grant.is_freeing();
             if fills {
@@ -57,7 +73,22 @@ impl Space {
         outcome
     }
 
-    fn fill_split(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting, fills: bool) -> Outcome<u64> {
+    /// Fills the gap that a write leaves, which has room by now. Not where somebody began to free blocks meanwhile: false then.
+    pub(crate) fn fill_behind(range: &Range<'_>, gap: ops::Range<u64>) -> Outcome<bool> {
+        {
+            let mut open = range.node.open.lock();
+            if open.grant.is_freeing() {
+                return Ok(false);
+            }
+            open.grant.count_on_blocks();
+        }
+        let zeros = || crate::without_reserve(|| crate::solid::zeros(range.file, gap)).map_err(Errno::from);
+        let outcome = zeros().and_then(|()| write_out(range.node, range.file));
+        range.node.open.lock().grant.ended(Taken::Nothing);
+        outcome.map(|()| true)
+    }
+
+    fn fill_split(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting, fills: bool) -> Outcome<Splits> {
         // What was written and is not on the disk yet looks as if it never was.
         write_out(range.node, range.file)?;
         let holes = Holes::to_write(range.file, bytes.clone(), counting)?;
@@ -66,12 +97,12 @@ impl Space {
         let ops::Range { start: first, end: last } = in_blocks(bytes, counting.block);
         if !fills {
             let touched = split.iter().map(|extent| extent.end.min(last).saturating_sub(extent.start.max(first)));
-            return Ok(counting.map_growth(touched.sum::<u64>().div_ceil(counting.block), holes.extents));
+            return Ok(counting.map_growth(touched.sum::<u64>().div_ceil(counting.block), holes.extents).into());
         }
         let whole = |part| ullage_extents::whole_extent(range.file, part, counting.block);
         let split = split.iter().map(whole).collect::<Result<Vec<_>, _>>()?;
         let before = Measure::of(range.file)?;
-        let mut rests = 0;
+        let (mut rests, mut gap) = (0, None);
         for extent in split {
             let from = |at: u64| at.clamp(extent.start, extent.end) - extent.start;
             let start = extent.start + from(bytes.start) / FILLED * FILLED;
@@ -84,11 +115,13 @@ impl Space {
             rests += u64::from(left);
             rests +=
                 u64::from(written.end < extent.end && (left || !ullage_extents::goes_on(range.file, extent.start)));
-            crate::without_reserve(|| crate::solid::zeros(range.file, start..end))?;
+            let (within, behind) = (start..end.min(before.size), start.max(before.size)..end);
+            crate::without_reserve(|| crate::solid::zeros(range.file, within))?;
+            gap = Some(behind).filter(|behind| !behind.is_empty()).or(gap);
         }
         write_out(range.node, range.file)?;
         range.node.open.lock().backing.as_deref_mut().ok_or(Errno::EBADF)?.keep_times(before)?;
-        Ok(counting.map_growth(rests, holes.extents))
+        Ok(Splits { growth: counting.map_growth(rests, holes.extents), gap })
     }
 }
 

@@ -177,6 +177,33 @@ fn what_is_allocated_behind_the_end_and_written_in_part_grows_no_map_past_the_li
     space.down_and_check();
 }
 
+/// Regression: zeros had been written to the gap that it would have left, and the file ended where the write was to begin.
+#[test]
+fn a_write_behind_the_end_that_is_refused_leaves_the_length() {
+    let space = Below::Ext4.space();
+    let dir = directory(&space, "box");
+    let paths: Vec<PathBuf> = (0..8).map(|n| dir.join(n.to_string())).collect();
+    for path in &paths {
+        let file = open(path);
+        (0..4).for_each(|n| file.write_all_at(&[1; BLOCK as usize], n << 21).unwrap());
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
+        file.sync_all().unwrap();
+    }
+    limit_to_use(&space, &dir, 0);
+    let mut refused = 0;
+    for path in &paths {
+        let file = open(path);
+        let before = file.metadata().unwrap().len();
+        let at = (8 << 20) + 5 * BLOCK;
+        let outcome = file.write_all_at(&[2; BLOCK as usize], at);
+        assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
+        assert_eq!(file.metadata().unwrap().len(), if outcome.is_ok() { at + BLOCK } else { before });
+        refused += usize::from(outcome.is_err());
+    }
+    assert!(refused > 0, "the maps of some have no room");
+    space.down_and_check();
+}
+
 /// Extents begin anywhere in a page there: what a write touches of them was taken for less than nothing, which ended the mount.
 #[test]
 fn a_range_of_a_disk_with_small_blocks_is_zeroed_at_the_limit() {
