@@ -99,7 +99,7 @@ pub(crate) fn path_of(catalog: &Catalog, mountpoint: &Path, directory: FileId) -
 pub(crate) fn df(space: &Space) -> Answer {
     let (mut total, mut free, mut reserve) = (0u64, 0u64, 0u64);
     for (member, kept) in space.pools().disks() {
-        let usage = member.pool.usage().unwrap_or_default();
+        let usage = space.pools().usage(member.id);
         let Some(kept) = kept else {
             // As statfs(2) has it: what is free there is nobody's.
             total = total.saturating_add(usage.total.saturating_sub(usage.free).0);

@@ -30,7 +30,7 @@ pub(crate) fn space_use(totals: &TotalsNow) -> SpaceUse {
 
 pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport {
     let description = member.pool.describe();
-    let usage = member.pool.usage().unwrap_or_default();
+    let usage = space.pools().usage(member.id);
     let abilities = description.abilities;
     let (limits, ways) = ways::limits(space, &*member.pool, &description);
     let mut notes = description.notes;

@@ -4,7 +4,7 @@ use crate::answering::{Answering, Call};
 use crate::headroom::Blocks;
 use crate::reserve::Distance;
 use crate::vacancy::Vacancy;
-use crate::{Errno, Outcome};
+use crate::{Errno, Outcome, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -43,6 +43,7 @@ impl PoolMember {
 }
 
 /// What is to be known of the file system below a pool.
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Copy)]
 struct Below {
     /// When it finds blocks.
@@ -57,6 +58,8 @@ struct Below {
     fills_when_read: bool,
     /// To how much it cuts the times of files.
     granularity: Duration,
+    /// What it has free it may ask others for, who may not answer.
+    is_remote: bool,
 }
 
 impl Below {
@@ -66,7 +69,8 @@ impl Below {
         let shows_late = !matches!(fs_type, Some("tmpfs" | "ext4" | "xfs"));
         let fills_when_read = fs_type == Some("tmpfs");
         let (blocks, granularity) = (Blocks::of(fs_type), pool.granularity());
-        Self { blocks, unit: below.unit, extents: below.extents, shows_late, fills_when_read, granularity }
+        let is_remote = fs_type.is_some_and(|name| !matches!(name, "tmpfs" | "ext4" | "xfs" | "btrfs"));
+        Self { blocks, unit: below.unit, extents: below.extents, shows_late, fills_when_read, granularity, is_remote }
     }
 
     const UNKNOWN: Self = Self {
@@ -76,6 +80,7 @@ impl Below {
         shows_late: false,
         fills_when_read: false,
         granularity: Duration::from_secs(2),
+        is_remote: true,
     };
 }
 
@@ -98,12 +103,27 @@ impl Slot {
         !self.draining.load(Relaxed) && self.member.pool.is_there()
     }
 
+    /// Asks its file system what it has; nothing where that has failed.
+    fn asks(&self) -> impl FnOnce() -> Usage + Send + use<> {
+        let pool = self.member.pool.clone();
+        move || pool.usage().unwrap_or_default()
+    }
+
     /// What is free above its reserve, or was lately; none where it does not answer.
     fn above_reserve(&self) -> Option<u64> {
-        let PoolMember { pool, reserve, .. } = &self.member;
-        let pool = pool.clone();
-        let free = self.vacancy.free(move || pool.usage().map_or(0, |usage| usage.free.0))?;
-        Some(free.saturating_sub(reserve.0))
+        let usage = self.vacancy.lately(self.asks())?;
+        Some(usage.free.saturating_sub(self.member.reserve).0)
+    }
+
+    /// Whether a file may be made there; none where it does not answer.
+    fn room(&self) -> Option<Room> {
+        let usage = if self.below.is_remote { self.vacancy.lately(self.asks())? } else { self.asks()() };
+        Some(self.room_of(usage))
+    }
+
+    fn room_of(&self, usage: Usage) -> Room {
+        let Usage { free, inodes_total, inodes_free, .. } = usage;
+        Room { free, reserve: self.member.reserve, inodes_total, inodes_free }
     }
 
     /// A new backing file; none where that may have to be waited for, and the calling thread may not.
@@ -141,11 +161,14 @@ impl Pools {
     /// One more pool, which takes files from now on.
     pub(crate) fn push(&self, member: PoolMember) {
         assert!(self.member(member.id).is_none(), "a number is given to one pool");
+        let vacancy = Vacancy::default();
+        // It has just answered, and may never do so again.
+        vacancy.said(member.pool.usage().unwrap_or_default());
         self.slots.push(Slot {
             below: Below::of(&*member.pool),
             distance: Distance::default(),
             answering: Answering::default(),
-            vacancy: Vacancy::default(),
+            vacancy,
             failing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             member,
@@ -195,6 +218,13 @@ impl Pools {
             let taking = beside.filter(|slot| slot.takes_files());
             (member, taking.map(|slot| slot.member.reserve).min())
         })
+    }
+
+    /// What a pool's file system has, or had when it last said so. Waits for none.
+    pub fn usage(&self, id: PoolId) -> Usage {
+        let slot = self.slot(id);
+        slot.map(|slot| if slot.below.is_remote { slot.vacancy.last(slot.asks()) } else { slot.asks()() })
+            .unwrap_or_default()
     }
 
     /// The pool with this number. EIO when the configuration no longer has it.
@@ -330,11 +360,28 @@ impl Pools {
             return Ok(only.create(hint)?.map(|fresh| (only.member.id, fresh)));
         }
         let slots: Vec<&Slot> = self.slots().collect();
-        let rooms: Vec<Room> = slots.iter().map(|slot| room(&slot.member)).collect();
+        let said: Vec<Option<Room>> = slots.iter().map(|slot| slot.room()).collect();
+        let mut rooms: Vec<Room> = said.iter().map(|room| room.unwrap_or_default()).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
         let mut refused: Vec<bool> = slots.iter().map(|slot| !slot.takes_files()).collect();
+        let mut silent: Vec<usize> =
+            (0..slots.len()).filter(|&index| said[index].is_none() && !refused[index]).collect();
         let mut first = None;
-        while let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) {
+        loop {
+            let Some(index) = self.spread.pool(&rooms, turn, &|index| refused[index]) else {
+                // One that does not answer is waited for where no other takes the file.
+                if silent.is_empty() {
+                    break;
+                }
+                if hurry::may_wait().is_err() {
+                    self.turn.fetch_sub(1, Relaxed);
+                    return Ok(None);
+                }
+                for index in silent.drain(..) {
+                    rooms[index] = slots[index].room_of(slots[index].asks()());
+                }
+                continue;
+            };
             let Slot { member, failing, .. } = slots[index];
             match slots[index].create(hint) {
                 Ok(None) => {
@@ -381,19 +428,15 @@ pub(crate) fn place_of(pool: PoolId, binding: &Binding) -> Backing {
     Backing { pool, generation: binding.generation, locator: binding.locator.0.clone() }
 }
 
-fn room(member: &PoolMember) -> Room {
-    let Usage { free, inodes_total, inodes_free, .. } = member.pool.usage().unwrap_or_default();
-    Room { free, reserve: member.reserve, inodes_total, inodes_free }
-}
-
 /// Every pool is down to its reserve.
 fn full() -> Error {
     let source = std::io::Error::from_raw_os_error(libc::ENOSPC);
     Error::Io { doing: "make a file in any of", path: "the space's pools".into(), source }
 }
 
-/// Whether it is the disk below a pool that does not work.
+/// Whether it is the disk below a pool that does not work, or who serves what lies there.
 fn has_failed(error: &Error) -> bool {
-    use libc::{EIO, ENODEV, ENXIO, EROFS, ESTALE, EUCLEAN};
-    matches!(error.raw_os_error(), Some(EIO | EROFS | EUCLEAN | ENODEV | ENXIO | ESTALE))
+    use libc::{EBADMSG, ECONNABORTED, EIO, ENODEV, ENOTCONN, ENXIO, EROFS, ESTALE, ETIMEDOUT, EUCLEAN};
+    let disk = matches!(error.raw_os_error(), Some(EIO | EROFS | EUCLEAN | EBADMSG | ENODEV | ENXIO));
+    disk || matches!(error.raw_os_error(), Some(ESTALE | ENOTCONN | ECONNABORTED | ETIMEDOUT))
 }

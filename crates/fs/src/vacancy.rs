@@ -1,9 +1,10 @@
-//! What is free in pools, for who may not wait until all of them have said so: one that does not answer keeps nobody from the others.
+//! What pools say of the room in them, for who may not wait until all of them have said so: one that does not answer keeps nobody from the others.
 
 use crate::threads;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use ullage_pool::Usage;
 
 /// So long what a pool said is as good as news.
 const NEWS: Duration = Duration::from_millis(200);
@@ -24,14 +25,25 @@ struct Shared {
 
 #[derive(Default)]
 struct Known {
-    /// Bytes that were free, and when that was asked.
-    free: Option<(u64, Instant)>,
+    /// What it said, and when that was asked.
+    usage: Option<(Usage, Instant)>,
     asked: Option<Instant>,
 }
 
 impl Vacancy {
-    /// Bytes that are free in a pool, which `asks` finds out, or were lately; none where it does not say.
-    pub(crate) fn free(&self, asks: impl FnOnce() -> u64 + Send + 'static) -> Option<u64> {
+    /// What a pool said that was just asked.
+    pub(crate) fn said(&self, usage: Usage) {
+        self.0.known.lock().usage = Some((usage, Instant::now()));
+    }
+
+    /// What a pool said last, however long ago, where it does not say what `asks` finds out.
+    pub(crate) fn last(&self, asks: impl FnOnce() -> Usage + Send + 'static) -> Usage {
+        let lately = self.lately(asks);
+        lately.or_else(|| self.0.known.lock().value(Duration::MAX)).unwrap_or_default()
+    }
+
+    /// What a pool says, which `asks` finds out, or said lately; none where it does not answer.
+    pub(crate) fn lately(&self, asks: impl FnOnce() -> Usage + Send + 'static) -> Option<Usage> {
         let mut known = self.0.known.lock();
         if known.is_since(NEWS) {
             return known.value(NEWS);
@@ -53,20 +65,20 @@ impl Vacancy {
 
 impl Known {
     fn is_since(&self, age: Duration) -> bool {
-        self.free.is_some_and(|(_, since)| since.elapsed() < age)
+        self.usage.is_some_and(|(_, since)| since.elapsed() < age)
     }
 
-    fn value(&self, age: Duration) -> Option<u64> {
-        self.free.filter(|(_, since)| since.elapsed() < age).map(|(free, _)| free)
+    fn value(&self, age: Duration) -> Option<Usage> {
+        self.usage.filter(|(_, since)| since.elapsed() < age).map(|(usage, _)| usage)
     }
 }
 
 impl Shared {
-    fn ask(&self, asks: impl FnOnce() -> u64) {
+    fn ask(&self, asks: impl FnOnce() -> Usage) {
         let began = Instant::now();
-        let free = asks();
+        let usage = asks();
         let mut known = self.known.lock();
-        (known.free, known.asked) = (Some((free, began)), None);
+        (known.usage, known.asked) = (Some((usage, began)), None);
         self.bell.notify_all();
     }
 }
@@ -75,6 +87,7 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use ullage_types::Bytes;
 
     /// Everybody who opened a file for writing in a pool that was nearly full waited for the other pools.
     #[test]
@@ -82,10 +95,12 @@ mod tests {
         let vacancy = Vacancy::default();
         let (answers, waits) = mpsc::channel::<u64>();
         let waits = Arc::new(Mutex::new(waits));
-        let ask = || {
+        let free = |bytes| Usage { free: Bytes(bytes), ..Usage::default() };
+        let asks = || {
             let waits = waits.clone();
-            vacancy.free(move || waits.lock().recv().unwrap_or(0))
+            move || free(waits.lock().recv().unwrap_or(0))
         };
+        let ask = || vacancy.lately(asks()).map(|usage| usage.free.0);
         let began = Instant::now();
         for _ in 0..1000 {
             assert_eq!(ask(), None);
@@ -96,8 +111,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         // What it said is old by now: it is as of when it was asked.
-        vacancy.0.known.lock().free = Some((7, Instant::now()));
+        vacancy.said(free(7));
         assert_eq!(ask(), Some(7));
+        // However long ago that was, it is the best that is known.
+        vacancy.0.known.lock().usage = Instant::now().checked_sub(2 * STALE).map(|since| (free(7), since));
+        assert_eq!((ask(), vacancy.last(asks()).free), (None, Bytes(7)));
         drop(answers);
     }
 }

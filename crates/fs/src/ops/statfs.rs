@@ -11,7 +11,7 @@ impl Space {
     pub(crate) fn do_statfs(&self, node: NodeId) -> Outcome<Statfs> {
         let (mut total, mut free, mut available, mut files, mut files_free) = (0, 0, 0, 0, 0);
         for (member, reserve) in self.pools.disks() {
-            let usage = member.pool.usage()?;
+            let usage = self.pools.usage(member.id);
             let Some(reserve) = reserve else {
                 // What is free there is nobody's.
                 total += usage.total.saturating_sub(usage.free).0;

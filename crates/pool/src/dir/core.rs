@@ -42,6 +42,8 @@ pub struct Core {
     pub claim: Claim,
     pub config: PoolConfig,
     pub abilities: Abilities,
+    /// The name of the file system below.
+    pub fs_type: String,
     /// How much the file system below gives a file at once.
     pub unit: u64,
     /// The seconds that it can keep as times.
@@ -94,7 +96,8 @@ impl Core {
         let descriptors = Descriptors::of_this_process();
         let floor = Arc::new(Floor::default());
         let marks = Notes::open(&claim.root, marks, floor.clone());
-        let fences = Fences::find(&claim.root, claim.pool, &probe::fs_type(&claim.root));
+        let fs_type = probe::fs_type(&claim.root);
+        let fences = Fences::find(&claim.root, claim.pool, &fs_type);
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
@@ -103,6 +106,7 @@ impl Core {
             granularity: probe::granularity(&claim.root),
             extents: probe::extents(&claim.root),
             fences,
+            fs_type,
             descriptors,
             leaves: Leaves::new(config.sparse, usize::try_from(descriptors.limit() / 8).unwrap_or(usize::MAX)),
             series,

@@ -440,7 +440,7 @@ impl Pool for DirPool {
             kind: "dir",
             layout: Some(core.config.layout),
             path: Some(core.path.clone()),
-            fs_type: Some(probe::fs_type(core.root())),
+            fs_type: Some(core.fs_type.clone()),
             unit: core.unit,
             extents: core.extents,
             abilities: core.abilities,

@@ -30,6 +30,7 @@ mod pools;
 mod power;
 mod rebuild;
 mod refused;
+mod remote;
 mod repair;
 mod restart;
 mod semantics;

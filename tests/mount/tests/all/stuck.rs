@@ -102,7 +102,7 @@ impl Drop for Ends<'_> {
 }
 
 #[track_caller]
-fn comes_to_an_end(child: &mut Child, what: &str) -> ExitStatus {
+pub(crate) fn comes_to_an_end(child: &mut Child, what: &str) -> ExitStatus {
     let until = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().unwrap() {

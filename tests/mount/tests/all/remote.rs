@@ -1,0 +1,69 @@
+//! A pool on a file system that asks somebody else, who does not answer: a server's, or one in user space.
+
+use crate::pools::pool_of;
+use crate::stuck::comes_to_an_end;
+use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::fs;
+use std::process::{Command, Stdio};
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::space::Space;
+use ullage_mount_tests::{binary, process};
+
+/// A process that is stopped, until this is dropped.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        process::signal(pid, Signal::STOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::CONT);
+    }
+}
+
+#[track_caller]
+fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = comes_to_an_end(&mut command.spawn().unwrap(), program);
+    assert!(status.success(), "{command:?}");
+}
+
+/// Each new file waited for all pools to say what they have free, whichever it was to go to, and so did statfs(2) and `ullage status`.
+#[test]
+fn a_pool_that_does_not_say_what_it_has_free_keeps_no_file_from_the_others() {
+    let below = Space::plain();
+    let far = below.path("pool");
+    fs::create_dir(&far).unwrap();
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools.push(format!("far={}", far.display()));
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    fs::write(space.path("old"), "old").unwrap();
+    let free = || rustix::fs::statvfs(&space.mount).unwrap().f_blocks;
+    let before = free();
+    {
+        let _stopped = Stopped::new(below.pid());
+        let (new, directory) = (space.path("new"), space.path("directory"));
+        is_answered("touch", [&new]);
+        is_answered("mkdir", [&directory]);
+        is_answered("cp", [&space.path("old"), &directory.join("copy")]);
+        is_answered("rm", [&space.path("old")]);
+        is_answered("stat", [OsStr::new("-f"), space.mount.as_os_str()]);
+        for command in [&["status"][..], &["df"], &["pool", "list"]] {
+            let words = command.iter().map(OsStr::new).chain([space.mount.as_os_str()]);
+            is_answered(binary::path().to_str().unwrap(), words);
+        }
+        assert_eq!(pool_of(&space, &directory.join("copy")), "main");
+        assert_eq!(free(), before, "what it had when it last said so counts");
+    }
+    space.down_and_check();
+    below.down_and_check();
+}
