@@ -420,7 +420,7 @@ impl Space {
             Place::End => Ok(()),
             Place::At(at) => {
                 let _alone = self.headroom.flow.write();
-                self.fill_gap(node, at)
+                self.fill_gap(node, at, 0)
             }
         }
     }

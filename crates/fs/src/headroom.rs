@@ -124,6 +124,12 @@ impl Range<'_> {
     fn bytes(&self) -> std::ops::Range<u64> {
         self.offset..self.offset.saturating_add(self.length)
     }
+
+    /// How many bytes of it get their block with what a solid file would have as a hole before it: a write that has none of its own would be
+    /// refused, and the file stay longer, or charged for what lies behind its end.
+    fn first(&self) -> u64 {
+        u64::from(self.work == Work::Writes && self.length > 0)
+    }
 }
 
 /// How long a disk is waited for while others stand still.
@@ -155,7 +161,7 @@ impl Space {
             let open = range.node.open.lock();
             open.backing.as_deref().map(|backing| (backing.pool, backing.baseline.block)).ok_or(Errno::EBADF)?
         };
-        let flow = self.flow_without_gap(range.node, range.reaches)?;
+        let flow = self.flow_without_gap(range.node, range.reaches, range.first())?;
         if !self.may_bound(pool) {
             return write(range.offset, range.length);
         }
@@ -186,7 +192,7 @@ impl Space {
                 let wanted = counting.worst(range.offset, range.length);
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
                 let _alone = self.alone_with_room(Some(range.node), wanted, patience);
-                self.fill_gap(range.node, range.reaches)?;
+                self.fill_gap(range.node, range.reaches, range.first())?;
                 self.write_alone(range, pool, counting, write)
             }
             Err(other) => Err(other),

@@ -140,9 +140,9 @@ impl Space {
         self.fill(node, 0..size)
     }
 
-    /// Begins what extends a file to `end`, other than by writing there: what a solid one would have as a hole gets its blocks first.
-    /// The file is made solid before, or after the guard is gone.
-    pub(crate) fn flow_without_gap(&self, node: &Arc<Node>, end: u64) -> Outcome<RwLockReadGuard<'_, ()>> {
+    /// Begins what extends a file to `end`, other than by writing there: what a solid one would have as a hole gets its blocks first, with so
+    /// many bytes `more`. The file is made solid before, or after the guard is gone.
+    pub(crate) fn flow_without_gap(&self, node: &Arc<Node>, end: u64, more: u64) -> Outcome<RwLockReadGuard<'_, ()>> {
         let flow = hurry::shared(&self.headroom.flow)?;
         if Self::gap(node, end)?.is_none() {
             return Ok(flow);
@@ -150,13 +150,13 @@ impl Space {
         drop(flow);
         hurry::may_wait()?;
         let alone = self.headroom.flow.write();
-        self.fill_gap(node, end)?;
+        self.fill_gap(node, end, more)?;
         Ok(RwLockWriteGuard::downgrade(alone))
     }
 
-    /// Fills what would be a hole below `end`, while nobody else writes.
-    pub(crate) fn fill_gap(&self, node: &Arc<Node>, end: u64) -> Outcome<()> {
-        Self::gap(node, end)?.map_or(Ok(()), |gap| self.fill(node, gap))
+    /// Fills what would be a hole below `end`, and so many bytes `more`, while nobody else writes.
+    pub(crate) fn fill_gap(&self, node: &Arc<Node>, end: u64, more: u64) -> Outcome<()> {
+        Self::gap(node, end)?.map_or(Ok(()), |gap| self.fill(node, gap.start..gap.end.saturating_add(more)))
     }
 
     /// What of a solid file there is not yet, up to `end`.

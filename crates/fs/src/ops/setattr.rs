@@ -48,7 +48,7 @@ impl Space {
                 return Err(if inode.kind == Kind::Directory { Errno::EISDIR } else { Errno::EINVAL });
             }
             self.answers_at_once(inode, Call::Writes)?;
-            let _flow = Self::grows(node, size)?.then(|| self.flow_without_gap(node, size)).transpose()?;
+            let _flow = Self::grows(node, size)?.then(|| self.flow_without_gap(node, size, 0)).transpose()?;
             if node.open.lock().grant.counts_on_blocks() {
                 // What is never written may be being filled.
                 hurry::may_wait()?;

@@ -382,3 +382,32 @@ fn comes_soon_and_finds_room(space: &Space, below: Below, name: &str) -> bool {
     fs::remove_dir_all(&dir).unwrap();
     soon
 }
+
+/// Regression: what it would have left empty had got its blocks by then, which took all there was, and made the file longer on tmpfs.
+#[test]
+fn a_write_beside_a_reader_that_is_refused_leaves_what_lies_before_it() {
+    // Elsewhere what is kept for the map may be refused once that has its blocks.
+    for below in [Below::Tmpfs, Below::Btrfs] {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        fs::write(&path, [1; 8192]).unwrap();
+        let kernel = in_kernel(below, &path);
+        let file = both(&path).unwrap();
+        let before = counted(&dir).bytes;
+        // As much is left as lies before it; then a block more.
+        for at in (0..2).map(|n| ROOM + 4096 - before + 8192 - n * 4096) {
+            let outcome = file.write_at(&[2; 4096], at);
+            let now = file.metadata().unwrap();
+            if outcome.is_ok() {
+                assert!(now.len() > at, "{below:?}, at {at}");
+                break;
+            }
+            assert!(is_full(&outcome), "{below:?}: {outcome:?}");
+            assert_eq!((now.len(), counted(&dir).bytes), (8192, before), "{below:?}, at {at}");
+        }
+        drop((file, kernel));
+        assert_filled(&dir, ROOM, 0, &format!("{below:?}"));
+        space.down_and_check();
+    }
+}
