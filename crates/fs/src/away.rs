@@ -265,9 +265,7 @@ impl Space {
         });
         // A draft leaves nothing. What has its name stays, even where nobody knows whether the catalog names it: the next start does.
         if !named {
-            let Fresh { binding, file, .. } = draft;
-            drop(file);
-            to.pool.closed(&binding);
+            to.pool.drop_draft(draft);
         }
         bound
     }

@@ -266,8 +266,8 @@ pub trait Pool: Send + Sync {
         Err(Error::Unusable("this pool can take in no file that it did not make".to_owned()))
     }
 
-    /// A new, empty backing file for a file that has one elsewhere, under a binding of its own. It has no name, so that no crash leaves it half
-    /// made, until [`Pool::keep`]; where that is never called, [`Pool::closed`] ends it.
+    /// A new, empty backing file for a file that has one elsewhere, under a binding of its own. It has no name that it is known by, so that no
+    /// crash leaves it half made, until [`Pool::keep`]; where that is never called, [`Pool::drop_draft`] ends it.
     fn draft(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
         let _ = (file, hint);
         Err(Error::Unusable("this pool takes in no data of others".to_owned()))
@@ -277,6 +277,11 @@ pub trait Pool: Send + Sync {
     /// left of the name the pool itself remembers.
     fn keep(&self, draft: &Fresh) -> Result<(), Error> {
         Err(name::mismatch(&draft.binding))
+    }
+
+    /// Ends a draft that was not kept.
+    fn drop_draft(&self, draft: Fresh) {
+        self.closed(&draft.binding);
     }
 
     /// Makes an empty backing file for a binding that has lost its own, open for reading and writing: after a power cut a

@@ -77,6 +77,8 @@ pub struct Core {
     pub flusher: Flusher,
     /// Nothing is made ready any more.
     pub closing: AtomicBool,
+    /// The file system below has no files without names: drafts have another one.
+    names_drafts: AtomicBool,
     pub counters: Counters,
     prepare: OnceLock<Arc<dyn Prepare>>,
     random: AtomicU64,
@@ -117,6 +119,7 @@ impl Core {
             most_stock: AtomicU32::new(0),
             flusher: Flusher::default(),
             closing: AtomicBool::new(false),
+            names_drafts: AtomicBool::new(false),
             counters: Counters::default(),
             prepare: OnceLock::new(),
             random: AtomicU64::new(seed ^ u64::from(std::process::id())),
@@ -300,10 +303,16 @@ impl Core {
         Ok(opened.into())
     }
 
-    /// Makes a backing file without a name.
-    pub fn make_draft(&self, dir: &OwnedFd, record: &Record) -> rustix::io::Result<File> {
+    /// Makes a backing file without its name: without any, where the file system below has such files, else under another one.
+    pub fn make_draft(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600))?;
+        let opened = match rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::ISDIR | Errno::INVAL) => {
+                self.names_drafts.store(true, Ordering::Relaxed);
+                return self.make_file(dir, &name::of_draft(name), record);
+            }
+            opened => opened?,
+        };
         self.descriptors.admit(&opened)?;
         self.write_record(&opened, record)?;
         Ok(opened.into())
@@ -315,9 +324,16 @@ impl Core {
         let fail = |errno| Error::io("create", self.full_path(path, name))(errno);
         let leaf = self.leaves.get(path);
         let dir = self.leaf_dir(&leaf).map_err(fail)?;
-        let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
-        rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
-        rustix::fs::fsync(&draft.file).map_err(|errno| {
+        let names = self.names_drafts.load(Ordering::Relaxed);
+        if names {
+            rustix::fs::renameat(&dir, name::of_draft(name), &dir, name).map_err(fail)?;
+        } else {
+            let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
+            rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
+        }
+        let flushed = rustix::fs::fsync(&draft.file);
+        let flushed = flushed.and_then(|()| if names { rustix::fs::fsync(&dir) } else { Ok(()) });
+        flushed.map_err(|errno| {
             // The file goes on where it was. What has its number and the newer generation would be taken for it should its record be lost.
             let left = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
             // That is on disk before the leaf's mark goes, as all is. What cannot be taken away stays in doubt, under a number that nobody ends.
@@ -327,6 +343,26 @@ impl Core {
             }
             fail(errno)
         })
+    }
+
+    /// Takes a draft away that was not kept.
+    pub fn drop_draft(&self, binding: &Binding) {
+        let Ok((path, name)) = name::split_binding(binding) else { return };
+        let leaf = self.leaves.get(path);
+        if self.names_drafts.load(Ordering::Relaxed) {
+            let gone = self.leaf_dir(&leaf).and_then(|dir| {
+                match rustix::fs::unlinkat(&dir, name::of_draft(name), AtFlags::empty()) {
+                    Err(Errno::NOENT) => Ok(()),
+                    gone => gone,
+                }
+            });
+            if let Err(error) = gone {
+                // Its leaf stays marked: the next start finds it.
+                tracing::warn!(%error, "a copy that was not finished stays in the pool until the next start");
+                return;
+            }
+        }
+        leaf.leave(binding.generation);
     }
 
     /// Gives a file that is there a second name in a leaf, and its record. It is named first: without a name no crash can

@@ -380,11 +380,17 @@ impl Pool for DirPool {
     fn draft(&self, file: FileId, hint: Hint) -> Result<Fresh, Error> {
         let core = &self.core;
         core.floor.admit(core.root()).map_err(Error::io("make a file in", &core.path))?;
-        core.bind(core.place(hint), Some(file), &|leaf, _, record| core.make_draft(leaf, record))
+        core.bind(core.place(hint), Some(file), &|leaf, name, record| core.make_draft(leaf, name, record))
     }
 
     fn keep(&self, draft: &Fresh) -> Result<(), Error> {
         self.core.keep_draft(draft)
+    }
+
+    fn drop_draft(&self, draft: Fresh) {
+        let Fresh { binding, file, .. } = draft;
+        drop(file);
+        self.core.drop_draft(&binding);
     }
 
     fn recreate(&self, binding: &Binding) -> Result<File, Error> {

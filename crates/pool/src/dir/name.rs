@@ -11,6 +11,19 @@ pub fn of(file: FileId, generation: Generation) -> String {
     format!("{:x}.{:x}", file.0, generation.0)
 }
 
+/// What the names of drafts begin with, where a file cannot be without one: hidden, and none of a backing file's.
+const DRAFT: &str = ".draft-";
+
+/// What a draft is called, that is to have this name.
+pub fn of_draft(name: &str) -> String {
+    format!("{DRAFT}{name}")
+}
+
+/// Whether it is one of those.
+pub fn is_draft(name: &str) -> bool {
+    name.strip_prefix(DRAFT).is_some_and(|name| parse(name).is_some())
+}
+
 /// The numbers that a name carries, if it is a name of ours.
 pub fn parse(name: &str) -> Option<(FileId, Generation)> {
     let (file, generation) = name.split_once('.')?;

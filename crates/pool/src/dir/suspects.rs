@@ -4,7 +4,7 @@ use super::core::Core;
 use super::{leaf, name, record};
 use crate::{Binding, Error, Suspect, sys};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
 impl Core {
@@ -21,6 +21,13 @@ impl Core {
             let entry = entry.map_err(fail)?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if leaf::kind_of(&dir, &entry).map_err(fail)? == FileType::RegularFile {
+                if name::is_draft(name) {
+                    // A copy that was not finished, under no name that it would be known by.
+                    match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
+                        Err(errno) if errno != Errno::NOENT => return Err(fail(errno)),
+                        _ => continue,
+                    }
+                }
                 let (binding, unreadable) = match self.binding_of(&dir, path, name) {
                     Ok(binding) => (binding, false),
                     Err(Errno::NOENT) => continue,

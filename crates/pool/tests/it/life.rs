@@ -222,6 +222,22 @@ fn a_file_whose_attribute_was_lost_with_the_power_is_known_by_its_name() {
     opened.pool.open(&fresh.binding, Access::Read).unwrap();
 }
 
+/// A crash left it, on a file system where it could not be without a name.
+#[test]
+fn a_copy_that_was_not_finished_goes_when_its_leaf_is_looked_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), common::config(), 1).unwrap();
+    let fresh = opened.pool.create(hint(1)).unwrap();
+    let leaf = fresh.binding.locator.0.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap().to_vec();
+    let place = dir.path().join(std::str::from_utf8(&leaf).unwrap());
+    for name in [".draft-1.2", ".draft-theirs"] {
+        std::fs::write(place.join(name), "half").unwrap();
+    }
+    opened.pool.suspects(&leaf, &mut |_| {}).unwrap();
+    assert!(!place.join(".draft-1.2").exists() && place.join(".draft-theirs").exists());
+    opened.pool.open(&fresh.binding, Access::Read).unwrap();
+}
+
 #[test]
 fn a_file_that_was_adopted_keeps_its_first_name_and_its_data_whatever_becomes_of_its_binding() {
     each_file_system(64, |kind, path| {

@@ -67,3 +67,32 @@ fn a_pool_that_does_not_say_what_it_has_free_keeps_no_file_from_the_others() {
     space.down_and_check();
     below.down_and_check();
 }
+
+/// Regression: a file can be without a name while it is copied on few file systems of servers and in user space, and on others none could go
+/// there: a pool was never empty, and a full one had no other.
+#[test]
+fn files_go_to_a_pool_where_none_can_be_without_a_name() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut below = Space::on(ground, &disk);
+    below.flags = ["--transport", "fuser"].map(Into::into).to_vec();
+    below.up();
+    let far = below.path("pool");
+    fs::create_dir(&far).unwrap();
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools.push(format!("far={}", far.display()));
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    let files: Vec<_> = (0..20).map(|n| (space.path(format!("file-{n}")), vec![n as u8; 5000 * n])).collect();
+    files.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
+    space.pool_command("remove", &["main"]).ok();
+    for (path, content) in &files {
+        assert_eq!(pool_of(&space, path), "far");
+        assert!(fs::read(path).unwrap() == *content);
+    }
+    space.down_and_check();
+    below.down_and_check();
+}
