@@ -87,7 +87,9 @@ fn files_go_to_a_pool_where_none_can_be_without_a_name() {
     space.up();
     space.flags.clear();
     let files: Vec<_> = (0..20).map(|n| (space.path(format!("file-{n}")), vec![n as u8; 5000 * n])).collect();
-    files.iter().for_each(|(path, content)| fs::write(path, content).unwrap());
+    for (path, content) in &files {
+        fs::write(path, content).unwrap();
+    }
     space.pool_command("remove", &["main"]).ok();
     for (path, content) in &files {
         assert_eq!(pool_of(&space, path), "far");
