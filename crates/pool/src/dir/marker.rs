@@ -58,7 +58,16 @@ impl Drop for Lock {
 
 /// Claims the directory for a pool of this space: makes the marker at first use, else checks it.
 pub fn claim(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, Error> {
-    let root = open_root(path)?;
+    claim_in(open_root(path)?, path, space, expected)
+}
+
+/// Claims a pool that is there, only to look at it: its file system may be mounted read-only, as that of a disk that fails.
+pub fn claim_to_read(path: &Path, space: Uuid, pool: Uuid) -> Result<Claim, Error> {
+    let (root, _) = open_directory(path)?;
+    claim_in(root, path, space, Some(pool))
+}
+
+fn claim_in(root: OwnedFd, path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<Claim, Error> {
     let Some(marker) = open_marker(&root, path, expected)? else { return first_use(root, path, space) };
     // What it says never changes; so who comes to the wrong pool is told so, whether or not it is in use.
     let pool = check(&read(&marker, path)?, path, space, expected)?;
@@ -77,6 +86,18 @@ pub fn examine(path: &Path, space: Uuid, expected: Option<Uuid>) -> Result<(), E
 
 /// The directory, in which this user can create files.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, Error> {
+    match open_directory(path)? {
+        (root, false) => Ok(root),
+        (_, true) => Err(Error::Unusable(format!(
+            "the pool {} is on a file system that is mounted read-only: remount it with 'mount -o remount,rw', \
+             after looking for errors in the kernel's log",
+            path.display()
+        ))),
+    }
+}
+
+/// The directory, in which this user could create files but for its file system, which may be mounted read-only. Whether it is.
+fn open_directory(path: &Path) -> Result<(OwnedFd, bool), Error> {
     let shown = path.display();
     let refuse = |text: String| Err(Error::Unusable(text));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -91,8 +112,8 @@ pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, Error> {
         Err(Errno::ACCESS) => return refuse(format!("the pool {shown} may not be read by this user: {OWNERSHIP}")),
         Err(errno) => return Err(Error::io("open", path)(errno)),
     };
-    check_writable(&root, path)?;
-    Ok(root)
+    let is_read_only = is_read_only(&root, path)?;
+    Ok((root, is_read_only))
 }
 
 /// The marker; none where there may be none yet.
@@ -141,16 +162,14 @@ pub fn identity(path: &Path) -> Result<(Uuid, Uuid), Error> {
 
 const OWNERSHIP: &str = "run as the user that owns the directory, or give it to this one with chown";
 
-/// Refuses a directory in which this user cannot create files, in the words of the reason.
-fn check_writable(root: &OwnedFd, path: &Path) -> Result<(), Error> {
+/// Refuses a directory in which this user cannot create files, in the words of the reason; but gives back whether the file system is what keeps
+/// everybody from it.
+fn is_read_only(root: &OwnedFd, path: &Path) -> Result<bool, Error> {
     let shown = path.display();
     match rustix::fs::accessat(root, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, AtFlags::EACCESS)
     {
-        Ok(()) => Ok(()),
-        Err(Errno::ROFS) => Err(Error::Unusable(format!(
-            "the pool {shown} is on a file system that is mounted read-only: remount it with 'mount -o remount,rw', \
-             after looking for errors in the kernel's log"
-        ))),
+        Ok(()) => Ok(false),
+        Err(Errno::ROFS) => Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => {
             Err(Error::Unusable(format!("the pool {shown} may not be written by this user: {OWNERSHIP}")))
         }

@@ -50,7 +50,7 @@ impl Survey {
     pub fn open(path: &Path, space: Option<Uuid>, pool: Option<Uuid>) -> Result<Self, Error> {
         let (own_space, own_pool) = marker::identity(path)?;
         let space = space.unwrap_or(own_space);
-        let claim = marker::claim(path, space, Some(pool.unwrap_or(own_pool)))?;
+        let claim = marker::claim_to_read(path, space, pool.unwrap_or(own_pool))?;
         Ok(Self { claim, path: path.to_owned(), space })
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{Outcome, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -109,6 +110,31 @@ fn after_a_clean_end_everything_comes_back() {
     let all = space.pools.clone();
     let again = run(&mut space, "state-new", &all, &[]);
     again.refused("holds a space already");
+}
+
+/// It was refused, though nothing is written there: so no disk that fails, which its file system makes read-only, could be rebuilt from.
+#[test]
+fn a_pool_whose_file_system_is_read_only_is_checked_and_rebuilt_from() {
+    let mut ground = Ground::new();
+    let (disk, small) = (ground.directory("disk"), ground.tmpfs("small", 64 << 10));
+    let mut space = Space::on(ground, &disk);
+    let pool = small.join("pool");
+    fs::create_dir(&pool).unwrap();
+    space.pools = vec![format!("main={}", pool.display())];
+    space.up();
+    fill(&space, 0, 3);
+    space.down_and_check();
+    let remount = |how: &str| program("mount", ["-o".as_ref(), how.as_ref(), small.as_os_str()]).ok();
+    remount("remount,ro");
+    space.check();
+    space.try_up().refused("mounted read-only");
+    let all = space.pools.clone();
+    let report = run(&mut space, "state-new", &all, &[]).json();
+    assert_eq!((&report["adopted"], &report["dropped"]), (&0.into(), &0.into()), "{report}");
+    remount("remount,rw");
+    space.up();
+    (0..3).for_each(|n| expect(&space, n));
+    space.down_and_check();
 }
 
 #[test]
