@@ -12,6 +12,7 @@ use crate::mirror::{Generation, generations, read_settings};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places};
 use serde::Serialize;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -57,7 +58,9 @@ pub fn rebuild(
     without: &[String],
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
-    if state.settings_path().exists() || state.catalog_path().exists() {
+    // One that was interrupted at its end left settings beside its draft, and nothing else of worth.
+    let holds_draft = state.dir().join(DRAFT).exists();
+    if state.catalog_path().exists() || state.settings_path().exists() && !holds_draft {
         return Err(Error::Refused(format!(
             "{} holds a space already; give a directory that does not exist yet with --state",
             state.dir().display()
@@ -77,6 +80,10 @@ pub fn rebuild(
         if in_place {
             let _ = fs::remove_dir_all(state.catalog_path());
         }
+        if !state.catalog_path().exists() {
+            let _ = fs::remove_file(state.settings_path());
+            let _ = fs::remove_file(state.turns_path());
+        }
         if is_new {
             let _ = fs::remove_dir_all(state.dir());
         }
@@ -93,6 +100,12 @@ fn build(
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
     let dir = state.dir().join(DRAFT);
+    match fs::remove_file(state.settings_path()) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(io_error("remove what an earlier rebuild left at", state.settings_path())(error));
+        }
+        _ => {}
+    }
     let files: Vec<PathBuf> =
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
     let mut damaged = Vec::new();
@@ -105,13 +118,15 @@ fn build(
     if let Some(finding) = report.findings.first() {
         return Err(Error::Refused(format!("the rebuilt catalog would not be clean: {}", finding.0)));
     }
-    fs::rename(&dir, state.catalog_path()).map_err(io_error("rename", &dir))?;
-    *in_place = true;
     let open = fs::Permissions::from_mode(0o711);
     fs::set_permissions(state.dir(), open).map_err(io_error("open up", state.dir()))?;
     crate::turns::take_over(state, settings)?;
-    // Last: with it the space is there.
     state.store(settings)?;
+    // Last: with it the space is there.
+    fs::rename(&dir, state.catalog_path()).map_err(io_error("rename", &dir))?;
+    *in_place = true;
+    let flush = fs::File::open(state.dir()).and_then(|dir| dir.sync_all());
+    flush.map_err(io_error("flush", state.dir()))?;
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     let in_the_future = generation.as_ref().and_then(|generation| in_the_future(generation, now));
     Ok(RebuildReport {

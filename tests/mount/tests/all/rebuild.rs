@@ -112,6 +112,31 @@ fn after_a_clean_end_everything_comes_back() {
     again.refused("holds a space already");
 }
 
+/// `rebuild` said that there is a space already, and `up` that there is none.
+#[test]
+fn a_rebuild_that_was_interrupted_at_its_end_is_done_again() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down_and_check();
+    fs::remove_dir_all(&space.state).unwrap();
+    let all = space.pools.clone();
+    run(&mut space, "state-new", &all, &[]).ok();
+    let (catalog, draft) = (space.state.join("catalog"), space.state.join("catalog.rebuilding"));
+    // The last that it does.
+    fs::rename(&catalog, &draft).unwrap();
+    space.try_up().refused("the catalog of this space is gone");
+    run(&mut space, "state-new", &all, &[]).ok();
+    assert!(!draft.exists());
+    space.check();
+    space.up();
+    (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+    run(&mut space, "state-new", &all, &[]).refused("holds a space already");
+    // Where only a part of a space is there, nobody knows that a rebuild left it.
+    fs::rename(&catalog, space.ground.join("elsewhere")).unwrap();
+    run(&mut space, "state-new", &all, &[]).refused("holds a space already");
+}
+
 /// It was refused, though nothing is written there: so no disk that fails, which its file system makes read-only, could be rebuilt from.
 #[test]
 fn a_pool_whose_file_system_is_read_only_is_checked_and_rebuilt_from() {
