@@ -6,7 +6,7 @@ use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::path::PathBuf;
-use ullage_catalog::{Facts, Report, describe_key};
+use ullage_catalog::{Facts, Report, describe_key, is_told_once};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
 use ullage_pool::{DirPool, leaf_of};
 use ullage_types::PoolId;
@@ -91,7 +91,8 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     let store = open(state)?;
     // Plain trees show what the catalog says now: the next start has to look at all of them.
     crate::open::take_in_step(state)?;
-    done.extend(drop_damaged(&store)?);
+    let (dropped, mut lost) = drop_damaged(&store)?;
+    done.extend(dropped);
     if records.is_none() {
         done.extend(bring_back(&settings, space, &mut seen, &ullage_catalog::verify(&store)?, progress)?);
     }
@@ -100,6 +101,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let repaired = ullage_catalog::repair(&store, facts, owner, ullage_fs::now())?;
     done.extend(repaired.done);
+    lost.extend(repaired.lost);
     let (after, _) = look(&store, &settings, facts, progress)?;
     store.close()?;
     if !after.findings.is_empty() {
@@ -110,7 +112,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
             saved.display()
         )));
     }
-    report.repair = Some(RepairReport { saved, done, lost: repaired.lost, changes: repaired.changes });
+    report.repair = Some(RepairReport { saved, done, lost, changes: repaired.changes });
     Ok(report)
 }
 
@@ -236,18 +238,22 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     present
 }
 
-/// Takes the records that fail their checksum out of the way; gives what it did.
-fn drop_damaged(store: &Store) -> Result<Vec<String>> {
+/// Takes the records that fail their checksum out of the way; says of which that is mended by others, and of which it is not.
+fn drop_damaged(store: &Store) -> Result<(Vec<String>, Vec<String>)> {
     let damaged = store.damaged()?;
     if damaged.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     }
     let mut batch = Batch::new();
-    let done = damaged.iter().map(|key| format!("{} failed its checksum and was dropped", describe_key(key))).collect();
+    let (mut done, mut lost) = (Vec::new(), Vec::new());
+    for key in &damaged {
+        let told = if is_told_once(key) { &mut lost } else { &mut done };
+        told.push(format!("{} failed its checksum and was dropped", describe_key(key)));
+    }
     for key in damaged {
         batch.del(key);
     }
     store.commit(batch)?;
     store.checkpoint()?;
-    Ok(done)
+    Ok((done, lost))
 }

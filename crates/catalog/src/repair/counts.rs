@@ -44,6 +44,12 @@ pub(super) fn mend(model: &mut Model) {
         note("link count", before.nlink != record.nlink);
         note("entry count", before.entries != record.entries);
         note("attribute counts", (before.xattrs, before.xattr_bytes) != (record.xattrs, record.xattr_bytes));
+        if before.xattrs > record.xattrs {
+            let (due, there) = (before.xattrs, record.xattrs);
+            model
+                .lost
+                .push(format!("of the {due} extended attributes that inode {id} has by its record {there} are there"));
+        }
         if !changed.is_empty() {
             model.done.push(format!("the {} of inode {id} was set right", changed.join(", ")));
         }

@@ -15,7 +15,7 @@ pub(super) fn mend(model: &mut Model, facts: &Facts) {
     if !is_root {
         let root = model.new_directory(ROOT, 0o755);
         model.records.insert(ROOT, root);
-        model.done.push("the root directory was made again; its mode and owner were lost".into());
+        model.lost.push("the root directory was made again; its mode and owner were lost".into());
     }
 }
 
@@ -56,14 +56,14 @@ fn make_again(model: &mut Model, facts: &Facts) {
         if let (true, Some(generation)) = (regular, generation) {
             let found = &facts.found[&(id, generation)];
             model.records.insert(id, from_backing(model, id, generation, found, parent));
-            model.done.push(format!(
-                "inode {id} was made again from its backing file; its permission bits{} and attributes were lost",
-                if found.owner.is_some() { "" } else { ", owner" }
+            model.lost.push(format!(
+                "inode {id} was made again from its backing file; its permission bits{} were lost",
+                if found.owner.is_some() { "" } else { " and owner" }
             ));
         } else if directory {
             let record = model.new_directory(parent, 0o700);
             model.records.insert(id, record);
-            model.done.push(format!("directory {id} was made again; its mode, owner and attributes were lost"));
+            model.lost.push(format!("directory {id} was made again; its mode and owner were lost"));
         }
     }
 }

@@ -15,6 +15,7 @@ mod tree;
 
 pub use facts::{Facts, Found, Mode};
 
+use crate::limits::Subject;
 use crate::{Result, keys};
 use model::Model;
 use ullage_kv::{Batch, Kv};
@@ -74,6 +75,11 @@ pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> 
     Ok(repaired)
 }
 
+/// Whether a record that is dropped is lost: no other says what it said, and nothing in the pools does.
+pub fn is_told_once(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&keys::XATTR | &keys::LIMIT))
+}
+
 /// What a key is about, for people.
 pub fn describe_key(key: &[u8]) -> String {
     let id = keys::id_in(key).map_or_else(|| "?".to_owned(), |id| id.to_string());
@@ -92,7 +98,11 @@ pub fn describe_key(key: &[u8]) -> String {
         }
         Some(&keys::NAME) => format!("a name record of inode {id}"),
         Some(&keys::ORPHAN) => format!("the record of inode {id} among the files without a name"),
-        Some(&keys::LIMIT) => "a limit".into(),
+        Some(&keys::LIMIT) => match keys::subject_in(key) {
+            Some(Subject::User(uid)) => format!("the limit of user {uid}"),
+            Some(Subject::Directory(id)) => format!("the limit of directory {id}"),
+            None => "a limit".into(),
+        },
         Some(&keys::MARK) => "the mark of a leaf directory".into(),
         _ => "a record of no known kind".into(),
     }

@@ -112,11 +112,10 @@ impl Model {
             (keys::MARK, _) if rest.len() > 2 && value.is_empty() => {
                 self.marks.insert((u16::from_be_bytes([rest[0], rest[1]]), rest[2..].to_vec()));
             }
-            (keys::LIMIT, _) => {
-                if let (Some(subject), Some(limit)) = (keys::subject_in(key), Limit::decode(value)) {
-                    self.limits.insert(subject, limit);
-                }
-            }
+            (keys::LIMIT, _) => match (keys::subject_in(key), Limit::decode(value)) {
+                (Some(subject), Some(limit)) => drop(self.limits.insert(subject, limit)),
+                _ => self.lost.push(format!("{} cannot be read and was dropped", super::describe_key(key))),
+            },
             _ => {}
         }
     }

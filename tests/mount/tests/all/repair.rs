@@ -2,6 +2,7 @@
 //! catalog's own tests; here, what a user sees.
 
 use crate::unborn::is_in_step;
+use rustix::fs::XattrFlags;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -51,9 +52,13 @@ fn a_record_of_each_kind_deleted_is_found_and_comes_back() {
         edit::set(&space.state, &key, None);
         let found = findings(space.try_check(&[]));
         assert!(!found.is_empty(), "kind {}", kind as char);
-        let report = space.try_check(&["--repair"]).json();
+        let outcome = space.try_check(&["--repair"]);
+        // Only an inode's record has its permission bits.
+        assert_eq!(outcome.code, Some(i32::from(kind == b'i')), "kind {}: {}", kind as char, outcome.out);
+        let report: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
         let repair = &report["repair"];
-        assert_eq!(repair["lost"].as_array().unwrap().len(), 0, "kind {}: {repair}", kind as char);
+        let lost = repair["lost"].as_array().unwrap().len();
+        assert_eq!(lost, usize::from(kind == b'i'), "kind {}: {repair}", kind as char);
         assert!(!repair["done"].as_array().unwrap().is_empty());
         assert!(std::path::Path::new(repair["saved"].as_str().unwrap()).join("format").exists());
         let again = space.try_check(&["--repair"]).json();
@@ -110,6 +115,32 @@ fn lost_data_is_said_and_the_rest_stays() {
     fs::remove_dir_all(&catalog).unwrap();
     fs::rename(report["repair"]["saved"].as_str().unwrap(), &catalog).unwrap();
     assert_eq!(edit::records(&space.state), before);
+}
+
+/// It said that nothing was lost, and a limit, an ACL or who may read a file was.
+#[test]
+fn what_only_one_record_says_is_told_to_be_lost() {
+    let space = filled();
+    space.up();
+    let (file, dir) = (space.path("a/file-0"), space.path("a"));
+    rustix::fs::setxattr(&file, "user.kept", b"1", XattrFlags::empty()).unwrap();
+    ullage(["limit".as_ref(), dir.as_os_str(), "1G".as_ref()]).ok();
+    ullage(["limit".as_ref(), space.mount.as_os_str(), "--user".as_ref(), "1001".as_ref(), "1G".as_ref()]).ok();
+    let id = dir.metadata().unwrap().ino();
+    space.down_and_check();
+    let damage: [(u8, Option<&[u8]>, String); 3] = [
+        (b'x', None, "extended attributes".into()),
+        (b'l', Some(b"not one"), "the limit of user 1001 cannot be read and was dropped".into()),
+        (b'l', Some(b"not one"), format!("the limit of directory {id} cannot be read and was dropped")),
+    ];
+    for (kind, value, lost) in damage {
+        let (key, _) = edit::records(&space.state).into_iter().rfind(|(key, _)| key[0] == kind).unwrap();
+        edit::set(&space.state, &key, value);
+        findings(space.try_check(&[]));
+        let outcome = space.try_check(&["--repair"]);
+        assert!(outcome.code == Some(1) && outcome.out.contains(&lost), "{lost}: {}", outcome.out);
+        space.check();
+    }
 }
 
 /// The pool is put back from a copy that was made without extended attributes.
