@@ -168,10 +168,10 @@ impl Import<'_> {
             return Ok(None);
         }
         // Before any bits are lent: they change an ACL.
-        let told = xattrs(above, name, kind).map_err(fail)?;
+        let told = xattrs(above, name).map_err(fail)?;
         let _lent =
             if kind == Kind::Regular { self.lend(level, name, &stat, 0o600).map_err(fail)? } else { Lent::default() };
-        let mut new = New { xattrs: told.all_of(above, name, kind).map_err(fail)?, ..self.plain(kind, &stat) };
+        let mut new = New { xattrs: told.all_of(above, name).map_err(fail)?, ..self.plain(kind, &stat) };
         match kind {
             Kind::Regular => {
                 let hint = Hint { parent: level.inode.id, pid: 0 };
@@ -220,7 +220,7 @@ impl Import<'_> {
         let fail = |errno: Errno| io_error("import", path)(errno.into());
         let (above, kind) = (&level.directory, Kind::Directory);
         let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
-        let told = xattrs(above, name, kind).map_err(fail)?;
+        let told = xattrs(above, name).map_err(fail)?;
         let lent = self.lend(level, name, &stat, 0o700).map_err(fail)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
@@ -228,7 +228,7 @@ impl Import<'_> {
             Some(inode) if inode.kind == kind => inode,
             Some(_) => return Err(taken(path)),
             None => {
-                let xattrs = told.all_of(above, name, kind).map_err(fail)?;
+                let xattrs = told.all_of(above, name).map_err(fail)?;
                 self.make(level, name, New { xattrs, ..self.plain(kind, &stat) })?
             }
         };

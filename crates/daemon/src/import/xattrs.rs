@@ -3,7 +3,6 @@
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use ullage_types::Kind;
 
 type Attribute = (Vec<u8>, Vec<u8>);
 
@@ -15,9 +14,9 @@ pub(super) struct Told {
 
 impl Told {
     /// With those that can be read by now, as what was read before still is.
-    pub fn all_of(mut self, above: &OwnedFd, name: &[u8], kind: Kind) -> rustix::io::Result<Vec<Attribute>> {
+    pub fn all_of(mut self, above: &OwnedFd, name: &[u8]) -> rustix::io::Result<Vec<Attribute>> {
         if !self.all {
-            let more = xattrs(above, name, kind)?;
+            let more = xattrs(above, name)?;
             if !more.all {
                 return Err(Errno::ACCESS);
             }
@@ -31,12 +30,9 @@ impl Told {
     }
 }
 
-/// Those of a name. Symbolic links and the like have none that we know.
-pub(super) fn xattrs(above: &OwnedFd, name: &[u8], kind: Kind) -> rustix::io::Result<Told> {
+/// Those of a name. What is no regular file has some too: the ACL of a pipe, the label of a symbolic link.
+pub(super) fn xattrs(above: &OwnedFd, name: &[u8]) -> rustix::io::Result<Told> {
     let mut told = Told { found: Vec::new(), all: true };
-    if !matches!(kind, Kind::Regular | Kind::Directory) {
-        return Ok(told);
-    }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -19,6 +19,7 @@ mod full;
 mod full_pool;
 mod hanging;
 mod hazards;
+mod imported;
 mod inodes;
 mod input;
 mod join;
