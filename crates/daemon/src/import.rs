@@ -153,9 +153,9 @@ impl Import<'_> {
             if !same && !self.is_it(&known, level, name, &stat).map_err(fail)? {
                 return Err(taken(path));
             }
-            // Of an import that was interrupted: it has one name in the pool already, and if there are more than two, other names
-            // of it may be still to come.
-            if stat.st_nlink > 2 && known.record().backing.is_some_and(|backing| backing.pool == self.id) {
+            // Of an import that was interrupted: other names of it may be still to come. A regular file has one in the pool already.
+            let is_here = known.record().backing.is_none_or(|backing| backing.pool == self.id);
+            if stat.st_nlink > if kind == Kind::Regular { 2 } else { 1 } && is_here {
                 self.linked.insert(stat.st_ino, known.id);
             }
             return Ok(None);

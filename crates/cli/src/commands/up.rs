@@ -177,8 +177,9 @@ impl Up {
             Some(mut settings) => {
                 let known = |asked| settings.pools.iter().any(|pool| pool.is_as_asked(asked));
                 let spread = self.spread.as_ref().is_none_or(|spread| *spread == settings.spread);
-                // The same command again, as scripts give it, is no error.
-                if !self.pools.iter().all(known) || !spread || self.import {
+                // The same command again, as scripts give it, is no error; one that imports, until all is taken in.
+                let is_done = settings.pools.iter().all(|pool| !pool.import);
+                if !self.pools.iter().all(known) || !spread || self.import && is_done {
                     bail!(
                         "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import \
                          (`ullage pool add` and `ullage pool remove` change them)",

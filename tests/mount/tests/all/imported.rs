@@ -1,11 +1,12 @@
 //! `up --import`: what is neither a regular file nor a directory.
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, mknodat};
-use std::os::unix::fs::symlink;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::run;
+use ullage_mount_tests::run::{program, run, ullage};
 use ullage_mount_tests::space::Space;
 
 /// A tree to be imported, on a disk of its own.
@@ -46,4 +47,43 @@ fn what_is_imported_keeps_its_acl_and_attributes_whatever_it_is() {
     }
     space.compare_du(&space.mount);
     space.down_and_check();
+}
+
+/// Only names that one run took in were told to be of one file: after an interruption a pipe became two.
+#[test]
+fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
+    let (mut space, tree) = bed();
+    for dir in 0..9 {
+        fs::create_dir(tree.join(format!("dir-{dir}"))).unwrap();
+    }
+    // As the import meets them, or the other way round.
+    let dirs: Vec<_> = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let dirs: Vec<_> = dirs.into_iter().filter(|name| name.to_string_lossy().starts_with("dir-")).collect();
+    pipe(&tree.join(&dirs[0]).join("pipe"));
+    symlink("somewhere", tree.join(&dirs[0]).join("link")).unwrap();
+    for dir in &dirs[1..] {
+        for name in ["pipe", "link"] {
+            fs::hard_link(tree.join(&dirs[0]).join(name), tree.join(dir).join(name)).unwrap();
+        }
+    }
+    let middle = tree.join(&dirs[4]).join("mounted");
+    fs::create_dir(&middle).unwrap();
+    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
+    let words = space.up_arguments();
+    let refused = ullage(&words);
+    program("umount", [&middle]).ok();
+    refused.refused("is on another file system");
+    // As it is asked for: once more. The same words were refused, since there was a space by then.
+    ullage(&words).ok();
+    space.flags.clear();
+    for name in ["pipe", "link"] {
+        let of = |dir| space.path(dir).join(name).symlink_metadata().unwrap();
+        let first = of(&dirs[0]);
+        assert_eq!(first.nlink(), 9, "{name}");
+        for dir in &dirs {
+            assert_eq!(of(dir).ino(), first.ino(), "{name}");
+        }
+    }
+    space.down_and_check();
+    ullage(&words).refused("leave out --pool, --spread and --import");
 }
