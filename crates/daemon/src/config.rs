@@ -380,16 +380,7 @@ impl State {
     /// Refuses a space of an ordinary user's to root: what root writes there only root can read, which keeps its user out; and where
     /// names in it lead is for that user to say.
     pub(crate) fn refuse_users(&self) -> Result<()> {
-        let owner = fs::symlink_metadata(self.settings_path()).map_or(0, |settings| settings.uid());
-        if owner == 0 || !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
-        Err(Error::Refused(format!(
-            "the space of {0} belongs to user {owner}, who could not start it any more after root has changed it: run this as that user \
-             (`sudo -u '#{owner}' ullage …`); to have it be root's for good, `chown -R root {1}`",
-            self.dir.display(),
-            quoted(&self.dir)
-        )))
+        refuse_users_of(&self.dir, &self.settings_path())
     }
 
     /// Writes the settings in one step, where they are others: a disk that is full stops no start that has nothing to write.
@@ -422,6 +413,20 @@ impl State {
         };
         written.map_err(io_error("write", path))
     }
+}
+
+/// The same of a directory of a space, by the file in it that its owner made.
+pub(crate) fn refuse_users_of(dir: &Path, made: &Path) -> Result<()> {
+    let owner = fs::symlink_metadata(made).map_or(0, |made| made.uid());
+    if owner == 0 || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "the space of {0} belongs to user {owner}, who could not start it any more after root has changed it: run this as that user \
+         (`sudo -u '#{owner}' ullage …`); to have it be root's for good, `chown -R root {1}`",
+        dir.display(),
+        quoted(dir)
+    )))
 }
 
 /// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere.

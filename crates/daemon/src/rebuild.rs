@@ -6,6 +6,7 @@
 
 mod restore;
 
+use crate::config::refuse_users_of;
 use crate::error::io_error;
 use crate::facts::{Progress, Seen, refuse, survey};
 use crate::mirror::{Generation, generations, read_settings};
@@ -65,6 +66,11 @@ pub fn rebuild(
             "{} holds a space already; give a directory that does not exist yet with --state",
             state.dir().display()
         )));
+    }
+    for pool in &pools {
+        // A state of root's would have root write there.
+        let files = PoolSettings { layout: PoolSettings::layout_of(&pool.path), ..pool.clone() }.files();
+        refuse_users_of(&pool.path, &files.join(ullage_pool::MARKER))?;
     }
     let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
     refuse_places(&settings, state)?;

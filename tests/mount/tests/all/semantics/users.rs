@@ -237,6 +237,9 @@ fn root_changes_no_space_of_an_ordinary_user_that_is_down() {
     space.pool_command("add", &[&more]).refused("belongs to user 65534");
     space.pool_command("remove", &["main"]).refused("belongs to user 65534");
     space.try_check(&["--repair"]).refused("belongs to user 65534");
+    let other = space.ground.join("other");
+    let words = ["rebuild".as_ref(), mount, "--state".as_ref(), other.as_os_str(), "--pool".as_ref()];
+    ullage(words.into_iter().chain([space.pools[0].as_ref()])).refused("belongs to user 65534");
     space.check();
     up().ok();
     down();
