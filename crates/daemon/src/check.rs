@@ -2,6 +2,7 @@
 
 use crate::bring_back::bring_back;
 use crate::facts::{Progress, refuse, survey};
+use crate::owner::go_on_as_owner_of;
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -47,13 +48,16 @@ pub struct RepairReport {
 
 /// Checks the catalog against itself and against the pools, and with `repair` sets right what is wrong. The space must be
 /// down. Repair saves the catalog as it was, asks nothing, and ends in a clean space or an error that changed nothing. Where a
-/// pool holds none of its files it is refused, but for pools that are named in `without`; these need not be there.
+/// pool holds none of its files it is refused, but for pools that are named in `without`; these need not be there. Where root checks a space
+/// of an ordinary user's, the calling thread is that user's from then on.
 pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Progress<'_>) -> Result<CheckReport> {
-    let mut settings = state.existing()?;
-    let space = state.uuid_in(&settings)?;
     if repair {
         state.refuse_users()?;
+    } else {
+        go_on_as_owner_of(state)?;
     }
+    let mut settings = state.existing()?;
+    let space = state.uuid_in(&settings)?;
     state.refuse_without_catalog()?;
     let mut gone = FxHashSet::default();
     for name in without {

@@ -32,6 +32,7 @@ mod mounts;
 mod notify;
 mod numbers;
 mod open;
+mod owner;
 mod panics;
 mod paths;
 mod places;

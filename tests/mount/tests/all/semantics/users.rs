@@ -249,6 +249,29 @@ fn root_changes_no_space_of_an_ordinary_user_that_is_down() {
     space.down_and_check();
 }
 
+/// Root's check wrote there as root: what it replayed after a kill its user could not read any more, and where the user had put a link it
+/// made files for him.
+#[test]
+fn root_looks_at_a_space_of_an_ordinary_user_as_that_user() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let binary = ullage_mount_tests::binary::path().as_os_str();
+    let (mount, state) = (space.mount.as_os_str(), space.state.as_os_str());
+    nobody(&[binary, "up".as_ref(), mount, "--state".as_ref(), state, "--pool".as_ref(), space.pools[0].as_ref()]).ok();
+    nobody(&[binary, "down".as_ref(), mount]).ok();
+    let closed = space.ground.directory("closed");
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+    let lock = space.state.join("catalog/lock");
+    let (aside, made) = (lock.with_extension("aside"), closed.join("made"));
+    nobody(&["mv".as_ref(), lock.as_os_str(), aside.as_os_str()]).ok();
+    nobody(&["ln".as_ref(), "-s".as_ref(), made.as_os_str(), lock.as_os_str()]).ok();
+    space.try_check(&[]).refused("Permission denied");
+    assert!(!made.exists(), "root made a file where its user may not");
+    nobody(&["mv".as_ref(), aside.as_os_str(), lock.as_os_str()]).ok();
+    space.check();
+}
+
 /// Seventy-five threads were started at the mount. Where so many cannot be, that was dead at once, and `up` said nothing of it; and
 /// their buffers took 165 MiB and more.
 #[test]
