@@ -3,7 +3,7 @@
 use crate::error::io_error;
 use crate::messages::{Answer, Request};
 use crate::mountpoint::is_dead_at;
-use crate::{Error, Result, State, control, mounts};
+use crate::{Error, Result, State, control, mounts, quoted};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -110,5 +110,12 @@ pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
         let state = states.into_iter().find(|state| is_there(state) && mounts::is_of(&mount, state))?;
         Some((mount.point, state))
     });
-    found.ok_or_else(|| Error::Refused(format!("{} is not in a mounted space; see `ullage up --help`", path.display())))
+    found.ok_or_else(|| {
+        let shown = path.display();
+        Error::Refused(if State::of_mountpoint(&path).settings_path().exists() {
+            format!("{shown} is not up; start it with `ullage up {}`", quoted(&path))
+        } else {
+            format!("{shown} is not in a mounted space; see `ullage up --help`")
+        })
+    })
 }
