@@ -201,6 +201,7 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
         pool.uuid = Some(uuid.clone());
         if let Some(before) = known.iter().flat_map(|known| &known.pools).find(|p| p.uuid.as_deref() == Some(uuid)) {
             pool.id = before.id;
+            pool.draining = before.draining;
             if pool.reserve_bytes.0 == 0 {
                 pool.reserve_bytes = before.reserve_bytes;
             }
@@ -212,6 +213,10 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
             pool.id = next;
             settings.next_pool = next.checked_add(1);
         }
+    }
+    // The others may be given up.
+    if settings.pools.iter().all(|pool| pool.draining) {
+        settings.pools.iter_mut().for_each(|pool| pool.draining = false);
     }
     if let Some(known) = known {
         settings.mirror_seconds = known.mirror_seconds;

@@ -112,6 +112,31 @@ fn after_a_clean_end_everything_comes_back() {
     again.refused("holds a space already");
 }
 
+/// It took files again: the next ones on a disk that was to be taken away.
+#[test]
+fn a_pool_that_was_being_emptied_is_so_after_a_rebuild() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down_and_check();
+    // As a start has it copied that goes on with that.
+    for pool in pools(&space) {
+        let copy = pool.join(".ullage-mirror/space.toml");
+        let text = fs::read_to_string(&copy).unwrap();
+        fs::write(&copy, text.replace("name = \"b\"", "name = \"b\"\ndraining = true")).unwrap();
+    }
+    let all = space.pools.clone();
+    let drains = |space: &Space| fs::read_to_string(space.state.join("space.toml")).unwrap().contains("draining");
+    run(&mut space, "alone", &all[1..], &["--without", "a"]).ok();
+    assert!(!drains(&space), "there is no other pool that takes files");
+    run(&mut space, "both", &all, &[]).ok();
+    assert!(drains(&space));
+    space.up();
+    fill(&space, 4, 4);
+    (0..8).for_each(|n| expect(&space, n));
+    (4..8).for_each(|n| assert!(space.backing(&space.path(format!("dir/file-{n}"))).starts_with(&pools(&space)[0])));
+    space.down_and_check();
+}
+
 /// `rebuild` said that there is a space already, and `up` that there is none.
 #[test]
 fn a_rebuild_that_was_interrupted_at_its_end_is_done_again() {
