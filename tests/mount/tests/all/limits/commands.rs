@@ -135,7 +135,7 @@ fn wrong_limits_are_refused_and_change_nothing() {
     fs::remove_file(space.path("link")).unwrap();
     limit(&["1G"], &space.path("dir"));
     space.down();
-    set(&["1G"], &space.mount).refused("not in a mounted space");
+    set(&["1G"], &space.mount).refused("is not up; start it with");
     space.check();
 }
 
