@@ -144,11 +144,8 @@ impl Space {
     pub(crate) fn lock_to_cut(node: &Node) -> MutexGuard<'_, OpenFile> {
         Self::lock_unless(node, |open| {
             open.grant.changed().is_some_and(|grant| {
-                let waits = grant.free();
-                if !waits {
-                    grant.freed();
-                }
-                waits
+                grant.unplace();
+                grant.counts_on_blocks()
             })
         })
     }

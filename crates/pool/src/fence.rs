@@ -7,9 +7,9 @@
 use crate::Uuid;
 use crate::fsxattr::{project, set_project};
 use crate::quota::{self, Limits};
+use crate::sys;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -143,8 +143,7 @@ impl Fences {
 
     /// Whether a file without a name stops at its fence.
     fn stop(&self) -> io::Result<bool> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file: File = rustix::fs::openat(&self.root, ".", flags, Mode::from_raw_mode(0o600))?.into();
+        let file: File = sys::unnamed(&self.root)?.into();
         let fence = self.enclose(&file, WIDTH)?.ok_or(ErrorKind::QuotaExceeded)?;
         let written = write_unprivileged(&file);
         self.end(fence, &file);

@@ -6,6 +6,12 @@ use rustix::io::Errno;
 
 use std::sync::Once;
 
+/// A new file in this directory, without a name.
+pub fn unnamed(dir: impl AsFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600))
+}
+
 /// A kind of lease (fcntl(2), `F_SETLEASE`).
 #[derive(Clone, Copy, Debug)]
 pub enum Lease {

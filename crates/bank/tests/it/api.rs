@@ -1,28 +1,20 @@
 //! The description of the API agrees with the API.
 
+use crate::common::{self, TOKEN_KEY, embedded, http, settings};
 use bytes::Bytes;
 use hyper::Method;
-use std::sync::Arc;
 use std::time::Duration;
-use ullage_bank::client::BankClient;
-use ullage_bank::config::EngineChoice;
 use ullage_bank::server::OPENAPI;
 use ullage_bank::wire::{AccountChange, AccountView, ClientAnswers, ClientBatch, History};
-use ullage_bank::{Bank, BankSettings, identity};
-use ullage_journal::Durability;
+use ullage_bank::{Bank, identity};
 use ullage_net::client::{Client, Settings};
 use ullage_net::token::Bearer;
 use ullage_net::{Role, clock};
+use ullage_voucher::Op;
 use ullage_voucher::message::{BankToClient, ClientToBank};
-use ullage_voucher::{KeyId, Keyring, Op};
-
-const TOKEN_KEY: [u8; 32] = [5; 32];
 
 async fn bank(directory: &std::path::Path) -> String {
-    let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
-    let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
-    settings.gate.token_key = Some(TOKEN_KEY);
-    let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+    let bank = Bank::bind("127.0.0.1:0", settings(embedded(directory))).await.unwrap();
     let address = bank.address().to_string();
     tokio::spawn(bank.serve(std::future::pending()));
     address
@@ -34,11 +26,17 @@ fn client(name: &str, role: Role, key: [u8; 32], secs: i64) -> Client {
     Client::new(Settings { token: Some(token), ..Settings::default() })
 }
 
+/// What a request is answered: status and text.
+async fn told(client: &Client, address: &str, method: Method, path: &str, body: &'static str) -> (u16, String) {
+    let reply = client.send(address, method, path, &[], Bytes::from(body)).await.unwrap();
+    (reply.status.as_u16(), String::from_utf8_lossy(&reply.body).into_owned())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_operation_described_exists_and_every_schema_named_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let address = bank(directory.path()).await;
-    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let admin = http("root", Role::Admin);
     let document: serde_json::Value = serde_json::from_str(OPENAPI).unwrap();
     let served = admin.send(&address, Method::GET, "/v1/openapi.json", &[], Bytes::new()).await.unwrap();
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&served.body).unwrap(), document);
@@ -85,11 +83,8 @@ fn numbers_are_described_as_large_as_they_are() {
 async fn a_misspelt_change_of_an_account_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let address = bank(directory.path()).await;
-    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
-    let put = async |body: &'static str| {
-        let reply = admin.send(&address, Method::PUT, "/v1/users/alice", &[], Bytes::from(body)).await.unwrap();
-        (reply.status.as_u16(), String::from_utf8_lossy(&reply.body).into_owned())
-    };
+    let admin = http("root", Role::Admin);
+    let put = async |body| told(&admin, &address, Method::PUT, "/v1/users/alice", body).await;
     assert_eq!(put(r#"{"quota_bytes":5}"#).await.0, 200);
     for misspelt in [r#"{"quota":7}"#, r#"{"quota_bytes":7,"block":true}"#] {
         let (status, body) = put(misspelt).await;
@@ -103,11 +98,8 @@ async fn a_misspelt_change_of_an_account_is_refused() {
 async fn who_is_unknown_has_no_history() {
     let directory = tempfile::tempdir().unwrap();
     let address = bank(directory.path()).await;
-    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
-    let send = async |method, path: &str, body: &'static str| {
-        let reply = admin.send(&address, method, path, &[], Bytes::from(body)).await.unwrap();
-        (reply.status.as_u16(), String::from_utf8_lossy(&reply.body).into_owned())
-    };
+    let admin = http("root", Role::Admin);
+    let send = async |method, path, body| told(&admin, &address, method, path, body).await;
     let (status, body) = send(Method::GET, "/v1/users/alice/history", "").await;
     assert!(status == 404 && body.contains("unknown_user"), "{status} {body}");
     send(Method::PUT, "/v1/users/alice", r#"{"quota_bytes":5}"#).await;
@@ -120,8 +112,7 @@ async fn who_is_unknown_has_no_history() {
 async fn an_account_that_is_removed_is_gone_with_what_the_user_has() {
     let directory = tempfile::tempdir().unwrap();
     let address = bank(directory.path()).await;
-    let admin =
-        BankClient::new(Arc::new(client("root", Role::Admin, TOKEN_KEY, 100)), vec![address.clone()], Duration::ZERO);
+    let admin = common::client("root", Role::Admin, &[&address], Duration::ZERO);
     let change = AccountChange { quota_bytes: Some(1 << 20), blocked: None };
     for user in ["alice", "alcie"] {
         admin.change(user, &change).await.unwrap();
@@ -129,7 +120,7 @@ async fn an_account_that_is_removed_is_gone_with_what_the_user_has() {
     let user = identity::user("alice");
     let messages = vec![ClientToBank::Request { user, op: Op(1), want: 1000, audience: None }];
     let batch = ClientBatch { client: identity::client("alice", 1), messages, ..Default::default() };
-    let alice = client("alice", Role::User, TOKEN_KEY, 100);
+    let alice = http("alice", Role::User);
     let _: ClientAnswers = alice.json(&address, Method::POST, "/v1/messages", Some(&batch)).await.unwrap();
     for user in ["alice", "alcie"] {
         assert_eq!(admin.remove(user).await.unwrap().quota_bytes, 1 << 20, "as it was");
@@ -148,10 +139,10 @@ async fn an_account_that_is_removed_is_gone_with_what_the_user_has() {
 async fn a_repetition_is_not_counted_in_the_history() {
     let directory = tempfile::tempdir().unwrap();
     let address = bank(directory.path()).await;
-    let admin = client("root", Role::Admin, TOKEN_KEY, 100);
+    let admin = http("root", Role::Admin);
     let change = AccountChange { quota_bytes: Some(1 << 20), blocked: None };
     let _: AccountView = admin.json(&address, Method::PUT, "/v1/users/alice", Some(&change)).await.unwrap();
-    let alice = client("alice", Role::User, TOKEN_KEY, 100);
+    let alice = http("alice", Role::User);
     let user = identity::user("alice");
     let send = async |message: &ClientToBank| {
         let batch =

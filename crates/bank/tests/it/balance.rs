@@ -1,7 +1,7 @@
 //! Several banks on one etcd: each leads some of the shards, and whoever asks finds all of them.
 
+use crate::common::{client, settings};
 use crate::etcd::etcd;
-use crate::silent::{TOKEN_KEY, client};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use ullage_bank::{Bank, BankError, BankSettings, identity};
 use ullage_net::Role;
 use ullage_voucher::bank::{Policy, Waits};
 use ullage_voucher::message::{BankToClient, ClientToBank};
-use ullage_voucher::{KeyId, Keyring, Micros, Op};
+use ullage_voucher::{Micros, Op};
 
 const SHARDS: u32 = 4;
 const USERS: u32 = 8;
@@ -27,9 +27,7 @@ async fn bank_with(
     etcd: &EtcdSettings,
     other: impl FnOnce(&mut BankSettings),
 ) -> (String, tokio::task::JoinHandle<Result<(), BankError>>) {
-    let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
-    let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
-    settings.gate.token_key = Some(TOKEN_KEY);
+    let mut settings = settings(EngineChoice::Etcd(etcd.clone()));
     settings.shards = SHARDS;
     other(&mut settings);
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();

@@ -1,38 +1,28 @@
 //! What one party can take of a bank.
 
+use crate::common::{embedded, settings, token};
 use bytes::Bytes;
 use hyper::Method;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use ullage_bank::config::EngineChoice;
 use ullage_bank::wire::ClientBatch;
-use ullage_bank::{Bank, BankSettings, identity};
-use ullage_journal::Durability;
+use ullage_bank::{Bank, identity};
+use ullage_net::Role;
 use ullage_net::client::{Client, Settings};
-use ullage_net::token::Bearer;
-use ullage_net::{Role, clock};
+use ullage_voucher::Op;
 use ullage_voucher::message::ClientToBank;
-use ullage_voucher::{KeyId, Keyring, Op};
 
-const TOKEN_KEY: [u8; 32] = [5; 32];
 const SOON: Duration = Duration::from_secs(20);
 
 async fn bank(directory: &std::path::Path, rate: u32) -> String {
-    let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
-    let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
-    settings.gate.token_key = Some(TOKEN_KEY);
+    let mut settings = settings(embedded(directory));
     settings.limits.requests_per_second = rate;
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
     let address = bank.address().to_string();
     tokio::spawn(bank.serve(std::future::pending()));
     address
-}
-
-fn token(name: &str, role: Role) -> String {
-    Bearer { name: name.into(), role, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY)
 }
 
 /// A request of which only the head was sent, and of its body nothing yet.

@@ -1,24 +1,28 @@
 //! The etcd engine against a real etcd: one leader, nothing from a deposed one, snapshots and the log come back.
 
-use crate::common::{Member, lead, port};
+use crate::common::{client, settings};
+use crate::member::{Member, lead, port};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
-use ullage_bank::client::BankClient;
+use ullage_bank::Bank;
 use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Engine, EngineError, EtcdSettings};
 use ullage_bank::rebuild::{RebuildError, Remembered};
 use ullage_bank::rows::{Rows, apply};
-use ullage_bank::{Bank, BankSettings};
-use ullage_net::client::{Client, Settings};
+use ullage_net::Role;
 use ullage_net::tls::Files;
-use ullage_net::token::Bearer;
-use ullage_net::{Role, clock};
-use ullage_voucher::{KeyId, Keyring, Params, Write};
+use ullage_voucher::{Params, Write};
 
 /// One member and its settings; nothing if Debian's etcd-server is not installed.
 pub fn etcd(directory: &std::path::Path, address: &str) -> Option<(Member, EtcdSettings)> {
     etcd_of(directory, address, 0)
+}
+
+/// A bank over so many shards, which does not serve yet.
+async fn bank_of(etcd: &EtcdSettings, shards: u32) -> Bank {
+    let mut settings = settings(EngineChoice::Etcd(etcd.clone()));
+    settings.shards = shards;
+    Bank::bind("127.0.0.1:0", settings).await.unwrap()
 }
 
 /// One that holds so many bytes; zero is its default.
@@ -222,10 +226,7 @@ async fn a_bank_that_ends_leaves_its_leads_to_others_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let Some((_member, etcd)) = etcd(directory.path(), "") else { return };
     let run = async {
-        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
-        let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
-        settings.shards = 3;
-        let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
+        let bank = bank_of(&etcd, 3).await;
         let leads = async {
             for shard in 0..3 {
                 while !matches!(etcd.leader(shard).await, Ok(Some(_))) {
@@ -256,17 +257,10 @@ async fn accounts_are_rebuilt_in_etcd_once_and_never_over_others() {
         }
         let error = rebuild().await.unwrap_err().to_string();
         assert!(error.contains("of the name t already"), "{error}");
-        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
-        let etcd = EtcdSettings { address: String::new(), ..settings.clone() };
-        let mut bank = BankSettings::new(EngineChoice::Etcd(etcd), keys, [2; 32]);
-        bank.shards = 2;
-        bank.gate.token_key = Some([5; 32]);
-        let bank = Bank::bind("127.0.0.1:0", bank).await.unwrap();
+        let bank = bank_of(&EtcdSettings { address: String::new(), ..settings.clone() }, 2).await;
         let address = bank.address().to_string();
         tokio::spawn(bank.serve(std::future::pending()));
-        let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 100 }.sign(&[5; 32]);
-        let client = Client::new(Settings { token: Some(token), ..Settings::default() });
-        let admin = BankClient::new(Arc::new(client), vec![address.clone()], Duration::from_secs(20));
+        let admin = client("root", Role::Admin, &[&address], Duration::from_secs(20));
         let quotas: Vec<_> = admin.accounts().await.unwrap().into_iter().map(|a| (a.user, a.quota_bytes)).collect();
         assert_eq!(quotas, [("ann".to_owned(), 1 << 20), ("bob".to_owned(), 5)]);
         let status = admin.status(&address).await.unwrap();
@@ -304,12 +298,7 @@ async fn commits_of_earlier_leaders_count_for_the_next_snapshot() {
 async fn a_bank_that_cannot_use_what_it_won_ends_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let Some((_member, etcd)) = etcd(directory.path(), "first:1") else { return };
-    let bank = async |shards| {
-        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
-        let mut settings = BankSettings::new(EngineChoice::Etcd(etcd.clone()), keys, [2; 32]);
-        settings.shards = shards;
-        Bank::bind("127.0.0.1:0", settings).await.unwrap()
-    };
+    let bank = async |shards| bank_of(&etcd, shards).await;
     let run = async {
         let first = bank(1).await;
         let begun = async {

@@ -1,6 +1,6 @@
 //! etcd that takes nobody without a certificate, set up as the manual says, with certificates of the site's own authority.
 
-use crate::common::{Member, lead, port};
+use crate::member::{Member, lead, port};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -11,5 +11,7 @@ mod common;
 mod etcd;
 #[cfg(feature = "etcd")]
 mod etcd_tls;
+#[cfg(feature = "etcd")]
+mod member;
 mod restart;
 mod silent;

@@ -1,33 +1,22 @@
 //! What a bank is told when it is started again must agree with what it was begun with.
 
+use crate::common::{embedded, http, settings};
 use hyper::Method;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use ullage_bank::config::EngineChoice;
 use ullage_bank::engine::{Embedded, Engine};
 use ullage_bank::rebuild::Remembered;
 use ullage_bank::wire::{AccountChange, AccountView, BankStatus, FindingView};
-use ullage_bank::{Bank, BankError, BankSettings, identity};
+use ullage_bank::{Bank, BankError, identity};
 use ullage_journal::Durability;
-use ullage_net::client::{Client, Settings};
-use ullage_net::token::Bearer;
-use ullage_net::{Role, clock};
+use ullage_net::Role;
 use ullage_voucher::bank::{BankAction, BankConfig, BankCore, BankEvent, BankOutput, Finding};
 use ullage_voucher::message::{Base, Renew, Report, StoreToBank};
-use ullage_voucher::{Epoch, Incarnation, KeyId, Keyring, Micros, Node, Params, User, Write};
-
-const TOKEN_KEY: [u8; 32] = [5; 32];
-
-fn settings(directory: &Path) -> BankSettings {
-    let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
-    let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
-    settings.gate.token_key = Some(TOKEN_KEY);
-    settings
-}
+use ullage_voucher::{Epoch, Incarnation, Keyring, Micros, Node, Params, User, Write};
 
 async fn bind(directory: &Path, shards: u32, params: Params) -> Result<Bank, BankError> {
-    let mut settings = settings(directory);
+    let mut settings = settings(embedded(directory));
     settings.shards = shards;
     settings.params = params;
     Bank::bind("127.0.0.1:0", settings).await
@@ -37,8 +26,7 @@ async fn bind(directory: &Path, shards: u32, params: Params) -> Result<Bank, Ban
 async fn used(directory: &Path, shards: u32) {
     let bank = bind(directory, shards, Params::default()).await.unwrap();
     let address = bank.address().to_string();
-    let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY);
-    let client = Client::new(Settings { token: Some(token), ..Settings::default() });
+    let client = http("root", Role::Admin);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let task = tokio::spawn(bank.serve(async { drop(ended.await) }));
     let change = AccountChange { quota_bytes: Some(1000), blocked: None };
@@ -129,8 +117,7 @@ async fn a_rebuilt_bank_says_which_stores_it_waits_for() {
     remembered.rebuild(directory.path(), 1, Params::default()).unwrap();
     let bank = bind(directory.path(), 1, Params::default()).await.unwrap();
     let address = bank.address().to_string();
-    let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY);
-    let client = Client::new(Settings { token: Some(token), ..Settings::default() });
+    let client = http("root", Role::Admin);
     let task = tokio::spawn(bank.serve(std::future::pending()));
     let status: BankStatus = client.json(&address, Method::GET, "/v1/status", None::<&()>).await.unwrap();
     assert_eq!((status.shards[0].recovering, &status.shards[0].awaited), (true, &vec![2, 9]));
@@ -164,7 +151,7 @@ async fn what_was_found_before_a_restart_is_told_once_more() {
     receiver.recv().unwrap().unwrap();
     drop(engine);
     let told = directory.path().join("told");
-    let mut settings = settings(directory.path());
+    let mut settings = settings(embedded(directory.path()));
     settings.notify_command = vec!["sh".into(), "-c".into(), format!("cat > {0}.new; mv {0}.new {0}", told.display())];
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
     let until = async {

@@ -1,24 +1,19 @@
 //! Banks that are reached and say nothing.
 
+use crate::common::{client, embedded, settings};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use ullage_bank::client::BankClient;
-use ullage_bank::config::EngineChoice;
 use ullage_bank::wire::{AccountChange, ClientBatch, StoreBatch};
-use ullage_bank::{Bank, BankSettings, identity};
-use ullage_journal::Durability;
-use ullage_net::client::{Client, Settings};
+use ullage_bank::{Bank, identity};
+use ullage_net::Role;
 use ullage_net::server::Limits;
-use ullage_net::token::Bearer;
-use ullage_net::{Role, clock};
 use ullage_voucher::bank::{Policy, Waits};
 use ullage_voucher::message::{BankToClient, ClientToBank};
-use ullage_voucher::{KeyId, Keyring, Micros, Op};
+use ullage_voucher::{Micros, Op};
 
-pub const TOKEN_KEY: [u8; 32] = [5; 32];
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 async fn bank(directory: &std::path::Path, policy: Policy) -> String {
@@ -26,21 +21,13 @@ async fn bank(directory: &std::path::Path, policy: Policy) -> String {
 }
 
 async fn bank_within(directory: &std::path::Path, policy: Policy, bound: impl FnOnce(&mut Limits)) -> String {
-    let engine = EngineChoice::Embedded { directory: directory.to_owned(), durability: Durability::Process };
-    let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
-    settings.gate.token_key = Some(TOKEN_KEY);
+    let mut settings = settings(embedded(directory));
     settings.policy = policy;
     bound(&mut settings.limits);
     let bank = Bank::bind("127.0.0.1:0", settings).await.unwrap();
     let address = bank.address().to_string();
     tokio::spawn(bank.serve(std::future::pending()));
     address
-}
-
-pub fn client(name: &str, role: Role, banks: &[&str], patience: Duration) -> BankClient {
-    let token = Bearer { name: name.into(), role, expires: clock::now_secs() + 100 }.sign(&TOKEN_KEY);
-    let client = Client::new(Settings { token: Some(token), ..Settings::default() });
-    BankClient::new(Arc::new(client), banks.iter().map(|bank| (*bank).to_owned()).collect(), patience)
 }
 
 /// The kernel takes connections for it.

@@ -11,6 +11,7 @@ use super::series::Series;
 use super::stats::Counters;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
+use crate::sys;
 use crate::which::Which;
 use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared, Wait};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -305,8 +306,7 @@ impl Core {
 
     /// Makes a backing file without its name: without any, where the file system below has such files, else under another one.
     pub fn make_draft(&self, dir: &OwnedFd, name: &str, record: &Record) -> rustix::io::Result<File> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let opened = match rustix::fs::openat(dir, ".", flags, Mode::from_raw_mode(0o600)) {
+        let opened = match sys::unnamed(dir) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::ISDIR | Errno::INVAL) => {
                 self.names_drafts.store(true, Ordering::Relaxed);
                 return self.make_file(dir, &name::of_draft(name), record);

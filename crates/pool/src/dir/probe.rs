@@ -124,7 +124,7 @@ pub fn unit(root: &OwnedFd) -> u64 {
     /// What lies in the inode is said to have blocks for the whole length.
     const BEYOND_INODE: u64 = 8192;
     let given = || -> rustix::io::Result<u64> {
-        let file = unnamed(root)?;
+        let file = sys::unnamed(root)?;
         rustix::fs::ftruncate(&file, LENGTH)?;
         rustix::io::pwrite(&file, &[1], BEYOND_INODE)?;
         rustix::fs::fdatasync(&file)?;
@@ -161,7 +161,7 @@ fn huge_page(root: &OwnedFd) -> Option<u64> {
 /// Tried with a file without a name.
 pub fn times(root: &OwnedFd) -> RangeInclusive<i64> {
     let kept = |seconds: i64| -> rustix::io::Result<i64> {
-        let file = unnamed(root)?;
+        let file = sys::unnamed(root)?;
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
         rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
         Ok(rustix::fs::fstat(&file)?.st_mtime)
@@ -181,7 +181,7 @@ pub fn granularity(root: &OwnedFd) -> Duration {
     const SECOND: u64 = 1_000_000_001;
     const ASKED: Duration = Duration::new(SECOND, 999_999_999);
     let kept = || -> rustix::io::Result<Duration> {
-        let file = unnamed(root)?;
+        let file = sys::unnamed(root)?;
         let time = Timespec { tv_sec: SECOND as i64, tv_nsec: ASKED.subsec_nanos().into() };
         rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
         let stat = rustix::fs::fstat(&file)?;
@@ -207,11 +207,6 @@ fn no_finer_than(nanoseconds: u32) -> Duration {
     kept.map_or(COARSEST, |kept| Duration::from_nanos(kept.into()))
 }
 
-fn unnamed(root: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::openat(root, ".", flags, Mode::from_raw_mode(0o600))
-}
-
 /// Whether the file system maps a new file by extents: ext4 does not where that is switched off, and that of ext3 never.
 pub fn extents(root: &OwnedFd) -> bool {
     /// `FS_EXTENT_FL`.
@@ -219,7 +214,7 @@ pub fn extents(root: &OwnedFd) -> bool {
     match &*fs_type(root) {
         "ext4" => {
             let by_extents = || -> rustix::io::Result<bool> {
-                let file = unnamed(root)?;
+                let file = sys::unnamed(root)?;
                 // What fits into the inode has neither. Where nothing can be written, it was flagged when it was made.
                 let _ = rustix::io::pwrite(&file, &[0; 4096], 0);
                 Ok(rustix::fs::ioctl_getflags(&file)?.bits() & BY_EXTENTS != 0)

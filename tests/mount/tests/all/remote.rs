@@ -26,6 +26,20 @@ impl Drop for Stopped {
     }
 }
 
+/// A space with a pool of its own, `main`, and one in another space, `far`, which files go to where the first takes none.
+fn beside_one_in(below: &Space) -> Space {
+    let far = below.path("pool");
+    fs::create_dir(&far).unwrap();
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.pools.push(format!("far={}", far.display()));
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    space
+}
+
 #[track_caller]
 fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) {
     let mut command = Command::new(program);
@@ -38,14 +52,7 @@ fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item
 #[test]
 fn a_pool_that_does_not_say_what_it_has_free_keeps_no_file_from_the_others() {
     let below = Space::plain();
-    let far = below.path("pool");
-    fs::create_dir(&far).unwrap();
-    let ground = Ground::new();
-    let disk = ground.directory("disk");
-    let mut space = Space::on(ground, &disk);
-    space.pools.push(format!("far={}", far.display()));
-    space.flags = vec!["--spread".into(), "first-fit".into()];
-    space.up();
+    let space = beside_one_in(&below);
     fs::write(space.path("old"), "old").unwrap();
     let free = || rustix::fs::statvfs(&space.mount).unwrap().f_blocks;
     let before = free();
@@ -77,15 +84,7 @@ fn files_go_to_a_pool_where_none_can_be_without_a_name() {
     let mut below = Space::on(ground, &disk);
     below.flags = ["--transport", "fuser"].map(Into::into).to_vec();
     below.up();
-    let far = below.path("pool");
-    fs::create_dir(&far).unwrap();
-    let ground = Ground::new();
-    let disk = ground.directory("disk");
-    let mut space = Space::on(ground, &disk);
-    space.pools.push(format!("far={}", far.display()));
-    space.flags = vec!["--spread".into(), "first-fit".into()];
-    space.up();
-    space.flags.clear();
+    let space = beside_one_in(&below);
     let files: Vec<_> = (0..20).map(|n| (space.path(format!("file-{n}")), vec![n as u8; 5000 * n])).collect();
     for (path, content) in &files {
         fs::write(path, content).unwrap();

@@ -152,6 +152,16 @@ fn what_is_allocated_behind_the_end_is_appended_to_at_the_limit() {
     }
 }
 
+/// A file of so many blocks, 2 MiB apart, with space behind its end that was never written.
+fn allocate_behind(path: &Path, blocks: u64) {
+    let file = open(path);
+    for n in 0..blocks {
+        file.write_all_at(&[1; BLOCK as usize], n << 21).unwrap();
+    }
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
+    file.sync_all().unwrap();
+}
+
 /// The first write into such space splits what nothing fills: of 24 files each took a block past the limit.
 #[test]
 fn what_is_allocated_behind_the_end_and_written_in_part_grows_no_map_past_the_limit() {
@@ -159,12 +169,7 @@ fn what_is_allocated_behind_the_end_and_written_in_part_grows_no_map_past_the_li
     let dir = directory(&space, "box");
     let paths: Vec<PathBuf> = (0..24).map(|n| dir.join(n.to_string())).collect();
     for path in &paths {
-        let file = open(path);
-        for at in [0, 2 << 20, 4 << 20] {
-            file.write_all_at(&[1; BLOCK as usize], at).unwrap();
-        }
-        fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
-        file.sync_all().unwrap();
+        allocate_behind(path, 3);
     }
     let most = limit_to_use(&space, &dir, 0);
     for path in &paths {
@@ -184,10 +189,7 @@ fn a_write_behind_the_end_that_is_refused_leaves_the_length() {
     let dir = directory(&space, "box");
     let paths: Vec<PathBuf> = (0..8).map(|n| dir.join(n.to_string())).collect();
     for path in &paths {
-        let file = open(path);
-        (0..4).for_each(|n| file.write_all_at(&[1; BLOCK as usize], n << 21).unwrap());
-        fallocate(&file, FallocateFlags::KEEP_SIZE, 8 << 20, 256 << 10).unwrap();
-        file.sync_all().unwrap();
+        allocate_behind(path, 4);
     }
     limit_to_use(&space, &dir, 0);
     let mut refused = 0;

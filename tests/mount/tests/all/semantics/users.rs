@@ -24,6 +24,13 @@ fn of_nobody(ground: Ground) -> Space {
     of_user(ground, NOBODY)
 }
 
+/// `ullage COMMAND` for this space, by nobody.
+fn by_nobody(space: &Space, command: &str, more: &[&str]) -> Outcome {
+    let binary = ullage_mount_tests::binary::path().as_os_str();
+    let own = [binary, command.as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    nobody(&own.into_iter().chain(more.iter().map(AsRef::as_ref)).collect::<Vec<_>>())
+}
+
 fn of_user(ground: Ground, user: u32) -> Space {
     let disk = ground.directory("disk");
     let space = Space::on(ground, &disk);
@@ -92,13 +99,8 @@ fn an_ordinary_user_imports_what_he_may_not_write_himself() {
     let kept = modes.lines().map(|line| line.split(' ').next().unwrap_or_default()).take(4).collect::<Vec<_>>();
     assert_eq!(kept, ["555", "444", "0", "644"], "{modes}");
     assert!(modes.ends_with("sealed\nin\nnew\n"), "{modes}");
-    let command = |name: &str| {
-        let binary = ullage_mount_tests::binary::path();
-        let words = [binary.as_os_str(), name.as_ref(), space.mount.as_os_str(), "--state".as_ref()];
-        nobody(&words.into_iter().chain([space.state.as_os_str()]).collect::<Vec<_>>()).ok();
-    };
-    command("down");
-    command("check");
+    by_nobody(&space, "down", &[]).ok();
+    by_nobody(&space, "check", &[]).ok();
 }
 
 /// What was lent to an import that was refused stayed, and was taken for what there had been by the next one; and an ACL was read after that.
@@ -170,12 +172,7 @@ fn an_ordinary_users_overlay_copies_programs_up_as_they_are() {
 fn an_ordinary_users_space_that_is_in_use_goes_lazily_and_by_a_signal() {
     let ground = Ground::new();
     let space = of_nobody(ground);
-    let binary = ullage_mount_tests::binary::path();
-    let ullage = |words: &[&str]| {
-        let own = [binary.as_os_str(), words[0].as_ref(), space.mount.as_os_str(), "--state".as_ref()];
-        let more = words[1..].iter().map(AsRef::<std::ffi::OsStr>::as_ref);
-        nobody(&own.into_iter().chain([space.state.as_os_str()]).chain(more).collect::<Vec<_>>())
-    };
+    let ullage = |words: &[&str]| by_nobody(&space, words[0], &words[1..]);
     for signal in [false, true] {
         let first = ["up", "--pool", &space.pools[0]];
         ullage(if signal { &first[..1] } else { &first }).ok();
@@ -221,13 +218,9 @@ fn root_changes_no_space_of_an_ordinary_user_that_is_down() {
     let ground = Ground::new();
     fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
     let space = of_nobody(ground);
-    let binary = ullage_mount_tests::binary::path().as_os_str();
-    let (mount, state) = (space.mount.as_os_str(), space.state.as_os_str());
-    let up = || {
-        nobody(&[binary, "up".as_ref(), mount, "--state".as_ref(), state, "--pool".as_ref(), space.pools[0].as_ref()])
-    };
-    let down = || nobody(&[binary, "down".as_ref(), mount]).ok();
-    up().ok();
+    let up = || by_nobody(&space, "up", &["--pool", &space.pools[0]]).ok();
+    let down = || by_nobody(&space, "down", &[]).ok();
+    up();
     down();
     let more = format!("more={}", space.ground.directory("more").display());
     for flags in [&[][..], &["--foreground".into()]] {
@@ -238,10 +231,10 @@ fn root_changes_no_space_of_an_ordinary_user_that_is_down() {
     space.pool_command("remove", &["main"]).refused("belongs to user 65534");
     space.try_check(&["--repair"]).refused("belongs to user 65534");
     let other = space.ground.join("other");
-    let words = ["rebuild".as_ref(), mount, "--state".as_ref(), other.as_os_str(), "--pool".as_ref()];
+    let words = ["rebuild".as_ref(), space.mount.as_os_str(), "--state".as_ref(), other.as_os_str(), "--pool".as_ref()];
     ullage(words.into_iter().chain([space.pools[0].as_ref()])).refused("belongs to user 65534");
     space.check();
-    up().ok();
+    up();
     down();
     // One may have been given to root.
     chown(space.state.join("space.toml"), Some(0), Some(0)).unwrap();
@@ -256,10 +249,8 @@ fn root_looks_at_a_space_of_an_ordinary_user_as_that_user() {
     let ground = Ground::new();
     fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
     let space = of_nobody(ground);
-    let binary = ullage_mount_tests::binary::path().as_os_str();
-    let (mount, state) = (space.mount.as_os_str(), space.state.as_os_str());
-    nobody(&[binary, "up".as_ref(), mount, "--state".as_ref(), state, "--pool".as_ref(), space.pools[0].as_ref()]).ok();
-    nobody(&[binary, "down".as_ref(), mount]).ok();
+    by_nobody(&space, "up", &["--pool", &space.pools[0]]).ok();
+    by_nobody(&space, "down", &[]).ok();
     let closed = space.ground.directory("closed");
     fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     let lock = space.state.join("catalog/lock");
