@@ -607,7 +607,9 @@ fn what_is_charged_to_as_many_users_as_can_be_grows_for_them_alone_and_can_be_re
     for page in [CHARGED_MAX, CHARGED_MAX + 30] {
         assert!(matches!(grow(CHARGED_MAX, page), Err(OpError::Crowded(_))));
     }
-    assert_eq!((store.charged(), on_disk(root.path())), before);
+    assert_eq!(store.charged(), before.0);
+    // What was reserved is gone with the file it was reserved in; its copy may lie in fewer pieces or more.
+    assert!(on_disk(root.path()).abs_diff(before.1) <= 4096, "{} of {} bytes", on_disk(root.path()), before.1);
     grow(CHARGED_MAX, 1).unwrap();
     grow(7, CHARGED_MAX).unwrap();
     assert_eq!(store.charged().len(), CHARGED_MAX);
