@@ -95,8 +95,12 @@ impl Worker<'_> {
         let other = self.create(&beside)?;
         let stamps = self.fill(&other, tag, blocks)?;
         other.sync_all()?;
+        if self.load.apart {
+            self.load.promises.change(tag, |p| p.names.clear());
+        }
         rustix::fs::renameat_with(CWD, self.path(name), CWD, self.path(&beside), RenameFlags::EXCHANGE)?;
         self.make_durable(&other, name)?;
+        self.load.promises.change(tag, |p| p.names = vec![name.to_owned()]);
         Ok(stamps)
     }
 
