@@ -42,4 +42,4 @@ pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;
 pub use record::{Backing, Record};
 pub use repair::{Facts, Found, Mode as RepairMode, Repaired, describe_key, is_told_once, repair};
-pub use verify::{Finding, Report, verify};
+pub use verify::{Due, Finding, Report, verify};

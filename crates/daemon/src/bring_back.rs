@@ -3,7 +3,7 @@
 use crate::facts::{Progress, Seen};
 use crate::{Error, Layout, Result, SpaceSettings};
 use std::collections::BTreeSet;
-use ullage_catalog::Report;
+use ullage_catalog::{Due, Report};
 use ullage_pool::{Locator, Tree, Uuid};
 use ullage_types::{Generation, PoolId};
 
@@ -19,26 +19,24 @@ pub(crate) fn bring_back(
     let mut done = Vec::new();
     for pool in settings.pools.iter().filter(|pool| pool.layout == Layout::Mirror) {
         let id = PoolId(pool.id);
-        let is_missing = |generation: Generation, file| {
-            seen.facts.pools.contains(&id)
-                && records.bindings.get(&(id, generation)) == Some(&file)
-                && !seen.facts.found.contains_key(&(file, generation))
-        };
-        if !records
-            .bindings
-            .iter()
-            .any(|((lies_in, generation), file)| *lies_in == id && is_missing(*generation, *file))
-        {
+        if !seen.facts.pools.contains(&id) {
+            continue;
+        }
+        let found = &seen.facts.found;
+        let missing = |generation: Generation, bound: &Due| !found.contains_key(&(bound.file, generation));
+        if !records.bindings.iter().any(|((pool, generation), bound)| *pool == id && missing(*generation, bound)) {
             continue;
         }
         progress("plain tree", 0);
         let mut back = BTreeSet::new();
-        let mut missing = |file, generation| {
-            let locator = records.locators.get(&(id, generation)).filter(|_| is_missing(generation, file))?;
-            back.insert(file);
-            Some(Locator(locator.clone()))
+        let mut wanted = |file, generation| {
+            let bound = records.bindings.get(&(id, generation))?;
+            (bound.file == file && missing(generation, bound)).then(|| {
+                back.insert(file);
+                Locator(bound.locator.clone())
+            })
         };
-        Tree::bring_back(&pool.path, space, &mut missing)
+        Tree::bring_back(&pool.path, space, &mut wanted)
             .map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
         let text =
             |file| format!("the backing file of inode {file} was missing, and is there again: the plain tree had it");

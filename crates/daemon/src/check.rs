@@ -147,8 +147,8 @@ fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report
         let empty = facts.pools.contains(&id) && facts.found.values().all(|found| found.pool != id);
         // What cannot be read may say so, too.
         let due = records.is_none_or(|records| {
-            let mut due = records.locators.iter().filter(|((pool, _), _)| *pool == id);
-            due.any(|(_, locator)| !records.marks.contains(&(id, leaf_of(locator).into())))
+            let mut due = records.bindings.iter().filter(|((pool, _), _)| *pool == id);
+            due.any(|(_, bound)| !records.marks.contains(&(id, leaf_of(&bound.locator).into())))
         });
         if empty && due {
             return Err(Error::Refused(format!(
@@ -193,7 +193,8 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
         root.join(String::from_utf8_lossy(locator).as_ref()).display().to_string()
     };
     let mut present = 0;
-    for (&(pool, generation), &file) in &report.bindings {
+    for (&(pool, generation), bound) in &report.bindings {
+        let (file, locator) = (bound.file, &bound.locator);
         if facts.gone.contains(&pool) {
             let name = settings.pools.iter().find(|settings| settings.id == pool.0).map_or("", |pool| &pool.name);
             findings.push(format!("inode {file} lies in the pool '{name}', of which there is nothing"));
@@ -205,7 +206,6 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
             }
             continue;
         }
-        let Some(locator) = report.locators.get(&(pool, generation)) else { continue };
         let marked = report.marks.contains(&(pool, leaf_of(locator).into()));
         match facts.found.get(&(file, generation)) {
             Some(found) if found.pool == pool && found.locator == *locator => {
@@ -213,7 +213,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 if found.unreadable {
                     continue;
                 }
-                if !marked && report.sizes.get(&(pool, generation)).is_some_and(|size| *size != found.size) {
+                if !marked && bound.size != found.size {
                     findings.push(format!("inode {file} has another length than {}", shown(pool, locator)));
                 }
                 if !marked && found.bare {
@@ -229,12 +229,12 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 shown(pool, locator),
                 shown(found.pool, &found.locator)
             )),
-            None if marked && !report.unreadable.contains(&(pool, generation)) => {}
+            None if marked && !bound.unreadable => {}
             None => findings.push(format!("the backing file {} of inode {file} is missing", shown(pool, locator))),
         }
     }
     for (&(file, generation), found) in &facts.found {
-        let bound = report.bindings.get(&(found.pool, generation)) == Some(&file);
+        let bound = report.bindings.get(&(found.pool, generation)).is_some_and(|bound| bound.file == file);
         if !bound && !report.marks.contains(&(found.pool, leaf_of(&found.locator).into())) {
             findings.push(format!("no file is bound to the backing file {}", shown(found.pool, &found.locator)));
         }

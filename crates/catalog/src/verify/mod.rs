@@ -2,13 +2,15 @@
 
 mod entries;
 mod keyspace;
+mod known;
 mod totals;
 
 use crate::record::Record;
 use crate::{Result, keys};
+use known::Known;
 use rustc_hash::{FxHashMap, FxHashSet};
 use ullage_kv::Kv;
-use ullage_types::{FileId, Generation, Kind, PoolId, ROOT};
+use ullage_types::{FileId, Generation, PoolId, ROOT};
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,30 +29,34 @@ pub struct Report {
     pub orphans: u64,
     /// Everything found wrong.
     pub findings: Vec<Finding>,
-    /// Every binding of a file to a backing file.
-    pub bindings: FxHashMap<(PoolId, Generation), FileId>,
-    /// Where each of those backing files is.
-    pub locators: FxHashMap<(PoolId, Generation), Box<[u8]>>,
-    /// The length that each of those files has, in bytes.
-    pub sizes: FxHashMap<(PoolId, Generation), u64>,
-    /// Those of them that could not be read at the last start.
-    pub unreadable: FxHashSet<(PoolId, Generation)>,
+    /// Every backing file that is due.
+    pub bindings: FxHashMap<(PoolId, Generation), Due>,
     /// Leaf directories in which catalog and backing files may differ.
     pub marks: FxHashSet<(PoolId, Box<[u8]>)>,
+}
+
+/// A backing file that is due, by the record of its file.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// The file.
+    pub file: FileId,
+    /// Where in its pool the backing file is.
+    pub locator: Box<[u8]>,
+    /// Its length in bytes.
+    pub size: u64,
+    /// It could not be read at the last start.
+    pub unreadable: bool,
 }
 
 type Name = (FileId, Box<[u8]>);
 
 #[derive(Default)]
 struct Seen {
-    records: FxHashMap<FileId, Record>,
-    links: FxHashMap<FileId, u32>,
-    subdirectories: FxHashMap<FileId, u32>,
-    entries: FxHashMap<FileId, u64>,
+    /// Boxed: a table has places for up to twice as many.
+    files: FxHashMap<FileId, Box<Known>>,
     orphans: FxHashSet<FileId>,
+    /// Of files with several.
     names: FxHashMap<FileId, FxHashSet<Name>>,
-    /// Files of which the name that their record says was met.
-    primary: FxHashSet<FileId>,
 }
 
 /// Checks the records in `kv`. The catalog must be at rest: not open, or just cut and synced.
@@ -63,7 +69,7 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
     kv.scan(&[keys::INODE], &[], &mut |key, value| {
         match keys::id_in(key).map(|id| (id, Record::decode(id, value))) {
             Some((id, Ok(record))) => {
-                seen.records.insert(id, record);
+                seen.files.insert(id, Box::new(Known::new(record)));
             }
             Some((_, Err(error))) => wrong(error.to_string()),
             None => {}
@@ -87,69 +93,72 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
         true
     })?;
     report.entries = entries::verify(kv, &mut seen, &mut wrong)?;
-    if !seen.records.contains_key(&ROOT) {
+    entries::count_attributes(kv, &mut seen, &mut wrong)?;
+    if !seen.files.contains_key(&ROOT) {
         wrong("there is no root directory".into());
     }
-    for id in seen.orphans.iter().chain(seen.names.keys()).filter(|id| !seen.records.contains_key(id)) {
+    for id in seen.orphans.iter().chain(seen.names.keys()).filter(|id| !seen.files.contains_key(id)) {
         wrong(format!("inode {id} is recorded as one without a name, or with several, and does not exist"));
     }
-    let bound = keyspace::bound(kv)?;
-    for (&id, record) in &seen.records {
+    let given_out = keyspace::bound(kv)?;
+    for (&id, known) in &seen.files {
         report.files += 1;
-        let links = seen.links.get(&id).copied().unwrap_or(0);
-        let expected = if record.kind == Kind::Directory {
-            report.directories += 1;
-            let entries = seen.entries.get(&id).copied().unwrap_or(0);
-            if entries != record.entries {
-                wrong(format!("directory {id} has {entries} entries and says {}", record.entries));
-            }
-            let alive = id == ROOT || links == 1;
-            if alive { 2 + seen.subdirectories.get(&id).copied().unwrap_or(0) } else { 0 }
-        } else {
-            links
-        };
-        if record.nlink != expected {
-            wrong(format!("inode {id} has {expected} links and says {}", record.nlink));
-        }
-        if (record.nlink == 0) != seen.orphans.contains(&id) {
-            wrong(format!(
-                "inode {id} has {} links and its record among the files without name does not fit",
-                record.nlink
-            ));
-        }
-        let names = seen.names.get(&id).map_or(0, |names| names.len() as u32);
-        let several = if record.kind != Kind::Directory && record.nlink > 1 { record.nlink } else { 0 };
-        if names != several {
-            wrong(format!("inode {id} has {names} records of names where {several} are due"));
-        }
-        if id != ROOT && record.nlink > 0 && links > 0 && !seen.primary.contains(&id) {
-            wrong(format!(
-                "inode {id} says that it is '{}' in directory {}, and no entry there names it",
-                String::from_utf8_lossy(&record.name),
-                record.parent
-            ));
-        }
-        if bound.is_some_and(|bound| bound <= record.backing.as_ref().map_or(0, |b| b.generation.0).max(id.0)) {
+        report.directories += u64::from(known.is_directory());
+        verify_file(id, known, &seen, &mut wrong);
+        let highest = known.backing.as_ref().map_or(0, |backing| backing.generation.0).max(id.0);
+        if given_out.is_some_and(|bound| bound <= highest) {
             wrong(format!("inode {id} has a number that was never given out"));
-        }
-        if let Some(backing) = &record.backing {
-            report.sizes.insert((backing.pool, backing.generation), record.size);
-            if record.unreadable {
-                report.unreadable.insert((backing.pool, backing.generation));
-            }
-            report.locators.insert((backing.pool, backing.generation), backing.locator.clone());
-        }
-        if let Some(backing) = &record.backing
-            && let Some(other) = report.bindings.insert((backing.pool, backing.generation), id)
-        {
-            wrong(format!("inodes {id} and {other} are bound to the same backing file"));
         }
     }
     report.orphans = seen.orphans.len() as u64;
-    entries::verify_attributes(kv, &seen, &mut wrong)?;
     totals::verify(kv, &seen, &mut wrong)?;
-    let is_directory = |file| seen.records.get(&file).is_some_and(|record| record.kind == Kind::Directory);
+    let is_directory = |file| seen.files.get(&file).is_some_and(|known| known.is_directory());
     crate::limits::verify(kv, is_directory, &mut wrong)?;
+    for (file, known) in seen.files {
+        let Some(backing) = known.backing else { continue };
+        let bound = Due { file, locator: backing.locator, size: known.size, unreadable: known.unreadable };
+        if let Some(other) = report.bindings.insert((backing.pool, backing.generation), bound) {
+            wrong(format!("inodes {file} and {} are bound to the same backing file", other.file));
+        }
+    }
     report.findings = found;
     Ok(report)
+}
+
+/// What a file's record says of itself, against what was met of it.
+fn verify_file(id: FileId, known: &Known, seen: &Seen, wrong: &mut dyn FnMut(String)) {
+    let links = known.links;
+    let expected = if known.is_directory() {
+        let (entries, said) = (known.met_entries, known.entries);
+        if entries != said {
+            wrong(format!("directory {id} has {entries} entries and says {said}"));
+        }
+        let alive = id == ROOT || links == 1;
+        if alive { 2 + known.subdirectories } else { 0 }
+    } else {
+        links
+    };
+    let nlink = known.nlink;
+    if nlink != expected {
+        wrong(format!("inode {id} has {expected} links and says {nlink}"));
+    }
+    if (nlink == 0) != seen.orphans.contains(&id) {
+        wrong(format!("inode {id} has {nlink} links and its record among the files without name does not fit"));
+    }
+    let names = seen.names.get(&id).map_or(0, |names| names.len() as u32);
+    let several = if !known.is_directory() && nlink > 1 { nlink } else { 0 };
+    if names != several {
+        wrong(format!("inode {id} has {names} records of names where {several} are due"));
+    }
+    if id != ROOT && nlink > 0 && links > 0 && !known.primary {
+        wrong(format!(
+            "inode {id} says that it is '{}' in directory {}, and no entry there names it",
+            String::from_utf8_lossy(&known.name),
+            known.parent
+        ));
+    }
+    let ((count, bytes), (said, said_bytes)) = (known.met_xattrs, known.xattrs);
+    if (count, bytes) != (said, said_bytes) {
+        wrong(format!("inode {id} has {count} extended attributes of {bytes} bytes and says {said} of {said_bytes}"));
+    }
 }

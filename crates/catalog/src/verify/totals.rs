@@ -5,23 +5,23 @@ use crate::ledger::{TotalsNow, decode_charges};
 use crate::{Result, keys};
 use rustc_hash::FxHashMap;
 use ullage_kv::Kv;
-use ullage_types::{ByClass, Charge, FileId, Kind, ROOT};
+use ullage_types::{ByClass, Charge, FileId, ROOT};
 
 /// The totals of every directory and user equal a recount.
 pub(super) fn verify(kv: &dyn Kv, seen: &Seen, wrong: &mut dyn FnMut(String)) -> Result<()> {
     let mut totals: FxHashMap<FileId, TotalsNow> = FxHashMap::default();
     let mut users: FxHashMap<u32, ByClass<Charge>> = FxHashMap::default();
-    for (&id, record) in &seen.records {
-        let charge = record.charge();
-        users.entry(record.uid).or_default()[record.class] += charge;
-        let mut at = if record.kind == Kind::Directory { id } else { record.parent };
+    for (&id, known) in &seen.files {
+        let charge = known.charge;
+        users.entry(known.uid).or_default()[known.class] += charge;
+        let mut at = if known.is_directory() { id } else { known.parent };
         for step in 0.. {
-            if step > seen.records.len() {
+            if step > seen.files.len() {
                 wrong(format!("the ancestors of inode {id} form a ring"));
                 break;
             }
-            totals.entry(at).or_default().actual[record.class] += charge;
-            match seen.records.get(&at) {
+            totals.entry(at).or_default().actual[known.class] += charge;
+            match seen.files.get(&at) {
                 Some(above) if at != ROOT => at = above.parent,
                 Some(_) => break,
                 None => {
@@ -34,9 +34,9 @@ pub(super) fn verify(kv: &dyn Kv, seen: &Seen, wrong: &mut dyn FnMut(String)) ->
     kv.scan(&[keys::NAME], &[], &mut |key, _| {
         let Some(bytes) = key.get(9..17) else { return true };
         let mut at = FileId(u64::from_be_bytes(bytes.try_into().expect("eight bytes")));
-        for _ in 0..=seen.records.len() {
+        for _ in 0..=seen.files.len() {
             totals.entry(at).or_default().linked += 1;
-            match seen.records.get(&at) {
+            match seen.files.get(&at) {
                 Some(above) if at != ROOT => at = above.parent,
                 _ => break,
             }

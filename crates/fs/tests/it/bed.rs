@@ -160,7 +160,7 @@ impl Bed {
         assert_eq!(report.findings, []);
         assert_eq!(report.orphans, 0);
         let bound: BTreeSet<PathBuf> =
-            report.locators.values().map(|locator| pool.backing_path(&Locator(locator.clone())).unwrap()).collect();
+            report.bindings.into_values().map(|bound| pool.backing_path(&Locator(bound.locator)).unwrap()).collect();
         assert_eq!(files(&self.dir.path().join("pool")), bound, "what is in the pool and what should be");
         drop((pool, marks));
         let store = until(store);
