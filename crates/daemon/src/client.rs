@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// The process that listens, as the kernel knows it; also when it does not answer any more.
-    pub(crate) fn process(&self) -> Option<u32> {
+    pub fn process(&self) -> Option<u32> {
         let peer = rustix::net::sockopt::socket_peercred(self.reader.get_ref()).ok()?;
         u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
     }

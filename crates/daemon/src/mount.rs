@@ -2,6 +2,7 @@
 
 use crate::error::io_error;
 use crate::{Error, Flags, Result, quoted};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -106,6 +107,8 @@ pub(crate) struct Mount {
     server: Server,
     point: PathBuf,
     why: String,
+    /// Nobody used it, and it was unmounted. Held while that is done.
+    ends: Mutex<bool>,
 }
 
 impl Mount {
@@ -136,7 +139,7 @@ impl Mount {
                 (Server::Fuser(mounted), why.to_owned())
             }
         };
-        Ok(Self { server, point: point.to_owned(), why })
+        Ok(Self { server, point: point.to_owned(), why, ends: Mutex::new(false) })
     }
 
     /// Waits until the mount has ended and everything is on disk.
@@ -150,8 +153,21 @@ impl Mount {
         }
     }
 
-    /// Unmounts; [`Error::Refused`] says what to do while it is in use.
+    /// Unmounts; [`Error::Refused`] says what to do while it is in use. Who comes when somebody else has done so has what he wants.
     pub(crate) fn unmount(&self, lazy: bool) -> Result<()> {
+        if lazy {
+            // Not behind one that takes long; and if that has done it, not in vain.
+            return self.take_away(true).or_else(|error| if *self.ends.lock() { Ok(()) } else { Err(error) });
+        }
+        let mut ends = self.ends.lock();
+        if !*ends {
+            self.take_away(false)?;
+            *ends = true;
+        }
+        Ok(())
+    }
+
+    fn take_away(&self, lazy: bool) -> Result<()> {
         let outcome = match &self.server {
             Server::Own(mounted) => mounted.take_away(lazy),
             Server::Fuser(mounted) => mounted.take_away(lazy),

@@ -9,6 +9,8 @@ use ullage_daemon::{Answer, Client, Error, Request, State, quoted};
 
 /// How long it waits without a word.
 const SAYS_NOTHING: Duration = Duration::from_secs(2);
+/// How long a daemon that answers nobody any more may take to end.
+const ENDS_SOON: Duration = Duration::from_secs(10);
 /// How long the daemon may think before a mount is taken away without it.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -53,13 +55,17 @@ impl Down {
             Ok(Answer::Status(status)) => status,
             Ok(_) => anyhow::bail!("the daemon answered another question"),
             Err(silent @ Error::Silent(_)) if self.lazy => return self.detach(&state, &silent),
+            Err(_) if is_over(&state, client.process())? => return self.done(),
             Err(error) => return Err(error.into()),
         };
         // By the name that it was mounted with: the one here may be a link.
         let own = State::at(status.state.clone());
         self.refuse_elsewhere(&own, &status.mountpoint)?;
         client.patience(None);
-        client.ask(&Request::Down { lazy: self.lazy })?;
+        match client.ask(&Request::Down { lazy: self.lazy }) {
+            Err(_) if is_over(&own, Some(status.pid))? => return self.done(),
+            asked => asked?,
+        };
         if !self.lazy
             && let Some(point) = ullage_daemon::mounts_of(&own)?.first()
         {
@@ -141,4 +147,15 @@ impl Down {
         }
         Ok(())
     }
+}
+
+/// Whether the space has ended meanwhile, since somebody else took it down too; its daemon is waited for. One that was killed leaves its
+/// mount.
+fn is_over(state: &State, pid: Option<u32>) -> anyhow::Result<bool> {
+    let is_over = Client::connect(state)?.is_none() && ullage_daemon::mounts_of(state)?.is_empty();
+    let until = Instant::now() + ENDS_SOON;
+    while is_over && pid.is_some_and(|pid| !ullage_daemon::has_ended(pid)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(is_over)
 }

@@ -144,6 +144,30 @@ fn who_waits_for_a_mount_in_another_namespace_is_told_so() {
     space.check();
 }
 
+/// Regression: all but one of those who took a space down at the same time, or while a signal did, were told that it is in use, or that
+/// its daemon had ended before it answered; as where a service is stopped by an administrator and by the end of the machine.
+#[test]
+fn who_takes_a_space_down_beside_others_waits_for_its_end_too() {
+    let space = Space::plain();
+    for signal in [false, true, false, true] {
+        let pid = space.pid();
+        fs::write(space.path("file"), "there").unwrap();
+        if signal {
+            process::signal(pid, Signal::TERM);
+        }
+        std::thread::scope(|scope| {
+            let downs: Vec<_> = (0..4).map(|_| scope.spawn(|| down(&space, &space.mount, &[]))).collect();
+            for down in downs.into_iter().map(|down| down.join().unwrap()) {
+                // Some come when it is down already.
+                assert!(down.code == Some(0) || down.err.contains("is not up; start it"), "{}", down.err);
+                assert!(down.code != Some(0) || !process::runs(pid));
+            }
+        });
+        space.up();
+    }
+    space.down_and_check();
+}
+
 /// The daemon's process, where the space's own mount point does not lead to it.
 fn pid_of(space: &Space) -> u32 {
     let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
