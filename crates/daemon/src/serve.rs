@@ -7,10 +7,9 @@ use crate::mirror::Mirror;
 use crate::mount::{Mount, ServeOptions};
 use crate::open::OpenSpace;
 use crate::{
-    Progress, Result, SpaceSettings, State, add, control, drain, limit, mountable, mountpoint, notify, remove, report,
-    rlimits,
+    Progress, Result, SpaceSettings, State, add, control, drain, end_signals, limit, mountable, mountpoint, notify,
+    remove, report, rlimits,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,8 +57,7 @@ pub fn serve(
         let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
         let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
-        let signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(io_error("wait for signals of", "this process"))?;
+        let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
         let busy = listen(state, &point, &mount, &open, mirror.clone())?;
         // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.

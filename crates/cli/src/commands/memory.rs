@@ -208,7 +208,7 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(u8::from(failed)));
         }
         What::Daemon(options) => {
-            let stop = ullage_memory::daemon::stop_on_signals()?;
+            let stop = ullage_memory::daemon::stop_on_signals(&ullage_daemon::end_signals())?;
             let guard = vec![
                 std::env::current_exe()?.into(),
                 "memory".into(),
@@ -330,7 +330,7 @@ fn run_bench(options: &Bench, json: bool) -> anyhow::Result<()> {
         lanes: options.lanes,
         timelines: options.timelines.clone(),
     };
-    let stop = ullage_memory::daemon::stop_on_signals()?;
+    let stop = ullage_memory::daemon::stop_on_signals(&ullage_daemon::end_signals())?;
     bench::run(&plan, &stop, |record| {
         if json {
             say!("{}", serde_json::json!(record));

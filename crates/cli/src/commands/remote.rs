@@ -188,15 +188,19 @@ pub fn keep_private(directory: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Completes at SIGINT or SIGTERM, which from now on end the process no more: to be called before anybody is told that it is ready.
+/// Completes at a signal that ends servers, which from now on ends the process no more: to be called before anybody is told that it is ready.
 pub fn end_signal() -> impl Future<Output = ()> {
-    let both = signal(SignalKind::interrupt()).and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
+    let all: std::io::Result<Vec<_>> =
+        ullage_daemon::end_signals().into_iter().map(|number| signal(SignalKind::from_raw(number))).collect();
     async move {
-        match both {
-            Ok((mut int, mut term)) => tokio::select! {
-                _ = int.recv() => {}
-                _ = term.recv() => {}
-            },
+        match all {
+            Ok(mut all) => {
+                std::future::poll_fn(|context| {
+                    let came = all.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+                    if came { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+                })
+                .await;
+            }
             Err(error) => {
                 tracing::warn!(%error, "signals will end this server without its last snapshot");
                 std::future::pending::<()>().await;

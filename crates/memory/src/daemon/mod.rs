@@ -179,11 +179,11 @@ fn pause(phase: Phase, used: u64, shrunk: &mut Option<u64>) -> Duration {
     if used < before { SHRINKING_TICK } else { TICK }
 }
 
-/// A flag that SIGINT, SIGTERM and SIGHUP raise.
-pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+/// A flag that these signals raise.
+pub fn stop_on_signals(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
+    for signal in signals {
+        signal_hook::flag::register(*signal, Arc::clone(&stop))
             .map_err(Error::io("handling signals in", "/proc/self"))?;
     }
     Ok(stop)

@@ -141,7 +141,33 @@ fn a_daemon_that_is_told_to_end_as_soon_as_it_is_mounted_unmounts() {
     space.check();
 }
 
-/// Regression: a bank or a store that had just said where it listens died of the signal, without its last snapshot.
+/// Regression: it was ended by the hangup of the terminal that it was started from, though by `nohup`.
+#[test]
+fn a_daemon_that_was_started_by_nohup_goes_on_after_a_hangup() {
+    let space = Space::plain();
+    space.down();
+    let mut daemon = Command::new("env")
+        .arg("--ignore-signal=HUP")
+        .arg(binary::path())
+        .args(space.up_arguments())
+        .args(["--foreground", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    process::signal(daemon.id(), Signal::HUP);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(is_mounted(&space.mount) && process::runs(daemon.id()));
+    process::signal(daemon.id(), Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+    space.check();
+}
+
+/// Regression: a bank or a store that had just said where it listens died of the signal, without its last snapshot, and of a hangup at any
+/// time.
 #[test]
 fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
     let ground = Ground::new();
@@ -152,7 +178,8 @@ fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
     ullage(["pki", "issue", &pki, "store-1", "--role", "store", "--host", "127.0.0.1"]).ok();
     let bank = ["bank", "serve", "--name", "bank0", "--directory", &accounts];
     let store = ["store", &chunks, "--name", "store-1", "--bank", "127.0.0.1:1"];
-    for words in [bank, store].into_iter().cycle().take(16) {
+    let signals = [Signal::TERM, Signal::HUP, Signal::INT].into_iter().cycle();
+    for (words, signal) in [bank, store].into_iter().cycle().take(18).zip(signals) {
         let mut server = Command::new(binary::path())
             .args(words)
             .args(["--pki", &pki, "--listen", "127.0.0.1:0"])
@@ -162,7 +189,7 @@ fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
             .unwrap();
         let mut said = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        process::signal(server.id(), Signal::TERM);
+        process::signal(server.id(), signal);
         eventually("it ends", LIMIT, || server.try_wait().unwrap().is_some());
         assert!(said.contains("listens on") && server.wait().unwrap().success(), "{words:?}: {said}");
     }
