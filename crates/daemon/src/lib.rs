@@ -74,4 +74,5 @@ pub use rlimits::raise_rlimits;
 pub use serve::{Serving, serve};
 pub use shape::Shape;
 pub use signals::end_signals;
+pub use turns::behind;
 pub use ullage_fuse::{be_envoy, is_envoy, uring_is_off};

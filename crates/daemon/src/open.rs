@@ -86,6 +86,7 @@ impl OpenSpace {
             })?;
         }
         turns::refuse_older(state, &settings)?;
+        let behind = turns::behind(state, &settings);
         numbers::refuse_renumbered(state, &settings)?;
         state.make()?;
         let mut ballast = Ballast::of(state)?;
@@ -130,6 +131,9 @@ impl OpenSpace {
             state.store(&settings)?;
         }
         // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
+        for told in behind {
+            tracing::warn!("{told}");
+        }
         let turns = Arc::new(Turns::hold(state, &settings)?);
         turns.count()?;
         if let Some(bytes) = size {

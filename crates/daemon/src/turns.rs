@@ -43,6 +43,24 @@ pub(crate) fn older(state: &State, settings: &SpaceSettings) -> Result<Option<St
     Ok(None)
 }
 
+/// What to know of each pool that was not used with this state last. That is no fault of a space that was started without it; of one that was
+/// put back from a copy of before nothing else would say so.
+pub fn behind(state: &State, settings: &SpaceSettings) -> Vec<String> {
+    let Ok(Some(own)) = read(&state.turns_path()) else { return Vec::new() };
+    // A crash may have come between the two.
+    let is_behind =
+        |files: &Path| matches!(read(&files.join(IN_POOL)), Ok(Some(there)) if there < own.saturating_sub(1));
+    let behind = places(settings).filter(|(_, files)| is_behind(files));
+    let told = |(name, _)| {
+        format!(
+            "the pool '{name}' is older than the state: the space was used without it, or its disk could not be written, or it was put back \
+             from a copy of before. Then files in it are as they were, and those made since cannot be read (EIO): `ullage check` names them \
+             once the space is down"
+        )
+    };
+    behind.map(told).collect()
+}
+
 /// The numbers of a space that is up.
 pub(crate) struct Turns {
     state: Held,

@@ -139,6 +139,8 @@ impl Up {
                 command.arg("--import");
             }
         }
+        // Before it counts; the daemon tells it to its log.
+        let behind = ullage_daemon::behind(&state, &settings);
         let mut spinner = None;
         let pid = ullage_daemon::start_in_background(command, &state, &mut |line| {
             let (count, what) = line.split_once(' ').unwrap_or_default();
@@ -149,7 +151,11 @@ impl Up {
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
-        self.done(&mountpoint, &state, pid?)?;
+        let pid = pid?;
+        for told in behind {
+            whisper!("ullage: {}", crate::output::shown(told));
+        }
+        self.done(&mountpoint, &state, pid)?;
         Ok(ExitCode::SUCCESS)
     }
 

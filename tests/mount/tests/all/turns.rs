@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Takes a space down and up again that mirrors its catalog, and counts, each second from then on.
@@ -55,6 +55,38 @@ fn a_state_that_was_copied_while_the_space_was_up_is_refused_after_a_crash() {
     rebuild(&mut space, &[]);
     (0..43).for_each(|n| expect(&space, n));
     space.down_and_check();
+}
+
+/// Nobody was told: files that were made since failed with EIO, and others were as before, one by one as somebody came to them.
+#[test]
+fn a_pool_that_is_older_than_its_state_is_said_to_be() {
+    let space = two();
+    fill(&space, 0, 4);
+    space.down();
+    let (kept, pool) = (space.ground.join("kept"), &pools(&space)[0]);
+    copy(pool, &kept);
+    space.up();
+    fill(&space, 4, 8);
+    space.down();
+    copy(&kept, pool);
+    let says = |up: Outcome| {
+        assert_eq!(up.code, Some(0), "{}", up.err);
+        up.err
+    };
+    let told = says(space.try_up());
+    assert!(told.contains("the pool 'a' is older than the state") && !told.contains("'b'"), "{told}");
+    assert!(space.log().contains("the pool 'a' is older than the state"));
+    space.kill();
+    let again = says(space.try_up());
+    assert!(!again.contains("older"), "{again}");
+    space.down();
+    // One that was not there says the same, once.
+    let up = |more: &[&str]| says(ullage(space.up_arguments().into_iter().chain(more.iter().map(Into::into))));
+    assert_eq!(up(&["--without", "b"]), "");
+    space.down();
+    assert!(up(&[]).contains("the pool 'b' is older"));
+    space.down();
+    assert_eq!(up(&[]), "");
 }
 
 /// A space whose pool and state lie on disks of their own, in this order, the names of which are returned.
