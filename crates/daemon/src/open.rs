@@ -226,13 +226,17 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::Refused(format!(
-                "pool '{}': {} does not exist; create it, or mount what belongs there, and try again{}",
+                "pool '{}': {} does not exist; {}",
                 pool.name,
                 pool.path.display(),
                 if pool.uuid.is_some() {
-                    format!("; or start without it: `ullage up --without {}`", pool.name)
+                    format!(
+                        "mount what belongs there, or, where the pool lies elsewhere now, correct its path in the state's space.toml, and \
+                         try again; or start without it: `ullage up --without {}`",
+                        pool.name
+                    )
                 } else {
-                    String::new()
+                    "create it, or mount what belongs there, and try again".to_owned()
                 }
             )));
         }

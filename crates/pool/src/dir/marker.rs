@@ -124,7 +124,7 @@ fn open_marker(root: &OwnedFd, path: &Path, expected: Option<Uuid>) -> Result<Op
         Err(Errno::NOENT) => match expected {
             Some(pool) => Err(Error::Unusable(format!(
                 "the pool {shown} has no {NAME}: it is not the pool {pool} that this space used before; \
-                 mount the right disk there, or correct the path"
+                 mount the right disk there, or, where it lies elsewhere now, correct its path in the state's space.toml"
             ))),
             None => Ok(None),
         },

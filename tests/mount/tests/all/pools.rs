@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{Outcome, eventually, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 pub fn pool_of(space: &Space, name: &Path) -> String {
@@ -31,6 +31,36 @@ fn three(flags: &[&str]) -> Space {
     space.up();
     space.flags.clear();
     space
+}
+
+/// Nothing said how: who did as the error told him and made the directory was told to `correct the path`, and not where.
+#[test]
+fn a_space_is_put_back_at_other_paths_as_the_errors_say() {
+    let mut space = three(&[]);
+    spread(&space, 6);
+    space.down();
+    let (old, new) = (space.ground.path().to_owned(), space.ground.directory("elsewhere"));
+    for name in ["a", "b", "c"] {
+        program("cp", ["-a".as_ref(), old.join(name).as_os_str(), new.join(name).as_os_str()]).ok();
+        fs::rename(old.join(name), old.join(format!("{name}.gone"))).unwrap();
+    }
+    let (state, copy) = (space.state.clone(), new.join("state"));
+    program("cp", ["-a".as_ref(), state.as_os_str(), copy.as_os_str()]).ok();
+    space.state = copy;
+    space.try_up().refused("correct its path in the state's space.toml");
+    for name in ["a", "b", "c"] {
+        fs::create_dir(old.join(name)).unwrap();
+    }
+    space.try_up().refused("correct its path in the state's space.toml");
+    let settings = space.state.join("space.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    let path = |at: &Path| format!("path = \"{}/", at.display());
+    fs::write(&settings, text.replace(&path(&old), &path(&new))).unwrap();
+    space.up();
+    for n in 0..6 {
+        assert_eq!(fs::read_to_string(space.path(format!("file-{n}"))).unwrap(), format!("content {n}"));
+    }
+    space.down_and_check();
 }
 
 #[test]
