@@ -24,7 +24,7 @@ fn change(open: &OpenSpace, state: &State, name: &str, drains: bool) -> Result<(
     let _turn = open.changes.begin()?;
     let mut settings = open.settings_now(state)?;
     let pool = settings.pool_called(name)?;
-    let (id, space) = (pool.id, &open.space);
+    let (id, before, place, space) = (pool.id, pool.draining, pool.path.clone(), &open.space);
     if drains {
         if pool.kind == Kind::Null {
             return Err(Error::Refused("a null pool has kept nothing that could go to another one".into()));
@@ -40,7 +40,14 @@ fn change(open: &OpenSpace, state: &State, name: &str, drains: bool) -> Result<(
     settings.set_draining(id, drains);
     state.store(&settings)?;
     if drains {
-        space.drain(PoolId(id)).map_err(crate::error::io_error("start to empty", state.dir()))
+        space.drain(PoolId(id)).map_err(|error| {
+            // Who was refused is not to find it emptied after the next start.
+            settings.set_draining(id, before);
+            if let Err(error) = state.store(&settings) {
+                tracing::warn!(pool = name, "the next start empties it, though this one could not: {error}");
+            }
+            crate::error::io_error("start a thread that empties", place)(error)
+        })
     } else {
         space.stop_draining(PoolId(id));
         Ok(())

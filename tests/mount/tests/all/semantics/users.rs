@@ -13,6 +13,8 @@ use ullage_mount_tests::watchdog::is_mounted;
 const NOBODY: u32 = 65534;
 /// Who runs nothing else.
 const GAMES: u32 = 5;
+/// Nor does this one.
+const NEWS: u32 = 9;
 
 fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
     let mut command = Command::new("setpriv");
@@ -370,4 +372,47 @@ fn an_ordinary_users_space_that_can_start_nothing_says_so_and_ends_by_a_signal_o
     processes("1000:");
     process::wait(pid);
     assert!(!is_mounted(&space.mount));
+}
+
+/// Regression: it was refused, and the next start emptied the pool all the same, and took it out of the space.
+#[test]
+fn a_pool_that_could_not_be_begun_to_be_emptied_stays_as_it_is() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut space = of_user(ground, NEWS);
+    space.add_beside();
+    for path in [space.state.parent().unwrap(), &space.pool().with_file_name("beside")] {
+        chown(path, Some(NEWS), Some(NEWS)).unwrap();
+    }
+    let by_user = |words: &[&std::ffi::OsStr]| {
+        let user = [format!("--reuid={NEWS}"), format!("--regid={NEWS}"), "--clear-groups".to_owned()];
+        run(Command::new("setpriv").args(user).args(words))
+    };
+    let mut up = vec![ullage_mount_tests::binary::path().as_os_str().to_owned()];
+    up.extend(space.up_arguments());
+    by_user(&up.iter().map(AsRef::as_ref).collect::<Vec<_>>()).ok();
+    let status = ullage([
+        "status".as_ref(),
+        space.mount.as_os_str(),
+        "--state".as_ref(),
+        space.state.as_os_str(),
+        "--json".as_ref(),
+    ]);
+    let pid = status.json()["pid"].as_u64().unwrap();
+    let processes = |most: &str| {
+        let words = ["prlimit", "--pid", &pid.to_string(), &format!("--nproc={most}")];
+        by_user(&words.map(AsRef::as_ref)).ok();
+    };
+    // Those that there are, one that answers, and none beside it.
+    let refusal = (2..60)
+        .map(|most| {
+            processes(&format!("{most}:"));
+            space.pool_command("remove", &["beside"])
+        })
+        .find(|outcome| !outcome.err.contains("no thread to answer this"));
+    refusal.unwrap().refused("cannot start a thread that empties");
+    let settings = fs::read_to_string(space.state.join("space.toml")).unwrap();
+    processes("1000:");
+    ullage(["down".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()]).ok();
+    assert!(!settings.contains("draining"), "{settings}");
 }
