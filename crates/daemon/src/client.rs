@@ -87,6 +87,51 @@ pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
 
 /// The mount that a path lies in, and its state: from the kernel's list of mounts. Nobody may serve it any more.
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
+    let (path, inner) = mount_around(path)?;
+    let found = inner.as_ref().and_then(|mount| Some((mount.point.clone(), state_of(mount)?)));
+    found.ok_or_else(|| {
+        let shown = path.display();
+        Error::Refused(if State::of_mountpoint(&path).settings_path().exists() {
+            format!("{shown} is not up; start it with `ullage up {}`", quoted(&path))
+        } else {
+            let lacks = inner.as_ref().and_then(without_state);
+            lacks.unwrap_or_else(|| format!("{shown} is not in a mounted space; see `ullage up --help`"))
+        })
+    })
+}
+
+/// Of a path in a space that is mounted, and whose state is not there, what to do about it.
+pub fn lacks_state(path: &Path) -> Option<String> {
+    without_state(&mount_around(path).ok()?.1?)
+}
+
+fn without_state(mount: &Listed) -> Option<String> {
+    let is_there = state_of(mount).is_some() || State::at(mount.source.clone()).settings_path().exists();
+    let why = || {
+        format!(
+            "the space at {} is mounted, and its state {} is not there: mount the disk that this lies on where it was, or take the \
+             space away with `umount {}`",
+            mount.point.display(),
+            mount.source.display(),
+            quoted(&mount.point)
+        )
+    };
+    (!is_there).then(why)
+}
+
+/// The state of a mounted space, if it is there.
+fn state_of(mount: &Listed) -> Option<State> {
+    // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
+    let states = [State::at(mount.source.clone()), State::of_mountpoint(&mount.point)];
+    // It is also there where the caller may not look: who asks it hears so.
+    let is_there = |state: &State| {
+        state.settings_path().try_exists().unwrap_or_else(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    states.into_iter().find(|state| is_there(state) && mounts::is_of(mount, state))
+}
+
+/// A path by its one name, and the mount that it lies in where that may be of a space.
+fn mount_around(path: &Path) -> Result<(PathBuf, Option<Listed>)> {
     // The list has mounts too that are hidden by what was mounted over a directory above them: the path is not in these.
     let (path, device) = match path.canonicalize() {
         Ok(path) => (path.clone(), ullage_fuse::mounted_at(&path)),
@@ -100,22 +145,5 @@ pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
     };
     let around = mounts::list(None)?.into_iter().filter(|m| Some(m.device) == device && path.starts_with(&m.point));
     let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
-    let found = inner.and_then(|mount| {
-        // Ordinary users' helper cannot say a source with a comma in it: then the state is found as before the mount.
-        let states = [State::at(mount.source.clone()), State::of_mountpoint(&mount.point)];
-        // It is also there where the caller may not look: who asks it hears so.
-        let is_there = |state: &State| {
-            state.settings_path().try_exists().unwrap_or_else(|error| error.kind() == ErrorKind::PermissionDenied)
-        };
-        let state = states.into_iter().find(|state| is_there(state) && mounts::is_of(&mount, state))?;
-        Some((mount.point, state))
-    });
-    found.ok_or_else(|| {
-        let shown = path.display();
-        Error::Refused(if State::of_mountpoint(&path).settings_path().exists() {
-            format!("{shown} is not up; start it with `ullage up {}`", quoted(&path))
-        } else {
-            format!("{shown} is not in a mounted space; see `ullage up --help`")
-        })
-    })
+    Ok((path, inner))
 }

@@ -51,7 +51,7 @@ mod within;
 pub use add::add_pool;
 pub use background::{PROGRESS, start_in_background};
 pub use check::{CheckReport, RepairReport, check};
-pub use client::{Client, find_mount, refuse_silent};
+pub use client::{Client, find_mount, lacks_state, refuse_silent};
 pub use config::{Kind, Layout, PoolSettings, SpaceSettings, State};
 pub use error::{Error, Result};
 pub use facts::Progress;

@@ -196,6 +196,7 @@ fn connect(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Result<ul
 fn not_up(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Error {
     let point = mountpoint.display();
     match state.settings_path().try_exists() {
+        Ok(false) if let Some(why) = ullage_daemon::lacks_state(mountpoint) => anyhow::anyhow!(why),
         Ok(false) => anyhow::anyhow!(
             "there is no space at {point}: its state would be in {}; `ullage up --help` says how one is made",
             state.dir().display()

@@ -141,6 +141,14 @@ fn a_state_whose_disk_is_unmounted_lazily_is_no_older_than_its_pools() {
     let pid = space.pid();
     let elsewhere = moved_away(&mut space, &state_disk);
     until_counted(&space, &[pool_disk.join("pool")]);
+    // All said that there is no space, and how one is made.
+    for command in ["status", "down", "df", "du", "limit"] {
+        let said = format!(
+            "is not there: mount the disk that this lies on where it was, or take the space away with `umount {}`",
+            space.mount.display()
+        );
+        ullage([command.as_ref(), space.mount.as_os_str()]).refused(&said);
+    }
     program("umount", [&space.mount]).ok();
     process::wait(pid);
     assert_eq!(fs::read_dir(&state_disk).unwrap().count(), 0, "something was written below the state's disk");
