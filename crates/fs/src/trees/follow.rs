@@ -1,15 +1,14 @@
 //! Makes trees as the catalog says.
 
+use super::kept::{Kept, NEAR};
 use super::{Change, Moving, Shared, Stood};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::io;
 use std::sync::Arc;
 use ullage_catalog::{Catalog, Error, Inode, Record};
 use ullage_pool::{Directory, Locator, Placed, Shown, Tree};
 use ullage_types::{FileId, Kind, PoolId, ROOT};
 
-/// Directories kept open.
-const MOST_OPEN: usize = 256;
 /// Entries read from the catalog at a time.
 const LISTED: usize = 1024;
 /// Directories whose times are put right at a time.
@@ -19,7 +18,7 @@ const MOST_TOUCHED: usize = 4096;
 struct Open {
     pool: PoolId,
     tree: Arc<Tree>,
-    directories: FxHashMap<FileId, Directory>,
+    directories: Kept,
 }
 
 /// Who follows the catalog.
@@ -54,7 +53,7 @@ type More<'a> = &'a mut dyn FnMut(Change);
 
 impl Follower {
     pub fn new(catalog: Arc<Catalog>, trees: Vec<(PoolId, Arc<Tree>)>, shared: Arc<Shared>) -> Self {
-        let open = |(pool, tree)| Open { pool, tree, directories: FxHashMap::default() };
+        let open = |(pool, tree)| Open { pool, tree, directories: Kept::default() };
         let trees = trees.into_iter().map(open).collect();
         Self {
             catalog,
@@ -147,7 +146,8 @@ impl Follower {
         match record.kind {
             Kind::Directory => {
                 self.limbo = true;
-                self.place(at, &place, name, &inode, stood, more)?;
+                let directory = self.place(at, &place, name, &inode, stood, more)?;
+                self.trees[at].directories.keep(inode.id, &directory);
                 Ok(())
             }
             Kind::Regular => match &record.backing {
@@ -260,6 +260,12 @@ impl Follower {
                 };
                 above = self.place(at, &above, &name, &missing, stood, more)?;
                 from = missing.id;
+                if down.len() < NEAR {
+                    self.trees[at].directories.keep(from, &above);
+                }
+            }
+            if from != ROOT {
+                self.trees[at].directories.keep(from, &above);
             }
             return Ok(Some(above));
         }
@@ -302,10 +308,6 @@ impl Follower {
             }
         };
         let (Placed::There(directory) | Placed::Made(directory)) = &placed;
-        if self.trees[at].directories.len() >= MOST_OPEN {
-            self.trees[at].directories.clear();
-        }
-        self.trees[at].directories.insert(inode.id, directory.clone());
         if let Placed::Made(_) = placed {
             self.touched.insert(inode.id);
             more(Change::Names(inode.id));
@@ -329,7 +331,7 @@ impl Follower {
         if id == ROOT {
             return Some(open.tree.root());
         }
-        let directory = open.directories.get(&id)?;
+        let directory = open.directories.get(id)?;
         let stat = rustix::fs::fstat(directory).ok()?;
         (stat.st_nlink > 0).then(|| directory.clone())
     }
@@ -390,7 +392,7 @@ impl Follower {
         let mut purged = false;
         for id in waiting.into_iter().filter(|id| !self.kept.contains(id)).collect::<Vec<_>>() {
             purged = true;
-            self.trees[at].directories.remove(&id);
+            self.trees[at].directories.remove(id);
             if let Err(error) = self.trees[at].tree.purge(id) {
                 self.fail(at, &Change::All(id), &error);
                 self.kept.insert(id);

@@ -3,6 +3,7 @@
 use super::super::Held;
 use super::{Change, Follower, Moving, Shared};
 use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -202,11 +203,11 @@ fn directories_that_lie_deep_are_come_to_in_time() {
     bed.follower.finish(&mut |_| {});
     // As of another start, and from the bottom up.
     for open in &mut bed.follower.trees {
-        open.directories.clear();
+        open.directories = super::Kept::default();
     }
     for step in 0..3 {
         bed.follower.follow(&Change::Attributes(above.id), &mut |_| {});
-        bed.follower.trees[0].directories.clear();
+        bed.follower.trees[0].directories = super::Kept::default();
         assert!(began.elapsed() < Duration::from_secs(20), "step {step}");
         above = bed.catalog.get(above.record().parent).unwrap();
     }
@@ -232,4 +233,28 @@ fn a_new_directory_is_one_change_however_much_is_in_it() {
     assert_eq!(more.len(), 1, "{more:?}");
     bed.follower.follow(&more.remove(0), &mut |_| {});
     assert!((0..100).all(|n| bed.tree.path().join(format!("full/{n}")).is_dir()));
+}
+
+/// Whoever made some ten thousand directories, one in another, had the thread walk down all of them for each: `down` did not end.
+#[test]
+fn two_deep_places_are_come_to_in_turns_without_all_the_way_down() {
+    const LEVELS: usize = 2000;
+    let mut bed = Bed::new();
+    let mut way = vec![bed.catalog.get(ROOT).unwrap()];
+    for _ in 0..LEVELS {
+        way.push(bed.mkdir(&way[way.len() - 1].clone(), "d"));
+    }
+    way[1..].iter().for_each(|above| drop(bed.make(above, "beside")));
+    let began = Instant::now();
+    for level in 0..LEVELS / 2 {
+        for above in [LEVELS / 2 - level, LEVELS / 2 + level + 1] {
+            bed.follow(way[above].id, "beside");
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let mut at = rustix::fs::open(bed.tree.path(), OFlags::RDONLY, Mode::empty()).unwrap();
+    for level in 1..=LEVELS {
+        at = rustix::fs::openat(&at, "d", OFlags::RDONLY, Mode::empty()).unwrap();
+        assert!(rustix::fs::statat(&at, "beside", AtFlags::empty()).is_ok(), "{level}");
+    }
 }

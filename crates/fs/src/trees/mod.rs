@@ -8,6 +8,7 @@
 //! stood is remembered before anybody can see in the catalog that it moved: [`Trees::hold`].
 
 mod follow;
+mod kept;
 
 use crate::pools::Pools;
 use crate::{Outcome, hurry};
