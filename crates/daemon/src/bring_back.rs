@@ -23,17 +23,17 @@ pub(crate) fn bring_back(
             continue;
         }
         let found = &seen.facts.found;
-        let missing = |generation: Generation, bound: &Due| !found.contains_key(&(bound.file, generation));
-        if !records.bindings.iter().any(|((pool, generation), bound)| *pool == id && missing(*generation, bound)) {
+        let missing = |generation: Generation, due: &Due| !found.contains_key(&(due.file, generation));
+        if !records.due.iter().any(|((pool, generation), due)| *pool == id && missing(*generation, due)) {
             continue;
         }
         progress("plain tree", 0);
         let mut back = BTreeSet::new();
         let mut wanted = |file, generation| {
-            let bound = records.bindings.get(&(id, generation))?;
-            (bound.file == file && missing(generation, bound)).then(|| {
+            let due = records.due.get(&(id, generation))?;
+            (due.file == file && missing(generation, due)).then(|| {
                 back.insert(file);
-                Locator(bound.locator.clone())
+                Locator(due.locator.clone())
             })
         };
         Tree::bring_back(&pool.path, space, &mut wanted)

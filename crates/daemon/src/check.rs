@@ -147,8 +147,8 @@ fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report
         let empty = facts.pools.contains(&id) && facts.found.values().all(|found| found.pool != id);
         // What cannot be read may say so, too.
         let due = records.is_none_or(|records| {
-            let mut due = records.bindings.iter().filter(|((pool, _), _)| *pool == id);
-            due.any(|(_, bound)| !records.marks.contains(&(id, leaf_of(&bound.locator).into())))
+            let mut due = records.due.iter().filter(|((pool, _), _)| *pool == id);
+            due.any(|(_, due)| !records.marks.contains(&(id, leaf_of(&due.locator).into())))
         });
         if empty && due {
             return Err(Error::Refused(format!(
@@ -193,8 +193,8 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
         root.join(String::from_utf8_lossy(locator).as_ref()).display().to_string()
     };
     let mut present = 0;
-    for (&(pool, generation), bound) in &report.bindings {
-        let (file, locator) = (bound.file, &bound.locator);
+    for (&(pool, generation), due) in &report.due {
+        let (file, locator) = (due.file, &due.locator);
         if facts.gone.contains(&pool) {
             let name = settings.pools.iter().find(|settings| settings.id == pool.0).map_or("", |pool| &pool.name);
             findings.push(format!("inode {file} lies in the pool '{name}', of which there is nothing"));
@@ -213,7 +213,7 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 if found.unreadable {
                     continue;
                 }
-                if !marked && bound.size != found.size {
+                if !marked && due.size != found.size {
                     findings.push(format!("inode {file} has another length than {}", shown(pool, locator)));
                 }
                 if !marked && found.bare {
@@ -229,13 +229,13 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
                 shown(pool, locator),
                 shown(found.pool, &found.locator)
             )),
-            None if marked && !bound.unreadable => {}
+            None if marked && !due.unreadable => {}
             None => findings.push(format!("the backing file {} of inode {file} is missing", shown(pool, locator))),
         }
     }
     for (&(file, generation), found) in &facts.found {
-        let bound = report.bindings.get(&(found.pool, generation)).is_some_and(|bound| bound.file == file);
-        if !bound && !report.marks.contains(&(found.pool, leaf_of(&found.locator).into())) {
+        let is_due = report.due.get(&(found.pool, generation)).is_some_and(|due| due.file == file);
+        if !is_due && !report.marks.contains(&(found.pool, leaf_of(&found.locator).into())) {
             findings.push(format!("no file is bound to the backing file {}", shown(found.pool, &found.locator)));
         }
     }

@@ -30,7 +30,7 @@ pub struct Report {
     /// Everything found wrong.
     pub findings: Vec<Finding>,
     /// Every backing file that is due.
-    pub bindings: FxHashMap<(PoolId, Generation), Due>,
+    pub due: FxHashMap<(PoolId, Generation), Due>,
     /// Leaf directories in which catalog and backing files may differ.
     pub marks: FxHashSet<(PoolId, Box<[u8]>)>,
 }
@@ -116,8 +116,8 @@ pub fn verify(kv: &dyn Kv) -> Result<Report> {
     crate::limits::verify(kv, is_directory, &mut wrong)?;
     for (file, known) in seen.files {
         let Some(backing) = known.backing else { continue };
-        let bound = Due { file, locator: backing.locator, size: known.size, unreadable: known.unreadable };
-        if let Some(other) = report.bindings.insert((backing.pool, backing.generation), bound) {
+        let due = Due { file, locator: backing.locator, size: known.size, unreadable: known.unreadable };
+        if let Some(other) = report.due.insert((backing.pool, backing.generation), due) {
             wrong(format!("inodes {file} and {} are bound to the same backing file", other.file));
         }
     }

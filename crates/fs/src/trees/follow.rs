@@ -249,6 +249,10 @@ impl Follower {
                 self.way_to(at, inode)?
             };
             let Some(Way { mut from, mut above, mut down }) = way else { return Ok(None) };
+            if from != ROOT {
+                // It is come to again.
+                self.trees[at].directories.keep(from, &above);
+            }
             while let Some((missing, name)) = down.pop() {
                 let stood = {
                     let moving = &mut self.shared.moving.lock()[at];
@@ -263,9 +267,6 @@ impl Follower {
                 if down.len() < NEAR {
                     self.trees[at].directories.keep(from, &above);
                 }
-            }
-            if from != ROOT {
-                self.trees[at].directories.keep(from, &above);
             }
             return Ok(Some(above));
         }

@@ -159,9 +159,9 @@ impl Bed {
         let report = verify(&*store).unwrap();
         assert_eq!(report.findings, []);
         assert_eq!(report.orphans, 0);
-        let bound: BTreeSet<PathBuf> =
-            report.bindings.into_values().map(|bound| pool.backing_path(&Locator(bound.locator)).unwrap()).collect();
-        assert_eq!(files(&self.dir.path().join("pool")), bound, "what is in the pool and what should be");
+        let due: BTreeSet<PathBuf> =
+            report.due.into_values().map(|due| pool.backing_path(&Locator(due.locator)).unwrap()).collect();
+        assert_eq!(files(&self.dir.path().join("pool")), due, "what is in the pool and what should be");
         drop((pool, marks));
         let store = until(store);
         store.close().unwrap();

@@ -141,6 +141,13 @@ fn a_daemon_that_is_told_to_end_as_soon_as_it_is_mounted_unmounts() {
     space.check();
 }
 
+/// What a server says when it is ready.
+fn first_line(server: &mut Child) -> String {
+    let mut said = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    said
+}
+
 /// Regression: it was ended by the hangup of the terminal that it was started from, though by `nohup`.
 #[test]
 fn a_daemon_that_was_started_by_nohup_goes_on_after_a_hangup() {
@@ -156,8 +163,7 @@ fn a_daemon_that_was_started_by_nohup_goes_on_after_a_hangup() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut said = String::new();
-    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    first_line(&mut daemon);
     process::signal(daemon.id(), Signal::HUP);
     std::thread::sleep(Duration::from_millis(200));
     assert!(is_mounted(&space.mount) && process::runs(daemon.id()));
@@ -187,8 +193,7 @@ fn a_server_that_is_told_to_end_as_soon_as_it_listens_ends_in_order() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut said = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let said = first_line(&mut server);
         process::signal(server.id(), signal);
         eventually("it ends", LIMIT, || server.try_wait().unwrap().is_some());
         assert!(said.contains("listens on") && server.wait().unwrap().success(), "{words:?}: {said}");

@@ -16,9 +16,14 @@ const GAMES: u32 = 5;
 /// Nor does this one.
 const NEWS: u32 = 9;
 
+/// A command of that user's.
+fn by_user(user: u32, words: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Outcome {
+    let user = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
+    run(Command::new("setpriv").args(user).args(words))
+}
+
 fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
-    let mut command = Command::new("setpriv");
-    run(command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words))
+    by_user(NOBODY, words)
 }
 
 /// A space whose directories are that user's, not yet up.
@@ -274,9 +279,8 @@ fn an_ordinary_users_space_takes_little_memory_and_no_more_threads_than_there_ma
     let space = of_user(ground, GAMES);
     let state = space.state.display().to_string();
     let user = |threads: u32, words: &[&std::ffi::OsStr]| {
-        let mut command = Command::new("setpriv");
-        command.args([format!("--reuid={GAMES}"), format!("--regid={GAMES}"), "--clear-groups".into()]);
-        run(command.args(["prlimit".to_owned(), format!("--nproc={threads}:{threads}")]).args(words))
+        let limit = ["prlimit".to_owned(), format!("--nproc={threads}:{threads}")];
+        by_user(GAMES, limit.iter().map(AsRef::as_ref).chain(words.iter().copied()))
     };
     let ullage = |threads: u32, words: &[&str]| {
         let own = [ullage_mount_tests::binary::path().as_os_str(), words[0].as_ref(), space.mount.as_os_str()];
@@ -384,25 +388,10 @@ fn a_pool_that_could_not_be_begun_to_be_emptied_stays_as_it_is() {
     for path in [space.state.parent().unwrap(), &space.pool().with_file_name("beside")] {
         chown(path, Some(NEWS), Some(NEWS)).unwrap();
     }
-    let by_user = |words: &[&std::ffi::OsStr]| {
-        let user = [format!("--reuid={NEWS}"), format!("--regid={NEWS}"), "--clear-groups".to_owned()];
-        run(Command::new("setpriv").args(user).args(words))
-    };
-    let mut up = vec![ullage_mount_tests::binary::path().as_os_str().to_owned()];
-    up.extend(space.up_arguments());
-    by_user(&up.iter().map(AsRef::as_ref).collect::<Vec<_>>()).ok();
-    let status = ullage([
-        "status".as_ref(),
-        space.mount.as_os_str(),
-        "--state".as_ref(),
-        space.state.as_os_str(),
-        "--json".as_ref(),
-    ]);
-    let pid = status.json()["pid"].as_u64().unwrap();
-    let processes = |most: &str| {
-        let words = ["prlimit", "--pid", &pid.to_string(), &format!("--nproc={most}")];
-        by_user(&words.map(AsRef::as_ref)).ok();
-    };
+    let up = std::iter::once(ullage_mount_tests::binary::path().as_os_str().to_owned()).chain(space.up_arguments());
+    by_user(NEWS, up).ok();
+    let pid = space.pid().to_string();
+    let processes = |most: &str| by_user(NEWS, ["prlimit", "--pid", &pid, &format!("--nproc={most}")]).ok();
     // Those that there are, one that answers, and none beside it.
     let refusal = (2..60)
         .map(|most| {
@@ -413,6 +402,6 @@ fn a_pool_that_could_not_be_begun_to_be_emptied_stays_as_it_is() {
     refusal.unwrap().refused("cannot start a thread that empties");
     let settings = fs::read_to_string(space.state.join("space.toml")).unwrap();
     processes("1000:");
-    ullage(["down".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()]).ok();
+    space.down();
     assert!(!settings.contains("draining"), "{settings}");
 }
