@@ -101,7 +101,7 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use std::sync::mpsc;
 
     #[test]

@@ -123,7 +123,7 @@ pub(crate) fn shown(file: FileId, record: &Record) -> Attributes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
 
     /// What was written to a file while its time of change lay ahead left that as it was: who goes by it took the file for unchanged.
     #[test]

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::Filesystem;
     use crate::api::{Caller, SetAttributes};
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use crate::space::Space;
     use ullage_catalog::{Limit, Subject};
 

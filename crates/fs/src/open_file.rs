@@ -3,9 +3,9 @@
 //! The backing file is opened once a node and stays open for a while after the last handle, together with its
 //! registration in the kernel: most files are used again soon or removed soon, and either way the system calls are saved.
 
-use crate::grant::Grant;
+use crate::headroom::grant::Grant;
+use crate::headroom::refresh::Refresher;
 use crate::lazy::Lazy;
-use crate::refresh::Refresher;
 use crate::{Errno, Outcome};
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,8 +1,9 @@
 //! When setuid, setgid and file capabilities go.
 
+use crate::headroom::waiting;
 use crate::node::Node;
 use crate::space::Space;
-use crate::{Caller, Outcome, waiting};
+use crate::{Caller, Outcome};
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record};
 use ullage_types::Kind;

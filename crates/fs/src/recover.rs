@@ -326,7 +326,7 @@ impl Space {
             tracing::debug!(%error, "a file stays in the fence that it was left in");
         }
         // Asked first: what was written before nobody wrote any more is measured.
-        if !crate::loads::nobody_fills(&file) {
+        if !crate::headroom::loads::nobody_fills(&file) {
             busy.push(inode.clone());
         }
         let now = Measure::of(&file)?;

@@ -120,7 +120,7 @@ fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, File)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::away::tests::space_of;
+    use crate::pools::away::tests::space_of;
     use crate::threads::tests::NONE_LEFT;
 
     /// They were forgotten, and had their names for good long before their data was on disk.

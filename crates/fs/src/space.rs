@@ -1,22 +1,22 @@
 //! A space: a catalog and its pools, as one file system.
 
-use crate::answering::Call;
-use crate::away::Away;
-use crate::brake::Brake;
-use crate::departing::Departing;
-use crate::drain::Drains;
+use crate::ending::departing::Departing;
+use crate::ending::leaving::Leaving;
+use crate::ending::reaper::Reaper;
+use crate::ending::settle::Settler;
 use crate::headroom::Headroom;
+use crate::headroom::brake::Brake;
+use crate::headroom::lend::Lender;
 use crate::lazy::Lazy;
-use crate::leaving::Leaving;
-use crate::lend::Lender;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
+use crate::pools::answering::Call;
+use crate::pools::away::Away;
+use crate::pools::drain::Drains;
+use crate::pools::prepared::Preparer;
 use crate::pools::{PoolMember, Pools, pool_of};
-use crate::prepared::Preparer;
-use crate::reaper::Reaper;
 use crate::replaced::Replaced;
-use crate::settle::Settler;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome, hurry, threads};
 use parking_lot::{Mutex, MutexGuard};

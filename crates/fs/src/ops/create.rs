@@ -6,7 +6,7 @@ use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::pools::place_of;
-use crate::prepared::Ahead;
+use crate::pools::prepared::Ahead;
 use crate::space::FOREVER;
 use crate::{Caller, Entry, Errno, Opened, Outcome, Space};
 use std::cell::Cell;
@@ -88,7 +88,7 @@ impl Space {
 
     fn fresh(&self, parent: &Inode, caller: Caller) -> Outcome<(PoolId, Fresh)> {
         let hint = Hint { parent: parent.id, pid: caller.pid };
-        self.with_files(|| self.pools.create(hint), crate::settle::is_full)?.ok_or(Errno::LATER)
+        self.with_files(|| self.pools.create(hint), crate::ending::settle::is_full)?.ok_or(Errno::LATER)
     }
 
     /// A new file that has no data of its own.
@@ -328,7 +328,7 @@ fn backing(pool: PoolId, fresh: Fresh) -> Outcome<OpenBacking> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
 
     /// What was known of the backing file was forgotten: its registration was never ended, and room that was lent was not known of.
     #[test]

@@ -1,8 +1,8 @@
 //! READ, WRITE: data that moves through the server.
 
-use crate::answering::Call;
 use crate::headroom::{Range, Work};
 use crate::node::Node;
+use crate::pools::answering::Call;
 use crate::{Caller, Errno, Outcome, Space, hurry};
 use rustix::io::ReadWriteFlags;
 use std::io::{self, IoSliceMut};

@@ -1,8 +1,8 @@
 //! FALLOCATE.
 
-use crate::fence::{fill_holes, is_enclosed};
+use crate::headroom::fence::{fill_holes, is_enclosed};
+use crate::headroom::holes::{Holes, data_in};
 use crate::headroom::{Range, Work};
-use crate::holes::{Holes, data_in};
 use crate::node::Node;
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space, without_reserve};
@@ -103,7 +103,7 @@ impl Space {
                 rustix::fs::fallocate(file, mode, offset, length)?;
                 if let Some(holes) = holes.filter(|holes| holes.guessed) {
                     // Told apart from a hole, what was allocated can be written at the limit.
-                    crate::solid::zero_holes(file, &holes, offset + length)?;
+                    crate::headroom::solid::zero_holes(file, &holes, offset + length)?;
                 }
                 Ok(length)
             })
@@ -118,7 +118,7 @@ impl Space {
             let length = end.saturating_sub(offset);
             let data = Range { node, file, offset, length, work: Work::Writes, whole: true, reaches: 0 };
             self.write_within(&data, |at, length| {
-                without_reserve(|| Ok(crate::solid::zeros(file, at..at + length).map(|()| length)?))
+                without_reserve(|| Ok(crate::headroom::solid::zeros(file, at..at + length).map(|()| length)?))
             })?;
         }
         Ok(())

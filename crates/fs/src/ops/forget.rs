@@ -1,9 +1,9 @@
 //! FORGET and RELEASE: what the kernel lets go of.
 
-use crate::answering::Call;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{OpenFile, is_lent, writes};
+use crate::pools::answering::Call;
 use crate::{Outcome, Space};
 use ullage_pool::Locator;
 use ullage_types::NodeId;

@@ -3,8 +3,8 @@
 //! What is stored into a mapping whose pages are the server's lies in the kernel until it is written back, and the backing file has a hole there.
 //! Who copies a file without its holes would leave it out. So what looks like a hole is written back first.
 
-use crate::answering::Call;
 use crate::node::Node;
+use crate::pools::answering::Call;
 use crate::{Errno, Outcome, Space, hurry};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io;

@@ -1,10 +1,10 @@
 //! OPEN, and the opening of backing files for every operation that needs one.
 
-use crate::answering::Call;
+use crate::headroom::patience::Patience;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle};
-use crate::patience::Patience;
+use crate::pools::answering::Call;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -228,7 +228,7 @@ impl Space {
         let call = self.call_to_open(node, writable);
         let wait = self.pools.wait(place.pool);
         let open_file = || self.pools.call(place.pool, call, || pool.open_waiting(&binding, access, wait));
-        let file = match self.with_files(open_file, crate::settle::is_full) {
+        let file = match self.with_files(open_file, crate::ending::settle::is_full) {
             Err(error) if error.would_wait() => return Err(Errno::LATER),
             outcome => Arc::new(outcome?),
         };

@@ -1,13 +1,13 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
 use crate::acl::{ACCESS, Acl};
-use crate::answering::Call;
 use crate::attributes::attributes_now;
 use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::pools::PoolMember;
+use crate::pools::answering::Call;
 use crate::{AttributesFor, Caller, Errno, Outcome, SetAttributes, SetTime, Space, privileges};
 use std::ops::RangeInclusive;
 use std::sync::Arc;

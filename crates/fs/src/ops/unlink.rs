@@ -46,7 +46,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 

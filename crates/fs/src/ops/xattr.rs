@@ -1,10 +1,10 @@
 //! SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR, with ACLs kept in step with the mode.
 
 use crate::acl::{ACCESS, Acl, DEFAULT};
-use crate::brake::CAPABILITY;
 use crate::headroom::SMALL;
-use crate::privileges::is_member;
-use crate::{Caller, Errno, Outcome, Space, Xattr, hurry, waiting};
+use crate::headroom::waiting;
+use crate::privileges::{CAPABILITY, is_member};
+use crate::{Caller, Errno, Outcome, Space, Xattr, hurry};
 use ullage_catalog::{Record, XattrMode};
 use ullage_types::{Kind, NodeId};
 

@@ -1,8 +1,8 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
-use crate::grant::Grant;
-use crate::holes::{bytes_in_blocks, in_blocks};
+use crate::headroom::grant::Grant;
+use crate::headroom::holes::{bytes_in_blocks, in_blocks};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
@@ -85,7 +85,7 @@ impl Space {
             return Ok(());
         }
         let size = Measure::of(&backing.file)?.size;
-        let runs = crate::holes::data_in(&backing.file, 0..size)?;
+        let runs = crate::headroom::holes::data_in(&backing.file, 0..size)?;
         if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
             if self.is_written_out_at_once(open, size) {
                 open.grant.pay();
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// A node's file, locked, while no write counts on blocks that it has: what takes some away may begin, and ends with
-    /// [`crate::grant::Grant::freed`].
+    /// [`crate::headroom::grant::Grant::freed`].
     pub(crate) fn lock_to_free(node: &Node) -> MutexGuard<'_, OpenFile> {
         Self::lock_unless(node, |open| open.grant.free())
     }

@@ -65,7 +65,7 @@ impl Space {
 mod tests {
     use super::*;
     use crate::api::Caller;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use ullage_catalog::{Limit, Subject};
     use ullage_types::{FileId, NodeId};
 

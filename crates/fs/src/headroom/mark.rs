@@ -7,8 +7,9 @@
 //! are to ask. Nor does anybody run such a file: only what nobody may execute is marked.
 
 use crate::attributes::WHILE_ASKED;
+use crate::headroom::waiting;
 use crate::node::Node;
-use crate::{AttributesFor, Errno, Outcome, Space, hurry, waiting};
+use crate::{AttributesFor, Errno, Outcome, Space, hurry};
 use std::sync::Arc;
 use ullage_policy::headroom::CALL;
 use ullage_types::Kind;

@@ -63,7 +63,7 @@ impl Space {
 mod tests {
     use super::*;
     use crate::api::Caller;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use crate::test_kernel::TestKernel;
 
     /// A rename waited behind it for five seconds, and everybody who came to open a file behind that.

@@ -189,7 +189,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
 
     /// Everybody who came to open a file waited for who stood still with one.
     #[test]

@@ -74,7 +74,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use crate::{Caller, Filesystem, hurried};
     use std::time::Duration;
     use ullage_types::{NodeId, ROOT};

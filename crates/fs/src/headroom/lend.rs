@@ -5,10 +5,11 @@
 //! given out, and stays held beside what the file is measured to take. When little is left it is asked back: the writes that
 //! follow ask one by one (`brake.rs`), and nothing is held but for them.
 
-use crate::mark::can_be_marked;
+use crate::headroom::mark::can_be_marked;
+use crate::headroom::waiting;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
-use crate::{Caller, Errno, Outcome, Space, sys, waiting};
+use crate::{Caller, Errno, Outcome, Space, sys};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use ullage_policy::headroom::Counting;
 /// What a file was given and may not have on the disk yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
-    /// Bytes that were ever given, and how far of that all was written out. They only grow, as in [`crate::grant::Grant`].
+    /// Bytes that were ever given, and how far of that all was written out. They only grow, as in [`crate::headroom::grant::Grant`].
     total: u64,
     out: u64,
     /// In the ledger, for the map.

@@ -10,13 +10,14 @@
 //! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back. Where disks lose power one
 //! after the other, the catalog may know of a copy that is not there: recovery finds the old one then, which holds the same.
 
-use crate::drain::{self, Drain};
-use crate::holes::{bytes_in_blocks, data_in};
+use crate::ending::settle;
+use crate::headroom::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
+use crate::pools::drain::{self, Drain};
 use crate::pools::{PoolMember, place_of};
 use crate::turns::{Turn, Turns};
-use crate::{Caller, Errno, Outcome, Space, hurry, settle, without_reserve};
+use crate::{Caller, Errno, Outcome, Space, hurry, without_reserve};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::VecDeque;
@@ -451,159 +452,6 @@ fn copy(from: &File, to: &File, measure: Measure, goes_on: &dyn Fn() -> bool) ->
     }
     to.sync_all().map_err(there)
 }
-
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::{PoolMember, Pools, SpaceOptions};
-    use parking_lot::Mutex;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-    use ullage_catalog::{Catalog, CatalogNumbers};
-    use ullage_kv::{EngineKind, Options, Store};
-    use ullage_policy::choose::Spread;
-    use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage, Wait};
-    use ullage_types::{Bytes, FileId, Generation, NodeId};
-
-    /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
-    #[derive(Default)]
-    pub(crate) struct Named {
-        numbers: Option<Arc<CatalogNumbers>>,
-        free: u64,
-        fails: AtomicBool,
-        /// How often a file was to be opened.
-        pub(crate) opened: AtomicUsize,
-        drafted: Mutex<Vec<Generation>>,
-        closed: Mutex<Vec<Generation>>,
-    }
-
-    impl Named {
-        fn file(&self, file: Option<FileId>) -> Fresh {
-            let (new, generation) = self.numbers.as_ref().unwrap().pair();
-            let locator = Locator(generation.0.to_le_bytes().into());
-            let binding = Binding { file: file.unwrap_or(new), generation, locator };
-            Fresh { binding, file: Arc::new(tempfile::tempfile_in("/dev/shm").unwrap()), prepared: None }
-        }
-
-        fn none<T>() -> Result<T, Error> {
-            Err(Error::Unusable("no such thing".to_owned()))
-        }
-    }
-
-    impl Pool for Named {
-        fn create(&self, _: Hint) -> Result<Fresh, Error> {
-            Ok(self.file(None))
-        }
-
-        fn abandon(&self, _: Fresh) {}
-
-        fn open_waiting(&self, _: &Binding, _: Access, _: Wait) -> Result<File, Error> {
-            self.opened.fetch_add(1, Relaxed);
-            Self::none()
-        }
-
-        fn closed(&self, binding: &Binding) {
-            self.closed.lock().push(binding.generation);
-        }
-
-        fn release(&self, _: Binding) {}
-
-        fn usage(&self) -> Result<Usage, Error> {
-            Ok(Usage { total: Bytes(1 << 40), free: Bytes(self.free), block: Bytes(4096), ..Usage::default() })
-        }
-
-        fn suspects(&self, _: &[u8], _: &mut dyn FnMut(Suspect)) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn draft(&self, file: FileId, _: Hint) -> Result<Fresh, Error> {
-            let draft = self.file(Some(file));
-            self.drafted.lock().push(draft.binding.generation);
-            Ok(draft)
-        }
-
-        fn keep(&self, _: &Fresh) -> Result<(), Error> {
-            if self.fails.load(Relaxed) { Self::none() } else { Ok(()) }
-        }
-
-        fn recreate(&self, _: &Binding) -> Result<File, Error> {
-            Self::none()
-        }
-
-        fn describe(&self) -> Description {
-            Description {
-                kind: "named",
-                layout: None,
-                path: None,
-                fs_type: None,
-                unit: 4096,
-                extents: false,
-                abilities: ullage_pool::Abilities::default(),
-                notes: Vec::new(),
-            }
-        }
-
-        fn sync(&self) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn close(&self) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-
-    /// A space of a pool that is nearly full and others that are not, and a file in the first.
-    pub(crate) fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
-        let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
-        let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
-        let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });
-        let all: Vec<_> = (0..=others as u64).map(|n| named((n << 30) + NEARLY / 2)).collect();
-        let member = |(n, pool): (usize, &Arc<Named>)| PoolMember {
-            id: PoolId(n as u16),
-            name: n.to_string(),
-            pool: pool.clone(),
-            reserve: Bytes(0),
-            tree: None,
-        };
-        let members = all.iter().enumerate().map(member).collect();
-        let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap(), None));
-        let space = Space::new(catalog, pools, SpaceOptions::default());
-        let caller = Caller { uid: 0, gid: 0, pid: 1 };
-        let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
-        let node = space.node(entry.node).unwrap();
-        assert_eq!(lies_in(&node), Some(PoolId(0)));
-        node.open.lock().backing.as_deref().unwrap().file.write_all_at(b"data", 0).unwrap();
-        (space, all, node)
-    }
-
-    /// Each write to a file of a full pool left one more number in the leaf, whose mark stayed for good.
-    #[test]
-    fn a_copy_that_could_not_be_named_leaves_nothing_in_doubt() {
-        let dir = tempfile::tempdir().unwrap();
-        let (space, pools, node) = space_of(dir.path(), 1);
-        pools[1].fails.store(true, Relaxed);
-        for tries in 1..=2 {
-            assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
-            assert_eq!(pools[1].drafted.lock().len(), tries);
-            assert_eq!(*pools[1].closed.lock(), *pools[1].drafted.lock());
-        }
-        pools[1].fails.store(false, Relaxed);
-        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
-        assert_eq!((lies_in(&node), pools[1].closed.lock().len()), (Some(PoolId(1)), 2));
-    }
-
-    /// They waited for each other, also where one that would never end went to another disk.
-    #[test]
-    fn who_goes_elsewhere_waits_for_no_other_disk_and_for_nobody_without_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let (space, _, node) = space_of(dir.path(), 2);
-        let copied = space.away.disks.take(PoolId(2)).unwrap();
-        let began = Instant::now();
-        let other = space.away.disks.take(PoolId(1)).unwrap();
-        assert!(!space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
-        assert!((PATIENCE..PATIENCE + WRITES.rest + WRITES.busy).contains(&began.elapsed()), "{:?}", began.elapsed());
-        drop(other);
-        assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
-        assert_eq!(lies_in(&node), Some(PoolId(1)));
-        drop(copied);
-    }
-}
+#[path = "away_tests.rs"]
+pub(crate) mod tests;

@@ -1,9 +1,16 @@
 //! The pools of a space, and which of them a new file goes to.
 
-use crate::answering::{Answering, Call};
+pub(crate) mod answering;
+pub(crate) mod away;
+pub(crate) mod drain;
+pub(crate) mod prepared;
+pub(crate) mod reserve;
+pub(crate) mod vacancy;
+
 use crate::headroom::Blocks;
-use crate::reserve::Distance;
-use crate::vacancy::Vacancy;
+use crate::pools::answering::{Answering, Call};
+use crate::pools::reserve::Distance;
+use crate::pools::vacancy::Vacancy;
 use crate::{Errno, Outcome, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

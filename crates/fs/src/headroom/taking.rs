@@ -4,7 +4,7 @@
 //! copy that shares blocks, a move or a change of owner takes any amount in a moment. So who is about to do that has all that is watched looked
 //! at first, as if it was done; what is near the limit then asks before each write.
 
-use crate::refresh::Refresher;
+use crate::headroom::refresh::Refresher;
 use crate::{Outcome, Space, hurry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_nobody_can_have_is_added_up_too() {
         let dir = tempfile::tempdir().unwrap();
-        let (space, node) = crate::lend::tests::lending(dir.path());
+        let (space, node) = crate::headroom::lend::tests::lending(dir.path());
         let at_once = &space.brake.at_once;
         let all: Vec<_> = (0..1000).map(|_| at_once.take(MOST)).collect();
         assert_eq!(at_once.now(), 1000 * MOST);

@@ -3,9 +3,10 @@
 //! So there a handle that only reads a limited file is like one that does both: alone its pages are the server's, who takes nothing
 //! by reading holes, and beside others the file has none (`solid.rs`). Where nothing is limited a file with holes counts as written.
 
+use crate::Space;
+use crate::ending::measured;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
-use crate::{Space, settle};
 use std::fs::File;
 use std::sync::Arc;
 use ullage_pool::{Lease, probe_lease};
@@ -38,10 +39,10 @@ impl Space {
     }
 }
 
-/// Whether nobody can give blocks to a file any more, by stores or loads. `file` is as [`settle::nobody_writes`] needs it.
+/// Whether nobody can give blocks to a file any more, by stores or loads. `file` is as [`measured::nobody_writes`] needs it.
 pub(crate) fn nobody_fills(file: &File) -> bool {
     let loads = has_holes(file) && is_in_memory(file);
-    settle::nobody_writes(file) && !(loads && probe_lease(file, Lease::Write) == Err(rustix::io::Errno::AGAIN))
+    measured::nobody_writes(file) && !(loads && probe_lease(file, Lease::Write) == Err(rustix::io::Errno::AGAIN))
 }
 
 fn has_holes(file: &File) -> bool {

@@ -5,8 +5,9 @@
 //! is of a real-time class, to which the kernel hands the lock before any other: if it waits before a writer is let
 //! go on, that writer makes one call and no more.
 
+use crate::headroom::waiting;
 use crate::node::Node;
-use crate::{Caller, Envoy, Space, sys, threads, waiting};
+use crate::{Caller, Envoy, Space, sys, threads};
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -282,7 +283,7 @@ impl Refreshers {
 mod tests {
     use super::*;
     use crate::Filesystem;
-    use crate::lend::tests::lending;
+    use crate::headroom::lend::tests::lending;
     use crate::test_kernel::TestKernel;
 
     /// Refreshes a file in a space where room can be lent, with these answers; gives back whether it can afterwards.

@@ -7,14 +7,15 @@
 //! see": holes of a file that mmap can fill are charged in advance). Who has it mapped can take blocks away by madvise(2) with
 //! MADV_REMOVE, past us: the file stays charged for those.
 
-use crate::fence::{fill_holes, is_enclosed};
+use crate::ending::measured;
+use crate::headroom::fence::{fill_holes, is_enclosed};
+use crate::headroom::holes::Holes;
+use crate::headroom::lend::LONG_PATIENCE;
 use crate::headroom::{Range, Work};
-use crate::holes::Holes;
 use crate::hurry;
-use crate::lend::LONG_PATIENCE;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
-use crate::{Errno, Outcome, Space, settle, without_reserve};
+use crate::{Errno, Outcome, Space, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -107,7 +108,7 @@ impl Space {
             }
             // On tmpfs who reads may still fill its holes, and finds none from here on.
             if let Some(backing) =
-                open.backing.as_deref_mut().filter(|it| !it.writable && settle::nobody_writes(&it.file))
+                open.backing.as_deref_mut().filter(|it| !it.writable && measured::nobody_writes(&it.file))
             {
                 backing.unseen = false;
                 break;

@@ -1,0 +1,163 @@
+//! Who finds no room waits until no write is under way, and all that is only held is given back.
+
+use super::late::late_mark;
+use super::lend::{LONG_PATIENCE, PATIENCE};
+use crate::node::Node;
+use crate::open_file::OpenFile;
+use crate::{Errno, Outcome, Space, hurry};
+use parking_lot::RwLockWriteGuard;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use ullage_policy::headroom::CHUNK;
+
+/// What an operation on names may cost at most, and of one that brings whole files or trees under a limit nobody knows it.
+pub(crate) const SMALL: u64 = 1 << 20;
+pub(crate) const ANY: u64 = u64::MAX;
+
+/// What of a file is waited for, the shorter one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Takes {
+    /// It is given blocks.
+    Blocks,
+    /// It is written out.
+    Data,
+}
+
+/// How long a disk is waited for while others stand still.
+const MOMENT: Duration = Duration::from_secs(1);
+
+impl Space {
+    /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`
+    /// file. Before that, while others go on, what was just removed is waited for, and what is lent: who is at a file that it is lent to may
+    /// wait for the same.
+    pub(crate) fn alone_with_room(
+        &self,
+        own: Option<&Arc<Node>>,
+        wanted: u64,
+        patience: Duration,
+    ) -> RwLockWriteGuard<'_, ()> {
+        self.await_leaving();
+        if own.is_some() {
+            self.show_written(wanted);
+        }
+        self.lender.gathering.fetch_add(1, Relaxed);
+        let holders = self.holders();
+        self.ask_back_for(&holders, own, wanted, patience);
+        // Disks are waited for while others go on: what comes to be written until he is alone is little.
+        let their = holders.into_iter().filter(|node| !is_own(own, node));
+        let waiting = their.filter_map(|node| Some((self.takes_disk(&node, wanted)?, node))).collect();
+        self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
+        let alone = self.headroom.flow.write();
+        self.lender.gathering.fetch_sub(1, Relaxed);
+        self.return_held(own, wanted, PATIENCE);
+        if own.is_some() {
+            // What was given back just now counts as written, and may have been shown for long.
+            self.show_written(wanted);
+        }
+        alone
+    }
+
+    pub(crate) fn holders(&self) -> Vec<Arc<Node>> {
+        self.headroom.holders.lock().values().cloned().collect()
+    }
+
+    /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes, by a call to
+    /// his `own` file. What is lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
+    pub(crate) fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
+        let holders = self.holders();
+        self.ask_back_for(&holders, own, wanted, patience);
+        let mut waiting = Vec::new();
+        for node in holders {
+            if is_own(own, &node) {
+                // He may be about to open it.
+                Self::write_out_late(&node);
+                self.give_back_held(&node, wanted, |open, pays| self.record_measured(&node, open, pays));
+            } else if let Some(takes) = self.takes_disk(&node, wanted) {
+                waiting.push((takes, node));
+            } else {
+                self.give_back_held(&node, wanted, |open, pays| self.measure_closely(&node, open, pays).1);
+            }
+        }
+        self.give_back_aside(waiting, wanted, MOMENT);
+    }
+
+    /// Gives back what is held for files that have to be written out for that, or given blocks. A disk that hangs is not waited for without end.
+    fn give_back_aside(&self, mut files: Vec<(Takes, Arc<Node>)>, wanted: u64, patience: Duration) {
+        let Some(space) = self.own().upgrade().filter(|_| !files.is_empty()) else { return };
+        files.sort_by_key(|(takes, _)| *takes);
+        let nodes = files.into_iter().map(|(_, node)| node).collect();
+        let left =
+            self.headroom.aside.run(&space, nodes, patience, move |space, node| space.give_back_their(node, wanted));
+        if !left.is_empty() {
+            tracing::debug!(files = left.len(), "a disk takes its time, and what is held for files on it stays so");
+        }
+    }
+
+    fn give_back_their(&self, node: &Arc<Node>, wanted: u64) {
+        if self.given_is_lacked(node, wanted) != Some(false) {
+            self.write_out_bare(node);
+        }
+        self.give_back_held(node, wanted, |open, pays| self.measure_closely(node, open, pays).1);
+    }
+
+    fn give_back_held(&self, node: &Arc<Node>, wanted: u64, measure: impl Fn(&mut OpenFile, bool) -> Outcome<()>) {
+        let measured = {
+            let mut open = node.open.lock();
+            let pays = open.grant.owes();
+            measure(&mut open, pays)
+        };
+        // To measure it may have given it some.
+        let given =
+            || if self.given_is_lacked(node, wanted) == Some(true) { self.let_go_of_given(node) } else { Ok(()) };
+        if let Err(error) = measured.and_then(|()| given()) {
+            node.not_measured(error);
+        }
+    }
+
+    /// What to give back what is held for a file may take of its disk.
+    fn takes_disk(&self, node: &Arc<Node>, wanted: u64) -> Option<Takes> {
+        // Who has the file now may write it out.
+        let Some(open) = node.open.try_lock() else { return Some(Takes::Data) };
+        let (owes, late) = (open.grant.owes(), late_mark(&open).is_some());
+        drop(open);
+        if late || self.given_is_lacked(node, wanted).unwrap_or_else(|| self.bare(node).is_some()) {
+            return Some(Takes::Data);
+        }
+        owes.then_some(Takes::Blocks)
+    }
+
+    /// Whether what is held for what a file was given, if anything is, may be what somebody lacks who wanted so many bytes. It comes free when
+    /// the file was written out, which others are not to wait for without need.
+    fn given_is_lacked(&self, node: &Arc<Node>, wanted: u64) -> Option<bool> {
+        let pool = {
+            let open = node.open.lock();
+            open.backing.as_deref().filter(|_| open.grant.given_waits().is_some())?.pool
+        };
+        let enough = if wanted == ANY { super::writes::PIECE } else { wanted.saturating_add(CHUNK) };
+        Some(matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
+    }
+
+    /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held, or was
+    /// just removed, was given back.
+    pub(crate) fn asked<T, E>(&self, wanted: u64, work: impl Fn() -> Result<T, E>) -> Outcome<T>
+    where
+        Errno: From<E>,
+    {
+        let work = || work().map_err(Errno::from);
+        match work() {
+            Err(Errno::EDQUOT | Errno::ENOSPC)
+                if self.has_just_removed() || !self.headroom.holders.lock().is_empty() =>
+            {
+                hurry::may_wait()?;
+                let _alone = self.alone_with_room(None, wanted, PATIENCE);
+                work()
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
+    own.is_some_and(|own| Arc::ptr_eq(own, node))
+}
