@@ -8,8 +8,8 @@
 mod inodes;
 
 use crate::State;
-use crate::config::private;
 use crate::error::io_error;
+use crate::settings::config::private;
 use inodes::Inodes;
 use rustix::fs::FallocateFlags;
 use std::fs::File;

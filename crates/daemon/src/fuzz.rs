@@ -1,6 +1,6 @@
 //! Every decoder of files and requests, for fuzzing.
 
-use crate::messages::{Answer, Request};
+use crate::control::messages::{Answer, Request};
 use crate::mirror::Generation;
 use crate::{PoolSettings, SpaceSettings};
 

@@ -9,7 +9,7 @@ mod stale;
 mod xattrs;
 
 use crate::error::io_error;
-use crate::facts::Progress;
+use crate::repair::facts::Progress;
 use crate::{Error, Result};
 use lent::Lent;
 use rustc_hash::FxHashMap;

@@ -2,13 +2,13 @@
 
 use crate::adapt::{MarksOf, NumbersOf};
 use crate::ballast::{self, Ballast};
-use crate::changes::Changes;
+use crate::control::limit::refusal;
 use crate::import::{drop_stale, import};
-use crate::limit::refusal;
+use crate::pools::changes::Changes;
+use crate::settings::first_use;
+use crate::settings::numbers;
 use crate::turns::Turns;
-use crate::{
-    Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, first_use, numbers, refuse_places, turns,
-};
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, refuse_places, turns};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;

@@ -1,15 +1,21 @@
 //! A mounted space from its first request to its last.
 
-use crate::config::private;
+use crate::control::limit;
+use crate::control::messages::{Answer, Request, StatusReport};
+use crate::control::report;
 use crate::error::io_error;
-use crate::messages::{Answer, Request, StatusReport};
 use crate::mirror::Mirror;
-use crate::mount::{Mount, ServeOptions};
+use crate::mounting::mount::{Mount, ServeOptions};
+use crate::mounting::mountable;
+use crate::mounting::mountpoint;
 use crate::open::OpenSpace;
-use crate::{
-    Progress, Result, SpaceSettings, State, add, control, drain, end_signals, limit, mountable, mountpoint, notify,
-    remove, report, rlimits,
-};
+use crate::pools::add;
+use crate::pools::drain;
+use crate::pools::remove;
+use crate::process::notify;
+use crate::process::rlimits;
+use crate::settings::config::private;
+use crate::{Progress, Result, SpaceSettings, State, control, end_signals};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

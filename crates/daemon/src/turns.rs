@@ -4,9 +4,9 @@
 //! A state that is older than its pools (restored from a copy of before, or what a rebuilt one took the place of) does not know what was
 //! made since: it would drop those files as nobody's, and give their numbers out again.
 
-use crate::config::replace;
 use crate::error::io_error;
 use crate::held::Held;
+use crate::settings::config::replace;
 use crate::{Error, PoolSettings, Result, SpaceSettings, State};
 use parking_lot::Mutex;
 use std::fs;

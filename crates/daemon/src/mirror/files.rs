@@ -1,7 +1,7 @@
 //! The files of a mirror: their names, and how they are found again.
 
-use crate::config::replace;
 use crate::error::io_error;
+use crate::settings::config::replace;
 use crate::{PoolSettings, Result, SpaceSettings};
 use std::fs;
 use std::io;

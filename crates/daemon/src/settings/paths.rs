@@ -43,7 +43,7 @@ pub(crate) fn show_any<S: Serializer>(path: &Option<PathBuf>, to: S) -> std::res
 
 #[cfg(test)]
 mod tests {
-    use crate::messages::{Answer, LimitReport, LimitSubject};
+    use crate::control::messages::{Answer, LimitReport, LimitSubject};
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::path::{Path, PathBuf};

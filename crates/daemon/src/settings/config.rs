@@ -2,8 +2,9 @@
 
 use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
-use crate::shape::Shape;
-use crate::{Error, Result, bounds, quoted};
+use crate::settings::bounds;
+use crate::settings::shape::Shape;
+use crate::{Error, Result, quoted};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -1,8 +1,8 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
-use crate::bring_back::bring_back;
-use crate::facts::{Progress, refuse, survey};
-use crate::owner::go_on_as_owner_of;
+use crate::pools::bring_back::bring_back;
+use crate::process::owner::go_on_as_owner_of;
+use crate::repair::facts::{Progress, refuse, survey};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -36,7 +36,7 @@ pub struct CheckReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct RepairReport {
     /// A copy of the catalog as it was before: put in place of `catalog` it undoes the repair.
-    #[serde(serialize_with = "crate::paths::show")]
+    #[serde(serialize_with = "crate::settings::paths::show")]
     pub saved: PathBuf,
     /// What was set right.
     pub done: Vec<String>,
@@ -91,7 +91,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
         done = bring_back(&settings, space, &mut seen, records, progress)?;
     }
     refuse_empty(&settings, &seen.facts, records.as_ref(), without)?;
-    let saved = crate::saved::save(state)?;
+    let saved = crate::repair::saved::save(state)?;
     let store = open(state)?;
     // Plain trees show what the catalog says now: the next start has to look at all of them.
     crate::open::take_in_step(state)?;

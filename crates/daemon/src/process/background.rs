@@ -1,7 +1,7 @@
 //! `up` without `--foreground`: a process of its own that says when the mount is usable.
 
-use crate::config::private;
 use crate::error::io_error;
+use crate::settings::config::private;
 use crate::{Error, Result, State};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -44,7 +44,7 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         .stderr(log)
         .current_dir("/")
         // Whoever waits there waits for the caller.
-        .env_remove(crate::notify::SOCKET)
+        .env_remove(crate::process::notify::SOCKET)
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;

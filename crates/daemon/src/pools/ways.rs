@@ -1,6 +1,6 @@
 //! How limited files are written in a pool, and why so, for people and programs.
 
-use crate::messages::Way;
+use crate::control::messages::Way;
 use ullage_fs::Space;
 use ullage_pool::{Description, Fences, Pool};
 

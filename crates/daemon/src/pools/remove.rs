@@ -4,8 +4,8 @@
 //! anything else stays and is told of.
 
 use crate::ballast::Ballast;
-use crate::check::open;
 use crate::mirror;
+use crate::repair::check::open;
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, turns};
 use ullage_catalog::lies_in;
 use ullage_kv::Kv;

@@ -1,7 +1,8 @@
 //! What is at a mount point before we mount on it.
 
 use crate::error::io_error;
-use crate::{Answer, Client, Error, Request, Result, State, mounts, quoted};
+use crate::mounting::mounts;
+use crate::{Answer, Client, Error, Request, Result, State, quoted};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! The command's side of the control socket.
 
+use crate::control::messages::{Answer, Request};
 use crate::error::io_error;
-use crate::messages::{Answer, Request};
-use crate::mountpoint::is_dead_at;
-use crate::{Error, Result, State, control, mounts, quoted};
+use crate::mounting::mountpoint::is_dead_at;
+use crate::mounting::mounts;
+use crate::{Error, Result, State, control, quoted};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Backing files that are gone from where their pool has them, and are still shown in its plain tree.
 
-use crate::facts::{Progress, Seen};
+use crate::repair::facts::{Progress, Seen};
 use crate::{Error, Layout, Result, SpaceSettings};
 use std::collections::BTreeSet;
 use ullage_catalog::{Due, Report};

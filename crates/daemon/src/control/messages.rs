@@ -1,7 +1,7 @@
 //! What commands and daemon say to each other: one JSON object a line, over the control socket.
 
 use crate::PoolSettings;
-use crate::paths::{show, show_any};
+use crate::settings::paths::{show, show_any};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
 //! Answers to questions about an open space.
 
-use crate::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
-use crate::{drain, ways};
+use crate::control::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
+
+use crate::pools::drain;
+use crate::pools::ways;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,14 +1,16 @@
 //! `ullage pool add`: one more pool for a space, up or down.
 
 use crate::ballast::Ballast;
-use crate::check::open;
-use crate::limit::may_set;
-use crate::messages::Answer;
+use crate::control::limit::may_set;
+use crate::control::messages::Answer;
+use crate::control::report::refuse;
 use crate::mirror::{Left, Mirror};
+use crate::mounting::within::refuse_inside;
 use crate::open::{OpenSpace, leave_room, open_pool, precheck, take_in_step};
-use crate::report::refuse;
-use crate::within::refuse_inside;
-use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places, remove};
+use crate::pools::remove;
+use crate::repair::check::open;
+use crate::settings::bounds;
+use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use std::sync::Arc;
 use ullage_fs::PoolMember;
 use ullage_pool::DirPool;

@@ -1,8 +1,14 @@
 //! The control socket: one thread accepts, one a connection answers.
 
+pub(crate) mod client;
+pub(crate) mod guests;
+pub(crate) mod limit;
+pub(crate) mod messages;
+pub(crate) mod report;
+
+use crate::control::guests::Guests;
+use crate::control::messages::{Answer, Request};
 use crate::error::io_error;
-use crate::guests::Guests;
-use crate::messages::{Answer, Request};
 use crate::{Result, State};
 use rustix::net::sockopt::socket_peercred;
 use std::fs::Permissions;

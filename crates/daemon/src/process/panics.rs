@@ -27,7 +27,7 @@ mod tests {
             return;
         }
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "panics::tests::a_panic_of_one_thread_ends_the_process"]).env(CHILD, "1");
+        child.args(["--exact", "process::panics::tests::a_panic_of_one_thread_ends_the_process"]).env(CHILD, "1");
         let status = child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.signal(), Some(signal_hook::consts::SIGABRT));
     }

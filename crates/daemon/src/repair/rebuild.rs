@@ -6,11 +6,12 @@
 
 mod restore;
 
-use crate::config::refuse_users_of;
 use crate::error::io_error;
-use crate::facts::{Progress, Seen, refuse, survey};
 use crate::mirror::{Generation, generations, read_settings};
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, bounds, refuse_places};
+use crate::repair::facts::{Progress, Seen, refuse, survey};
+use crate::settings::bounds;
+use crate::settings::config::refuse_users_of;
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use serde::Serialize;
 use std::fs;
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ const DRAFT: &str = "catalog.rebuilding";
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildReport {
     /// The new state directory.
-    #[serde(serialize_with = "crate::paths::show")]
+    #[serde(serialize_with = "crate::settings::paths::show")]
     pub state: PathBuf,
     /// How old the snapshot is that was used, in seconds; none when there was none that is whole.
     pub snapshot_age_seconds: Option<u64>,
