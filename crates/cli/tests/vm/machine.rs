@@ -18,7 +18,9 @@ fn kernel(directory: &str) -> Option<(PathBuf, PathBuf)> {
     let image =
         boot.flatten().map(|entry| entry.path()).filter(|path| path.to_string_lossy().contains("vmlinuz")).max()?;
     let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
-    Some((image, unpacked.join("lib/modules").join(version).join("kernel")))
+    // Packages of Debian 13 and later have their modules below `usr`.
+    let modules = ["lib/modules", "usr/lib/modules"].map(|place| unpacked.join(place).join(&version).join("kernel"));
+    Some((image, modules.into_iter().find(|path| path.exists())?))
 }
 
 fn has(program: &str) -> bool {

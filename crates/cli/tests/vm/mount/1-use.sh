@@ -2,6 +2,7 @@
 space=/tmp/space
 mkdir /tmp/pool $space
 up="ullage up $space --state /tmp/state"
+echo "@@kernel $(uname -r)"
 echo "@@up $($up --pool main=/tmp/pool $UP 2>&1 && echo done)"
 echo "@@status $(ullage status $space --json | tr -d '\n')"
 user="setpriv.real --reuid 1000 --regid 1000 --clear-groups"
