@@ -19,6 +19,9 @@ use std::os::unix::fs::FileExt;
 const PROJECTS: u32 = 4096;
 /// What is tried: so much fits into the fence, and is written in pieces to a file of four times as much.
 const WIDTH: u64 = 64 << 10;
+/// As it is usually made it refuses to be mounted with the option alone; and with quotas it is not mounted at all without the module.
+const OFF_ON_EXT4: &str = "project quotas are not switched on below (where the kernel has quota_v2: unmount it, run \
+                           'tune2fs -O project,quota -Q prjquota' with its device, and mount it with prjquota)";
 
 /// The fences of a pool.
 #[derive(Debug)]
@@ -55,6 +58,7 @@ impl Fences {
             _ if error.kind() == ErrorKind::ResourceBusy => {
                 "the pool belongs to a project of somebody else's".to_owned()
             }
+            Some(libc::ESRCH) if fs_type == "ext4" => OFF_ON_EXT4.to_owned(),
             Some(libc::ESRCH) => "project quotas are not switched on below (mount it with prjquota)".to_owned(),
             _ => format!("project quotas cannot be used below ({error})"),
         };
@@ -66,7 +70,7 @@ impl Fences {
         let fences = Self { root, first, binds_root: fs_type == "xfs", free: Mutex::new(free) };
         match fences.stop() {
             Ok(true) => Ok(fences),
-            Ok(false) => Err("project quotas are counted below, but stop nobody".to_owned()),
+            Ok(false) => Err("project quotas are counted below, but stop nobody (mount it with prjquota)".to_owned()),
             Err(error) => Err(off(error)),
         }
     }

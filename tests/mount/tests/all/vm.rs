@@ -18,6 +18,7 @@ fn limits_are_kept_by_the_kernels_own_quota_where_it_has_one() {
         ("umount", Path::new("/usr/bin/umount")),
         ("mkfs.xfs", Path::new("/usr/sbin/mkfs.xfs")),
         ("mkfs.ext4", Path::new("/usr/sbin/mkfs.ext4")),
+        ("tune2fs", Path::new("/usr/sbin/tune2fs")),
     ];
     let parts = Parts { programs, modules: "fuse loop xfs quota_tree quota_v2" };
     // For looking closer: TESTS=… and LOG=… say which of them, and how much the daemon tells; MORE=--ignored runs what only measures.

@@ -400,3 +400,38 @@ fn a_file_on_xfs_that_takes_more_than_is_written_is_lent_room_in_a_fence() {
     space.compare_du(&space.mount);
     space.down_and_check();
 }
+
+/// An ext4 as it is usually made was to be mounted with an option that it refuses; one whose quotas only count was said to stop nobody.
+#[test]
+fn what_pool_list_tells_to_do_for_project_quotas_on_ext4_is_enough() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let (image, plain) = (ground.join("disk.img"), ground.directory("plain"));
+    let mut space = Space::on(ground, &disk);
+    space.state = plain.join("state");
+    space.up();
+    let listed = |space: &Space| ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str()]).ok();
+    let list = listed(&space);
+    if !space.uses_passthrough() || list.contains("this kernel has no project quotas") {
+        eprintln!("skipped: {list}");
+        return;
+    }
+    let command = list.split('\'').find(|part| part.starts_with("tune2fs ")).expect(&list);
+    space.down();
+    program("umount", [&disk]).ok();
+    let words = command.split(' ').map(AsRef::as_ref).chain([image.as_os_str()]);
+    program("tune2fs", words.skip(1)).ok();
+    for (options, said) in
+        [("loop", "stop nobody (mount it with prjquota)"), ("loop,prjquota", "quota stops what is stored")]
+    {
+        if let Err(why) = space.ground.try_mount("disk", &image, options) {
+            eprintln!("skipped: this kernel has no such quotas: {why}");
+            return;
+        }
+        space.up();
+        let list = listed(&space);
+        assert!(list.contains(said), "{options}: {list}");
+        space.down();
+        program("umount", [&disk]).ok();
+    }
+}
