@@ -8,7 +8,7 @@ ULLAGE := $(TARGET)/release/ullage
 PREFIX ?= /usr/local
 SHARE := $(DESTDIR)$(PREFIX)/share
 HELPER := $(DESTDIR)/usr/sbin/mount.fuse.ullage
-APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
+APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs mergerfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
 
 .PHONY: up down build built install uninstall test long fuzz tools idle-kernel new-kernel lint bench
 

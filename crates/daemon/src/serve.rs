@@ -201,6 +201,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
     open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
     let store = open.store.stats();
+    let members = || open.space.pools().members();
     let failure = store.poisoned.as_ref().map(|why| format!("{}: {why}", ullage_kv::POISONED));
     Answer::Status(Box::new(StatusReport {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -212,11 +213,11 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         uptime_seconds: started.elapsed().as_secs(),
         transport: mount.transport(),
         transport_why: mount.why().to_owned(),
-        passthrough: open.space.uses_passthrough(),
+        passthrough: open.space.uses_passthrough() && !members().all(|member| member.pool.asks_who_opens()),
         catalog_failed: failure.is_some(),
         catalog_failure: failure,
         used: report::space_use(&totals),
-        pools: open.space.pools().members().map(|member| report::pool(&open.space, member, peer)).collect(),
+        pools: members().map(|member| report::pool(&open.space, member, peer)).collect(),
         store: store.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         messages: mount.messages(),
         trees_behind: open.space.trees_behind(),

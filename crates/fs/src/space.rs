@@ -150,7 +150,9 @@ impl Space {
     }
 
     fn prepare(&self, member: &PoolMember) {
-        member.pool.prepare_with(Arc::new(Preparer { space: self.own.clone() }));
+        member
+            .pool
+            .prepare_with(Arc::new(Preparer { space: self.own.clone(), in_kernel: !member.pool.asks_who_opens() }));
     }
 
     /// Gives a space that is in use one more pool, which is empty and has no plain tree: it takes files from now on.

@@ -311,6 +311,12 @@ pub trait Pool: Send + Sync {
         false
     }
 
+    /// Whether the file system below is told who opens a file, and how, and may refuse that by itself, as one over FUSE does. In passthrough
+    /// mode the kernel opens a backing file in the name of whoever opens the file in the mount, and with that one's flags.
+    fn asks_who_opens(&self) -> bool {
+        false
+    }
+
     /// The device (`st_dev`) that fsync(2) of a backing file flushes, where there is one.
     fn device(&self) -> Option<u64> {
         None

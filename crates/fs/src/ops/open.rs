@@ -164,7 +164,8 @@ impl Space {
 
     /// Registers a backing file with the kernel, where data can move there.
     fn register(&self, backing: &mut OpenBacking) -> Option<u32> {
-        if backing.discards || !self.uses_passthrough() {
+        let opens_for_us = || self.pools.get(backing.pool).is_ok_and(|pool| !pool.asks_who_opens());
+        if backing.discards || !self.uses_passthrough() || !opens_for_us() {
             return None;
         }
         match self.kernel()?.register(backing.file.as_fd()) {

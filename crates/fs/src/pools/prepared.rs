@@ -10,6 +10,8 @@ use ullage_pool::{Prepare, Prepared};
 /// Prepares the files of a pool.
 pub(crate) struct Preparer {
     pub space: Weak<Space>,
+    /// Whether data of the pool can move in the kernel.
+    pub in_kernel: bool,
 }
 
 /// A file that nobody has written to since it was measured.
@@ -22,7 +24,7 @@ impl Prepare for Preparer {
     fn prepare(&self, file: &File) -> Option<Prepared> {
         let space = self.space.upgrade()?;
         let measure = Measure::of(file).ok()?;
-        let kernel = space.kernel().filter(|_| space.uses_passthrough());
+        let kernel = space.kernel().filter(|_| self.in_kernel && space.uses_passthrough());
         // Who opens the file tries again, and is told why not.
         let registered = kernel.and_then(|kernel| Some((kernel.register(file.as_fd()).ok()?, kernel.clone())));
         Some(Box::new(Ahead { measure, registered }))

@@ -429,6 +429,10 @@ impl Pool for DirPool {
         self.core.granularity
     }
 
+    fn asks_who_opens(&self) -> bool {
+        self.core.fs_type == "fuse"
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.stats().named()
     }
@@ -441,6 +445,9 @@ impl Pool for DirPool {
         }
         if !core.abilities.leases {
             notes.push("no leases: backing files are removed, never used again".to_owned());
+        }
+        if self.asks_who_opens() {
+            notes.push("over FUSE: its data moves through the server".to_owned());
         }
         Description {
             kind: "dir",

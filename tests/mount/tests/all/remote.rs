@@ -1,12 +1,16 @@
 //! A pool on a file system that asks somebody else, who does not answer: a server's, or one in user space.
 
+use crate::hazards::privileges::as_nobody;
 use crate::pools::pool_of;
 use crate::stuck::comes_to_an_end;
 use rustix::process::Signal;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::program;
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::{binary, process};
 
@@ -96,4 +100,28 @@ fn files_go_to_a_pool_where_none_can_be_without_a_name() {
     }
     space.down_and_check();
     below.down_and_check();
+}
+
+/// What moves in the kernel is opened there in the name of whoever opens it in the space, and with that one's flags. File systems in user space are
+/// told of both: mergerfs refused everybody but root, and bindfs, asked for O_TMPFILE on a file, ended.
+#[test]
+fn everybody_writes_to_a_pool_on_a_file_system_in_user_space() {
+    for tool in ["mergerfs", "bindfs"] {
+        let mut ground = Ground::new();
+        let [below, disk] = ["below", "disk"].map(|name| ground.directory(name));
+        program(tool, ["-o".as_ref(), "allow_other".as_ref(), below.as_os_str(), disk.as_os_str()]).ok();
+        ground.will_unmount(&disk);
+        let mut space = Space::on(ground, &disk);
+        space.state = space.ground.join("state");
+        space.up();
+        assert!(!space.uses_passthrough(), "{tool}");
+        fs::set_permissions(&space.mount, Permissions::from_mode(0o777)).unwrap();
+        let name = space.path("file");
+        assert_eq!(as_nobody("echo content > $1; cat $1", &name), "content\n", "{tool}");
+        let mut unnamed = OpenOptions::new();
+        unnamed.write(true).custom_flags(libc::O_TMPFILE);
+        unnamed.open(&space.mount).unwrap().write_all(b"content").unwrap();
+        assert_eq!(fs::read(&name).unwrap(), b"content\n", "{tool}");
+        space.down_and_check();
+    }
 }
