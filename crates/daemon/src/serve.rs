@@ -213,7 +213,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         uptime_seconds: started.elapsed().as_secs(),
         transport: mount.transport(),
         transport_why: mount.why().to_owned(),
-        passthrough: open.space.uses_passthrough() && !members().all(|member| member.pool.asks_who_opens()),
+        passthrough: open.space.uses_passthrough() && members().any(|member| member.pool.moves_in_kernel()),
         catalog_failed: failure.is_some(),
         catalog_failure: failure,
         used: report::space_use(&totals),

@@ -152,7 +152,7 @@ impl Space {
     fn prepare(&self, member: &PoolMember) {
         member
             .pool
-            .prepare_with(Arc::new(Preparer { space: self.own.clone(), in_kernel: !member.pool.asks_who_opens() }));
+            .prepare_with(Arc::new(Preparer { space: self.own.clone(), in_kernel: member.pool.moves_in_kernel() }));
     }
 
     /// Gives a space that is in use one more pool, which is empty and has no plain tree: it takes files from now on.

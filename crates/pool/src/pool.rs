@@ -311,10 +311,9 @@ pub trait Pool: Send + Sync {
         false
     }
 
-    /// Whether the file system below is told who opens a file, and how, and may refuse that by itself, as one over FUSE does. In passthrough
-    /// mode the kernel opens a backing file in the name of whoever opens the file in the mount, and with that one's flags.
-    fn asks_who_opens(&self) -> bool {
-        false
+    /// Whether data of its files can move in the kernel, as far as that goes by the file system below.
+    fn moves_in_kernel(&self) -> bool {
+        true
     }
 
     /// The device (`st_dev`) that fsync(2) of a backing file flushes, where there is one.

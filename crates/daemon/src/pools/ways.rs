@@ -18,7 +18,7 @@ enum Lending {
 /// Of a pool: in a sentence, and way by way.
 pub(crate) fn limits(space: &Space, pool: &dyn Pool, description: &Description) -> (String, Vec<Way>) {
     let lending = match space.lends() {
-        _ if !space.uses_passthrough() || pool.asks_who_opens() => Lending::NoPassthrough,
+        _ if !space.uses_passthrough() || !pool.moves_in_kernel() => Lending::NoPassthrough,
         None => Lending::Untried,
         Some(true) => Lending::Able,
         Some(false) => Lending::Unable,

@@ -164,8 +164,8 @@ impl Space {
 
     /// Registers a backing file with the kernel, where data can move there.
     fn register(&self, backing: &mut OpenBacking) -> Option<u32> {
-        let opens_for_us = || self.pools.get(backing.pool).is_ok_and(|pool| !pool.asks_who_opens());
-        if backing.discards || !self.uses_passthrough() || !opens_for_us() {
+        let moves = || self.pools.get(backing.pool).is_ok_and(|pool| pool.moves_in_kernel());
+        if backing.discards || !self.uses_passthrough() || !moves() {
             return None;
         }
         match self.kernel()?.register(backing.file.as_fd()) {

@@ -429,8 +429,10 @@ impl Pool for DirPool {
         self.core.granularity
     }
 
-    fn asks_who_opens(&self) -> bool {
-        self.core.fs_type == "fuse"
+    /// Not over FUSE: in passthrough mode the kernel opens a backing file in the name of whoever opens the file in the mount, and with that
+    /// one's flags, both of which such a file system is told of and may refuse. Nor over an overlay, where the kernel registers none.
+    fn moves_in_kernel(&self) -> bool {
+        !matches!(&*self.core.fs_type, "fuse" | "overlay")
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -446,8 +448,8 @@ impl Pool for DirPool {
         if !core.abilities.leases {
             notes.push("no leases: backing files are removed, never used again".to_owned());
         }
-        if self.asks_who_opens() {
-            notes.push("over FUSE: its data moves through the server".to_owned());
+        if !self.moves_in_kernel() {
+            notes.push(format!("over {}: its data moves through the server", core.fs_type));
         }
         Description {
             kind: "dir",

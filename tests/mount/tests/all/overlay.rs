@@ -4,7 +4,8 @@ use crate::hazards::privileges::{as_nobody, give_capability, has_capability, mod
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
 
 fn mount(below: &Path, above: &Path, work: &Path, point: &Path) {
@@ -133,5 +134,27 @@ fn a_second_name_in_an_overlay_may_be_stale_until_it_is_mounted_anew_once_the_fi
     let read = fs::read(&second);
     program("umount", [&point]).ok();
     assert_eq!(read.unwrap(), b"content");
+    space.down_and_check();
+}
+
+/// `status` said that it moved in the kernel, which registers no file of an overlay.
+#[test]
+fn status_says_that_data_over_an_overlay_moves_through_the_server() {
+    let mut ground = Ground::new();
+    // A layer on the overlay of a container is refused.
+    let layers = ground.tmpfs("layers", 65_536);
+    let [below, above, work] = ["below", "above", "work"].map(|name| layers.join(name));
+    let disk = ground.directory("disk");
+    for directory in [&below, &above, &work] {
+        fs::create_dir(directory).unwrap();
+    }
+    mount(&below, &above, &work, &disk);
+    ground.will_unmount(&disk);
+    let mut space = Space::on(ground, &disk);
+    space.state = space.ground.join("state");
+    space.up();
+    assert!(!space.uses_passthrough());
+    let status = ullage(["status".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(status.contains("main: over overlay: its data moves through the server"), "{status}");
     space.down_and_check();
 }
