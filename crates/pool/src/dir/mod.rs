@@ -429,10 +429,8 @@ impl Pool for DirPool {
         self.core.granularity
     }
 
-    /// Not over FUSE: in passthrough mode the kernel opens a backing file in the name of whoever opens the file in the mount, and with that
-    /// one's flags, both of which such a file system is told of and may refuse. Nor over an overlay, where the kernel registers none.
     fn moves_in_kernel(&self) -> bool {
-        !matches!(&*self.core.fs_type, "fuse" | "overlay")
+        probe::moves_in_kernel(&self.core.fs_type)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

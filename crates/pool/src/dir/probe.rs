@@ -235,6 +235,9 @@ pub fn fs_type(root: &OwnedFd) -> String {
         0x0102_1994 => "tmpfs",
         0x794c_7630 => "overlay",
         0x6969 => "nfs",
+        0x0102_1997 => "9p",
+        0x00c3_6400 => "ceph",
+        0x6b41_4653 | 0x5346_414f => "afs",
         0x6573_5546 => "fuse",
         0xf2f5_2010 => "f2fs",
         0x2fc1_2fc1 => "zfs",
@@ -249,9 +252,27 @@ pub fn fs_type(root: &OwnedFd) -> String {
     .to_owned()
 }
 
+/// Whether data can move in the kernel where the file system below is of this type. Not over FUSE: in passthrough mode the kernel opens a backing
+/// file in the name of whoever opens the file in the mount, and with that one's flags, both of which such a file system is told of and may refuse. Nor over
+/// one of a server's: that is asked in the name of the user whom the file was registered as, who has no right to it. Nor over an overlay, where
+/// the kernel registers none.
+pub fn moves_in_kernel(fs_type: &str) -> bool {
+    !matches!(fs_type, "fuse" | "nfs" | "9p" | "ceph" | "afs" | "smb" | "lustre" | "gpfs" | "overlay")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_of_a_servers_is_not_opened_in_the_name_of_a_user_that_owns_nothing() {
+        for local in ["ext4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs"] {
+            assert!(moves_in_kernel(local), "{local}");
+        }
+        for remote in ["nfs", "smb", "ceph", "lustre", "fuse", "overlay"] {
+            assert!(!moves_in_kernel(remote), "{remote}");
+        }
+    }
 
     #[test]
     fn what_a_time_has_kept_says_how_exact_times_are() {
