@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where tests and checks are, from the top of the project.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "tests/mount/tests",
     "tests/posix",
     "crates/catalog",
     "crates/daemon",
     "crates/fs",
     "crates/fuse/tests",
+    "crates/pool",
     "crates/cli/tests",
 ];
 
