@@ -304,7 +304,7 @@ pub trait Filesystem: Send + Sync + 'static {
     fn syncfs(&self) -> Outcome<()>;
     /// STATFS.
     fn statfs(&self, node: NodeId) -> Outcome<Statfs>;
-    /// SETXATTR with `XATTR_CREATE` and `XATTR_REPLACE` in `flags`; `kill_setgid` is `FUSE_SETXATTR_ACL_KILL_SGID`.
+    /// SETXATTR with `XATTR_CREATE` and `XATTR_REPLACE` in `flags`; `kill_setgid` is `FUSE_SETXATTR_ACL_KILL_SGID`, where the kernel says it.
     fn setxattr(
         &self,
         caller: Caller,
@@ -312,7 +312,7 @@ pub trait Filesystem: Send + Sync + 'static {
         name: &[u8],
         value: &[u8],
         flags: u32,
-        kill_setgid: bool,
+        kill_setgid: Option<bool>,
     ) -> Outcome<()>;
     /// GETXATTR; `size` 0 asks for the length.
     fn getxattr(&self, caller: Caller, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr>;

@@ -149,7 +149,7 @@ impl Filesystem for Space {
         name: &[u8],
         value: &[u8],
         flags: u32,
-        kill_setgid: bool,
+        kill_setgid: Option<bool>,
     ) -> Outcome<()> {
         self.do_setxattr(caller, node, name, value, flags, kill_setgid)
     }

@@ -153,7 +153,7 @@ fn setxattr<'a>(message: &Message<'a>, dialect: Dialect) -> Result<Request<'a>, 
     if rest.0.len() != argument.size as usize {
         return Err(INVALID);
     }
-    let kill_setgid = argument.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+    let kill_setgid = dialect.setxattr_ext.then_some(argument.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0);
     Ok(Request::Setxattr { name, value: rest.0, flags: argument.flags, kill_setgid })
 }
 

@@ -76,7 +76,7 @@ fn unknown_opcodes_are_requests_too() {
 fn setxattr_has_two_forms() {
     let short = [&[5, 0, 0, 0, 1, 0, 0, 0][..], b"user.a\0value"].concat();
     let long = [&[5, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], b"user.a\0value"].concat();
-    for (dialect, body, killed) in [(Dialect { setxattr_ext: false }, short, false), (EXTENDED, long, true)] {
+    for (dialect, body, killed) in [(Dialect { setxattr_ext: false }, short, None), (EXTENDED, long, Some(true))] {
         let bytes = message(opcode::SETXATTR, &body);
         let it = decode(&Message::from_device(&bytes, dialect).unwrap(), dialect).unwrap();
         let Request::Setxattr { name: b"user.a", value: b"value", flags: 1, kill_setgid } = it else {

@@ -115,7 +115,7 @@ pub enum Request<'a> {
         name: &'a [u8],
         value: &'a [u8],
         flags: u32,
-        kill_setgid: bool,
+        kill_setgid: Option<bool>,
     },
     Getxattr {
         name: &'a [u8],

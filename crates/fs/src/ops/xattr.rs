@@ -24,7 +24,7 @@ impl Space {
         name: &[u8],
         value: &[u8],
         flags: u32,
-        kill_setgid: bool,
+        kill_setgid: Option<bool>,
     ) -> Outcome<()> {
         check_name(name)?;
         let node = self.node(node)?;
@@ -46,10 +46,11 @@ impl Space {
         if name == ACCESS {
             let acl = Acl::decode(value)?;
             let bits = acl.mode();
-            // The setgid bit stays only with members of the group (and root).
+            // The setgid bit stays only with members of the group, and with who has CAP_FSETID, as root of a user namespace has it: the kernel knows.
+            let kill_setgid = kill_setgid.unwrap_or_else(|| !is_member(caller, inode.record().gid));
             let change = |record: &mut Record| {
                 record.mode = (record.mode & 0o7000) | bits;
-                if kill_setgid || !is_member(caller, record.gid) {
+                if kill_setgid {
                     record.mode &= !SETGID;
                 }
             };

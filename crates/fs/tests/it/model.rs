@@ -238,7 +238,7 @@ impl Run {
             Op::SetXattr { at, name, length } => {
                 let (name, value) = (format!("user.{}", name % 3), vec![3; length as usize]);
                 if let Some(file) = self.with(at, |node, file| {
-                    space.setxattr(CALLER, node, name.as_bytes(), &value, 0, false).unwrap();
+                    space.setxattr(CALLER, node, name.as_bytes(), &value, 0, None).unwrap();
                     file
                 }) {
                     self.files.get_mut(&file).unwrap().xattrs.insert(name, value);

@@ -45,7 +45,7 @@ fn chmod(space: &Space, node: NodeId, mode: u32) -> u32 {
 fn with_acl(bed: &Bed) -> NodeId {
     let space = bed.space();
     let node = space.mknod(CALLER, ROOT, b"file", libc::S_IFIFO | 0o640, 0, 0).unwrap().node;
-    space.setxattr(CALLER, node, ACCESS, &acl(6, &[7], 6, 0), 0, false).unwrap();
+    space.setxattr(CALLER, node, ACCESS, &acl(6, &[7], 6, 0), 0, None).unwrap();
     node
 }
 
@@ -63,7 +63,7 @@ fn the_mode_of_a_file_with_an_acl_changes_while_the_disk_of_the_catalog_is_full(
     bed.set_room(disk.clone());
     disk.full.store(true, Relaxed);
     eventually("the catalog has no room for more", || {
-        let made = space.setxattr(CALLER, node, b"user.more", b"1234", 0, false);
+        let made = space.setxattr(CALLER, node, b"user.more", b"1234", 0, None);
         if made.is_ok() {
             space.removexattr(CALLER, node, b"user.more").unwrap();
         }
@@ -72,8 +72,8 @@ fn the_mode_of_a_file_with_an_acl_changes_while_the_disk_of_the_catalog_is_full(
     assert_eq!(chmod(&space, node, 0o701), 0o701);
     has_acl(&space, node, &acl(7, &[7], 0, 1));
     // The same by the ACL; one that is longer is refused whole.
-    space.setxattr(CALLER, node, ACCESS, &acl(6, &[8], 4, 0), 0, false).unwrap();
-    let longer = space.setxattr(CALLER, node, ACCESS, &acl(7, &[8, 9], 7, 7), 0, false);
+    space.setxattr(CALLER, node, ACCESS, &acl(6, &[8], 4, 0), 0, None).unwrap();
+    let longer = space.setxattr(CALLER, node, ACCESS, &acl(7, &[8, 9], 7, 7), 0, None);
     assert_eq!(longer, Err(Errno::ENOSPC));
     assert_eq!(space.getattr(node, None).unwrap().attributes.mode & 0o7777, 0o640);
     has_acl(&space, node, &acl(6, &[8], 4, 0));

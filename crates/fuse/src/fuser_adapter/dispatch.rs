@@ -517,7 +517,7 @@ impl fuser::Filesystem for Adapter {
     ) {
         let (caller, node, flags) = (caller(request), node(ino), flags as u32);
         let name = name.as_bytes().to_vec();
-        let call = move |fs: &dyn Filesystem, value: &[u8]| fs.setxattr(caller, node, &name, value, flags, false);
+        let call = move |fs: &dyn Filesystem, value: &[u8]| fs.setxattr(caller, node, &name, value, flags, None);
         self.plain(request, opcode::SETXATTR, Maybe, value, reply, call);
     }
 

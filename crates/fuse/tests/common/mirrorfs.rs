@@ -485,7 +485,7 @@ impl Filesystem for MirrorFs {
         })
     }
 
-    fn setxattr(&self, _: Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32, _: bool) -> Outcome<()> {
+    fn setxattr(&self, _: Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32, _: Option<bool>) -> Outcome<()> {
         let path = self.path(node)?;
         fs::setxattr(Self::proc(&path), OsStr::from_bytes(name), value, fs::XattrFlags::from_bits_retain(flags))
             .map_err(errno)

@@ -325,7 +325,7 @@ impl Filesystem for MemoryFs {
             name_max: 255,
         })
     }
-    fn setxattr(&self, _: Caller, node: NodeId, name: &[u8], value: &[u8], _: u32, _: bool) -> Outcome<()> {
+    fn setxattr(&self, _: Caller, node: NodeId, name: &[u8], value: &[u8], _: u32, _: Option<bool>) -> Outcome<()> {
         self.state.lock().inode(node)?.xattrs.insert(name.to_vec(), value.to_vec());
         Ok(())
     }

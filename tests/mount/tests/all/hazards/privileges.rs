@@ -175,3 +175,22 @@ fn a_strangers_write_stays_cleared_over_a_restart() {
     assert_eq!(fs::metadata(&name).unwrap().mode() & 0o7777, 0o777);
     space.down_and_check();
 }
+
+/// The server went by groups alone: cp(1), which sets an ACL after the mode, lost what root of a user namespace may keep, and mmdebstrap(1) made systems
+/// whose unix_chkpwd(8) was in no group.
+#[test]
+fn who_may_keep_setgid_keeps_it_when_an_acl_is_set() {
+    let space = Space::new();
+    fs::set_permissions(&space.mount, Permissions::from_mode(0o755)).unwrap();
+    for (capabilities, left) in [("+fsetid", 0o2755), ("-fsetid", 0o755)] {
+        let name = space.path(capabilities);
+        fs::write(&name, "content").unwrap();
+        chown(&name, Some(65534), Some(42)).unwrap();
+        fs::set_permissions(&name, Permissions::from_mode(0o2755)).unwrap();
+        let user = "--reuid 65534 --regid 65534 --clear-groups --inh-caps".split(' ').chain([capabilities]);
+        let words = user.chain(["--ambient-caps", capabilities, "setfacl", "-m", "user:5:r-x"]);
+        program("setpriv", words.map(AsRef::as_ref).chain([name.as_os_str()])).ok();
+        assert_eq!(mode_alone(&name), left, "{capabilities}");
+    }
+    space.down_and_check();
+}
