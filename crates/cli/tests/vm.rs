@@ -10,6 +10,10 @@ mod machine;
 use machine::{Parts, Told};
 use std::path::Path;
 
+/// What a server of NFS and its client need, the one after the other.
+const NFS: &str =
+    "oid_registry sunrpc auth_rpcgss dns_resolver netfs fscache grace nfs_ssc lockd nfs_acl nfs nfsv4 nfsd";
+
 fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
     let programs =
         &[("ullage", Path::new(env!("CARGO_BIN_EXE_ullage"))), ("setpriv.real", Path::new("/usr/bin/setpriv"))];
@@ -18,7 +22,7 @@ fn boot(directory: &str, made_by: &str, words: &str) -> Option<Told> {
         directory,
         made_by,
         words,
-        &Parts { programs, modules: "zsmalloc lz4_compress lz4hc_compress zram fuse" },
+        &Parts { programs, modules: &format!("zsmalloc lz4_compress lz4hc_compress zram fuse {NFS}") },
     )
 }
 
@@ -98,6 +102,18 @@ fn used_while_cpus_come_and_go(told: &Told, transport: &str) {
     assert_eq!((said("busy"), said("down")), ("0", "done"), "{console}");
     assert_eq!(said("one"), "12", "on one CPU from the start: {console}");
     assert_eq!((said("more"), said("last")), ("12 12", "done"), "and a second comes later: {console}");
+    on_a_servers_file_system(told);
+}
+
+/// A pool there could not be locked, and users' data was written in the name of a user who may not.
+fn on_a_servers_file_system(told: &Told) {
+    let (said, console) = (|name: &str| told.said(name), &told.console);
+    assert!(said("remote-up").ends_with("done"), "{console}");
+    assert_eq!(said("remote"), "over nfs: its data moves through the server", "{console}");
+    assert_eq!(said("remote-user"), "runs", "{console}");
+    assert!(said("remote-locked").contains("in use"), "{}", said("remote-locked"));
+    assert_eq!(said("remote-refused"), "quota exceeded", "{console}");
+    assert_eq!((said("remote-down"), said("remote-again")), ("done", "done"), "{console}");
 }
 
 #[test]

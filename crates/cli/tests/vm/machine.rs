@@ -55,7 +55,7 @@ fn pack(root: &Path, modules: &Path, parts: &Parts<'_>) -> PathBuf {
         r#"
         cp "$2/init" "$1/init"; chmod 755 "$1/init"; cp -r "$2"/*/ "$1/scripts/"
         cp "$(command -v busybox)" "$1/bin/busybox"
-        place=0
+        place=100 # As many digits in each name: that is their order.
         for module in $(cat "$1/modules"); do
             place=$((place + 1))
             found=$(find "$3" -name $module.ko -o -name $module.ko.xz)

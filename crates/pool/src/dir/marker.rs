@@ -1,7 +1,7 @@
 //! `.ullage-pool.toml` at a pool's root: whose the directory is. Its lock says that a process is using it.
 
 use super::config::Uuid;
-use crate::Error;
+use crate::{Error, sys};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -71,8 +71,7 @@ fn claim_in(root: OwnedFd, path: &Path, space: Uuid, expected: Option<Uuid>) -> 
     let Some(marker) = open_marker(&root, path, expected)? else { return first_use(root, path, space) };
     // What it says never changes; so who comes to the wrong pool is told so, whether or not it is in use.
     let pool = check(&read(&marker, path)?, path, space, expected)?;
-    lock(&marker, path)?;
-    Ok(Claim { root, pool, first: false, _lock: Lock(marker) })
+    Ok(Claim { root, pool, first: false, _lock: lock(marker, path)? })
 }
 
 /// Refuses what [`claim`] would refuse, but for one that is in use now, and changes nothing.
@@ -218,9 +217,19 @@ fn check(text: &str, path: &Path, space: Uuid, expected: Option<Uuid>) -> Result
     }
 }
 
-fn lock(marker: &OwnedFd, path: &Path) -> Result<(), Error> {
-    match rustix::fs::flock(marker, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
+fn lock(marker: OwnedFd, path: &Path) -> Result<Lock, Error> {
+    let take = |marker: &OwnedFd| rustix::fs::flock(marker, FlockOperation::NonBlockingLockExclusive);
+    let (marker, taken) = match take(&marker) {
+        // NFS takes locks only from who could write.
+        Err(Errno::BADF) => {
+            let writer = sys::reopen(&marker, OFlags::RDWR).map_err(Error::io("open", path.join(NAME)))?;
+            let taken = take(&writer);
+            (writer, taken)
+        }
+        taken => (marker, taken),
+    };
+    match taken {
+        Ok(()) => Ok(Lock(marker)),
         Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.to_owned())),
         Err(errno) => Err(Error::io("lock", path.join(NAME))(errno)),
     }
@@ -236,20 +245,20 @@ fn first_use(root: OwnedFd, path: &Path, space: Uuid) -> Result<Claim, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(&root, NEW, flags, Mode::from_raw_mode(0o600)).map_err(Error::io("create", &full))?;
     // Locked before it has its name, so that of two processes one sees the other.
-    lock(&file, path)?;
-    let mut file = File::from(file);
-    if let Err(error) = write(&mut file, &text).and_then(|()| give_name(&root)) {
+    let lock = lock(file, path)?;
+    if let Err(error) = write(&lock.0, &text).and_then(|()| give_name(&root)) {
         // A directory that is no pool is as empty as it was.
         let _ = rustix::fs::unlinkat(&root, NEW, AtFlags::empty());
         return Err(Error::io("make", &full)(error));
     }
     rustix::fs::fsync(&root).map_err(Error::io("flush", path))?;
     // Held open for reading only, the marker does not stand in the way of a remount.
-    drop(Lock(file.into()));
+    drop(lock);
     Ok(Claim { first: true, ..claim(path, space, Some(pool))? })
 }
 
-fn write(file: &mut File, text: &str) -> std::io::Result<()> {
+fn write(file: &OwnedFd, text: &str) -> std::io::Result<()> {
+    let mut file = File::from(file.try_clone()?);
     file.set_len(0)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
