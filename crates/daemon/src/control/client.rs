@@ -1,6 +1,6 @@
 //! The command's side of the control socket.
 
-use crate::control::messages::{Answer, Request};
+use super::messages::{Answer, Request};
 use crate::error::io_error;
 use crate::mounting::mountpoint::is_dead_at;
 use crate::mounting::mounts;

@@ -1,7 +1,7 @@
 //! Limits and free space, asked and set over the control socket.
 
-use crate::control::messages::{Answer, DfReport, LimitChange, LimitReport, LimitSubject};
-use crate::control::report::refuse;
+use super::messages::{Answer, DfReport, LimitChange, LimitReport, LimitSubject};
+use super::report::refuse;
 use std::path::{Path, PathBuf};
 use ullage_catalog::{Catalog, Error, Limit, Subject};
 use ullage_fs::{LimitError, Space};

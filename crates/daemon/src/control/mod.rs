@@ -6,8 +6,8 @@ pub(crate) mod limit;
 pub(crate) mod messages;
 pub(crate) mod report;
 
-use crate::control::guests::Guests;
-use crate::control::messages::{Answer, Request};
+use self::guests::Guests;
+use self::messages::{Answer, Request};
 use crate::error::io_error;
 use crate::{Result, State};
 use rustix::net::sockopt::socket_peercred;

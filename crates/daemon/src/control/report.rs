@@ -1,6 +1,6 @@
 //! Answers to questions about an open space.
 
-use crate::control::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
+use super::messages::{Answer, ClassUse, DuReport, PoolReport, SpaceUse, StatReport};
 
 use crate::pools::drain;
 use crate::pools::ways;

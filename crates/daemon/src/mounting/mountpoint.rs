@@ -1,7 +1,7 @@
 //! What is at a mount point before we mount on it.
 
+use super::mounts;
 use crate::error::io_error;
-use crate::mounting::mounts;
 use crate::{Answer, Client, Error, Request, Result, State, quoted};
 use rustix::io::Errno;
 use std::path::Path;

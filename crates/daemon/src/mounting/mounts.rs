@@ -1,7 +1,7 @@
 //! Spaces in the kernel's list of mounts.
 
+use super::mountpoint::is_dead_at;
 use crate::error::io_error;
-use crate::mounting::mountpoint::is_dead_at;
 use crate::{Result, State};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

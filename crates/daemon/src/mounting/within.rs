@@ -1,7 +1,7 @@
 //! Whether a path lies in a space that is up, by whatever way: by another name of its mount, or in a file system whose image lies there.
 
+use super::mounts;
 use crate::error::io_error;
-use crate::mounting::mounts;
 use crate::{Error, PoolSettings, Result};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,6 @@
 //! `ullage pool add`: one more pool for a space, up or down.
 
+use super::remove;
 use crate::ballast::Ballast;
 use crate::control::limit::may_set;
 use crate::control::messages::Answer;
@@ -7,7 +8,6 @@ use crate::control::report::refuse;
 use crate::mirror::{Left, Mirror};
 use crate::mounting::within::refuse_inside;
 use crate::open::{OpenSpace, leave_room, open_pool, precheck, take_in_step};
-use crate::pools::remove;
 use crate::repair::check::open;
 use crate::settings::bounds;
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, refuse_places};

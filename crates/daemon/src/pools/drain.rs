@@ -1,10 +1,10 @@
 //! Emptying a pool that is to leave a space: asked for and told of over the control socket.
 
+use super::remove;
 use crate::control::limit::{may_set, path_of};
 use crate::control::messages::{Answer, DrainReport, FilesUse};
 use crate::control::report::refuse;
 use crate::open::OpenSpace;
-use crate::pools::remove;
 use crate::{Error, Kind, Result, State};
 use std::path::Path;
 use ullage_fs::Space;

@@ -44,7 +44,7 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         .stderr(log)
         .current_dir("/")
         // Whoever waits there waits for the caller.
-        .env_remove(crate::process::notify::SOCKET)
+        .env_remove(super::notify::SOCKET)
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;

@@ -1,8 +1,8 @@
 //! `ullage check [--repair]`: a space that is not mounted, record by record against its pools.
 
+use super::facts::{Progress, refuse, survey};
 use crate::pools::bring_back::bring_back;
 use crate::process::owner::go_on_as_owner_of;
-use crate::repair::facts::{Progress, refuse, survey};
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
         done = bring_back(&settings, space, &mut seen, records, progress)?;
     }
     refuse_empty(&settings, &seen.facts, records.as_ref(), without)?;
-    let saved = crate::repair::saved::save(state)?;
+    let saved = super::saved::save(state)?;
     let store = open(state)?;
     // Plain trees show what the catalog says now: the next start has to look at all of them.
     crate::open::take_in_step(state)?;

@@ -6,9 +6,9 @@
 
 mod restore;
 
+use super::facts::{Progress, Seen, refuse, survey};
 use crate::error::io_error;
 use crate::mirror::{Generation, generations, read_settings};
-use crate::repair::facts::{Progress, Seen, refuse, survey};
 use crate::settings::bounds;
 use crate::settings::config::refuse_users_of;
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};

@@ -1,9 +1,9 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
+use super::bounds;
+use super::shape::Shape;
 use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
-use crate::settings::bounds;
-use crate::settings::shape::Shape;
 use crate::{Error, Result, quoted};
 use serde::{Deserialize, Serialize};
 use std::fs;

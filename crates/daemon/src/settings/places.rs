@@ -1,7 +1,7 @@
 //! Where mount point, state and pools of a space lie, seen from one another.
 
+use super::paths::refuse_odd_paths;
 use crate::error::io_error;
-use crate::settings::paths::refuse_odd_paths;
 use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State};
 use std::path::{Path, PathBuf};
 

@@ -6,8 +6,8 @@
 //! sendfile(2) give back. So the file is measured many times a second; near its limit every call asks, in its turn, and is refused where it
 //! may take more than is left. Stores into mappings ask nobody.
 
-use crate::headroom::refresh::{Refresher, Refreshers};
-use crate::headroom::taking::AtOnce;
+use super::refresh::{Refresher, Refreshers};
+use super::taking::AtOnce;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::{Outcome, Space, sys, threads};

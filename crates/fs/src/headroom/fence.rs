@@ -8,7 +8,7 @@
 //! Near the limit its calls ask one by one, as those of any file that is lent room. Stores cannot; so what its holes may still take
 //! stays held, as far as there is room, and beyond that the kernel answers a store as it does where a quota is used up.
 
-use crate::headroom::holes::Holes;
+use super::holes::Holes;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::{Caller, Outcome, Space};

@@ -1,6 +1,6 @@
 //! What is held in the ledger for one open file, which of its writes still lack their blocks, and which need none.
 
-use crate::headroom::given::{Given, Upto};
+use super::given::{Given, Upto};
 use crate::lazy::Blank;
 use std::ops::Range;
 use std::sync::LazyLock;

@@ -4,9 +4,9 @@
 //! Below a limit such a file is written out before what was held for its writes is let go of, by who may wait for a disk and without
 //! the file's lock; nothing is lent to it. At the limit, where the map may not grow, see `splits.rs`.
 
-use crate::headroom::Blocks;
-use crate::headroom::given::Upto;
-use crate::headroom::grant::Mark;
+use super::Blocks;
+use super::given::Upto;
+use super::grant::Mark;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::sys;

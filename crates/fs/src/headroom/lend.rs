@@ -5,8 +5,8 @@
 //! given out, and stays held beside what the file is measured to take. When little is left it is asked back: the writes that
 //! follow ask one by one (`brake.rs`), and nothing is held but for them.
 
-use crate::headroom::mark::can_be_marked;
-use crate::headroom::waiting;
+use super::mark::can_be_marked;
+use super::waiting;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile};
 use crate::{Caller, Errno, Outcome, Space, sys};

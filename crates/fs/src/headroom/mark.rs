@@ -6,8 +6,8 @@
 //! the writer that asked, before he goes on. Nobody sees it: it is in no other answer, and the kernel takes no other as long as writes
 //! are to ask. Nor does anybody run such a file: only what nobody may execute is marked.
 
+use super::waiting;
 use crate::attributes::WHILE_ASKED;
-use crate::headroom::waiting;
 use crate::node::Node;
 use crate::{AttributesFor, Errno, Outcome, Space, hurry};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! nobody sees being written could pass a limit by that; but not where the file was told to ask for extents of one block, which
 //! can be said to one that has none. Then blocks are found with the write, those of copies of shared ones too.
 
+use super::Blocks;
 use crate::Space;
-use crate::headroom::Blocks;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use std::io;

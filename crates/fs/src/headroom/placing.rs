@@ -1,8 +1,8 @@
 //! Where ext4 finds blocks later than data is written: what still lacks them gets them before it is measured, and what has
 //! them can be written again for nothing.
 
-use crate::headroom::grant::Grant;
-use crate::headroom::holes::{bytes_in_blocks, in_blocks};
+use super::grant::Grant;
+use super::holes::{bytes_in_blocks, in_blocks};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, sys};
@@ -85,7 +85,7 @@ impl Space {
             return Ok(());
         }
         let size = Measure::of(&backing.file)?.size;
-        let runs = crate::headroom::holes::data_in(&backing.file, 0..size)?;
+        let runs = super::holes::data_in(&backing.file, 0..size)?;
         if runs.iter().all(|run| self.allocate(backing.pool, &backing.file, run, block)) {
             if self.is_written_out_at_once(open, size) {
                 open.grant.pay();

@@ -5,7 +5,7 @@
 //! is of a real-time class, to which the kernel hands the lock before any other: if it waits before a writer is let
 //! go on, that writer makes one call and no more.
 
-use crate::headroom::waiting;
+use super::waiting;
 use crate::node::Node;
 use crate::{Caller, Envoy, Space, sys, threads};
 use parking_lot::{Condvar, Mutex};

@@ -7,11 +7,11 @@
 //! see": holes of a file that mmap can fill are charged in advance). Who has it mapped can take blocks away by madvise(2) with
 //! MADV_REMOVE, past us: the file stays charged for those.
 
+use super::fence::{fill_holes, is_enclosed};
+use super::holes::Holes;
+use super::lend::LONG_PATIENCE;
+use super::{Range, Work};
 use crate::ending::measured;
-use crate::headroom::fence::{fill_holes, is_enclosed};
-use crate::headroom::holes::Holes;
-use crate::headroom::lend::LONG_PATIENCE;
-use crate::headroom::{Range, Work};
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};

@@ -1,10 +1,10 @@
 //! What was allocated and never written, at a limit where the map of the file may not grow: it is filled with zeros as a whole before a
 //! part of it is written, so that nothing is split.
 
-use crate::headroom::grant::Taken;
-use crate::headroom::holes::{Holes, in_blocks};
-use crate::headroom::late::write_out;
-use crate::headroom::{Range, Work};
+use super::grant::Taken;
+use super::holes::{Holes, in_blocks};
+use super::late::write_out;
+use super::{Range, Work};
 use crate::open_file::Measure;
 use crate::{Errno, Outcome, Space};
 use std::ops;
@@ -82,7 +82,7 @@ impl Space {
             }
             open.grant.count_on_blocks();
         }
-        let zeros = || crate::without_reserve(|| crate::headroom::solid::zeros(range.file, gap)).map_err(Errno::from);
+        let zeros = || crate::without_reserve(|| super::solid::zeros(range.file, gap)).map_err(Errno::from);
         let outcome = zeros().and_then(|()| write_out(range.node, range.file));
         range.node.open.lock().grant.ended(Taken::Nothing);
         outcome.map(|()| true)
@@ -116,7 +116,7 @@ impl Space {
             rests +=
                 u64::from(written.end < extent.end && (left || !ullage_extents::goes_on(range.file, extent.start)));
             let (within, behind) = (start..end.min(before.size), start.max(before.size)..end);
-            crate::without_reserve(|| crate::headroom::solid::zeros(range.file, within))?;
+            crate::without_reserve(|| super::solid::zeros(range.file, within))?;
             gap = Some(behind).filter(|behind| !behind.is_empty()).or(gap);
         }
         write_out(range.node, range.file)?;

@@ -4,7 +4,7 @@
 //! copy that shares blocks, a move or a change of owner takes any amount in a moment. So who is about to do that has all that is watched looked
 //! at first, as if it was done; what is near the limit then asks before each write.
 
-use crate::headroom::refresh::Refresher;
+use super::refresh::Refresher;
 use crate::{Outcome, Space, hurry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -47,7 +47,7 @@ impl Space {
             let acl = Acl::decode(value)?;
             let bits = acl.mode();
             // The setgid bit stays only with members of the group, and with who has CAP_FSETID, as root of a user namespace has it: the kernel knows.
-            let kill_setgid = kill_setgid.unwrap_or_else(|| !is_member(caller, inode.record().gid));
+            let kill_setgid = kill_setgid.unwrap_or_else(|| !is_member(caller, inode.lock().record.gid));
             let change = |record: &mut Record| {
                 record.mode = (record.mode & 0o7000) | bits;
                 if kill_setgid {

@@ -10,12 +10,12 @@
 //! between leaves one of the two without a file that names it, in a leaf that is marked: recovery gives it back. Where disks lose power one
 //! after the other, the catalog may know of a copy that is not there: recovery finds the old one then, which holds the same.
 
+use super::drain::{self, Drain};
+use super::{PoolMember, place_of};
 use crate::ending::settle;
 use crate::headroom::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
-use crate::pools::drain::{self, Drain};
-use crate::pools::{PoolMember, place_of};
 use crate::turns::{Turn, Turns};
 use crate::{Caller, Errno, Outcome, Space, hurry, without_reserve};
 use parking_lot::{Mutex, MutexGuard};

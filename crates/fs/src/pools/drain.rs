@@ -4,9 +4,9 @@
 //! somebody has had open in the kernel since before is waited for. Whoever changes a file that is being copied is not held up: that copy is
 //! thrown away.
 
+use super::pool_of;
 use crate::node::Node;
 use crate::open_file::handle;
-use crate::pools::pool_of;
 use crate::{Errno, Outcome, Space, threads};
 use parking_lot::{Condvar, Mutex};
 use std::io;

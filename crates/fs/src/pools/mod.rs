@@ -7,10 +7,10 @@ pub(crate) mod prepared;
 pub(crate) mod reserve;
 pub(crate) mod vacancy;
 
+use self::answering::{Answering, Call};
+use self::reserve::Distance;
+use self::vacancy::Vacancy;
 use crate::headroom::Blocks;
-use crate::pools::answering::{Answering, Call};
-use crate::pools::reserve::Distance;
-use crate::pools::vacancy::Vacancy;
 use crate::{Errno, Outcome, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
