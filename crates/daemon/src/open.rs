@@ -232,8 +232,8 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
                 if pool.uuid.is_some() {
                     format!(
                         "mount what belongs there, or, where the pool lies elsewhere now, correct its path in the state's space.toml, and \
-                         try again; or start without it: `ullage up --without {}`",
-                        pool.name
+                         try again{}",
+                        or_without(pool)
                     )
                 } else {
                     "create it, or mount what belongs there, and try again".to_owned()
@@ -250,7 +250,18 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
             return Ok(());
         }
     }
-    DirPool::examine(&pool.files(), space, expected).map_err(fail)
+    DirPool::examine(&pool.files(), space, expected).map_err(|source| match source {
+        // The disk is not mounted, or another one is.
+        ullage_pool::Error::Unusable(text) if pool.uuid.is_some() => {
+            Error::Refused(format!("pool '{}': {text}{}", pool.name, or_without(pool)))
+        }
+        source => fail(source),
+    })
+}
+
+/// What else can be done where a pool that the space has had before is not what it was.
+fn or_without(pool: &PoolSettings) -> String {
+    format!("; or start without it: `ullage up --without {}`", pool.name)
 }
 
 fn open_store(state: &State) -> Result<Arc<Store>> {

@@ -162,6 +162,7 @@ fn swapped_pools_are_refused() {
     fs::rename(&a, &away).unwrap();
     fs::create_dir(&a).unwrap();
     refused_harmlessly(&space, "is not the pool");
+    refused_harmlessly(&space, "or start without it: `ullage up --without a`");
     assert_eq!(fs::read_dir(&a).unwrap().count(), 0);
     fs::remove_dir(&a).unwrap();
     fs::rename(&away, &a).unwrap();
