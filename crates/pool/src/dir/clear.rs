@@ -5,6 +5,7 @@ use super::{marker, name, notes, quarantine};
 use crate::Error;
 use std::fs::{self, DirEntry};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Removes from a pool's directory what is the pool's and has nothing in it, what else is called `also`, and then its marker: for a pool
@@ -32,7 +33,7 @@ fn clear_root(path: &Path, also: &[&str]) -> io::Result<u64> {
         if known == notes::DIRECTORY || known == crate::tree::NAMES || also.contains(&known) {
             if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
         } else {
-            left += if is_ours(known) { sweep(&entry)? } else { count(&entry)? };
+            left += if is_ours(known) { sweep(&entry, known == quarantine::DIRECTORY)? } else { count(&entry)? };
         }
     }
     fs::remove_file(path.join(marker::NAME))?;
@@ -55,13 +56,14 @@ fn count(entry: &DirEntry) -> io::Result<u64> {
     fs::read_dir(entry.path())?.map(|below| count(&below?)).sum()
 }
 
-/// Removes directories with nothing in them, and empty files that are called as backing files are. How many others there are.
-fn sweep(entry: &DirEntry) -> io::Result<u64> {
+/// Removes directories with nothing in them, and files that are called as backing files are: empty ones, and with `removed` all that have no other
+/// name, which would say in a plain tree that they are somebody's. How many others there are.
+fn sweep(entry: &DirEntry, removed: bool) -> io::Result<u64> {
     let kind = entry.file_type()?;
     if kind.is_dir() {
         let mut left = 0;
         for below in fs::read_dir(entry.path())? {
-            left += sweep(&below?)?;
+            left += sweep(&below?, removed)?;
         }
         if left == 0 {
             fs::remove_dir(entry.path())?;
@@ -69,7 +71,8 @@ fn sweep(entry: &DirEntry) -> io::Result<u64> {
         return Ok(left);
     }
     let ours = entry.file_name().to_str().is_some_and(|name| name::parse(name).is_some());
-    if kind.is_file() && ours && entry.metadata()?.len() == 0 {
+    let is_nobodys = |it: fs::Metadata| it.len() == 0 || removed && it.nlink() == 1;
+    if kind.is_file() && ours && is_nobodys(entry.metadata()?) {
         fs::remove_file(entry.path())?;
         return Ok(0);
     }
@@ -79,6 +82,22 @@ fn sweep(entry: &DirEntry) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pool's directory could not be a pool's again: it held what had been removed while somebody wrote to it.
+    #[test]
+    fn files_in_quarantine_go_with_their_pool_but_those_that_have_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("quarantine")).unwrap();
+        fs::write(path(marker::NAME), "").unwrap();
+        for name in ["quarantine/1.2", "quarantine/3.4", "quarantine/theirs"] {
+            fs::write(path(name), "content").unwrap();
+        }
+        fs::hard_link(path("quarantine/3.4"), path("named")).unwrap();
+        assert_eq!(clear_root(dir.path(), &[]).unwrap(), 3);
+        let left = ["quarantine/1.2", "quarantine/3.4", "quarantine/theirs"].map(|name| path(name).exists());
+        assert_eq!(left, [false, true, true]);
+    }
 
     /// Empty directories of others went, also of a file system that was mounted there, and empty files that were called by two numbers.
     #[test]

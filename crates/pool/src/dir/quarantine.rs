@@ -53,6 +53,13 @@ impl Quarantine {
         self.0.iter().map(|held| held.due).min()
     }
 
+    /// Tries all of them, for the last time.
+    pub fn retry_all(&mut self, core: &Core) {
+        if let Some(last) = self.0.iter().map(|held| held.due).max() {
+            self.retry(core, last);
+        }
+    }
+
     /// Tries those that are due by then, and removes those that nobody needs any more.
     pub fn retry(&mut self, core: &Core, now: Instant) {
         if self.due().is_none_or(|due| due > now) {

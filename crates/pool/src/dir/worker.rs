@@ -26,9 +26,6 @@ const FEW: u32 = 16;
 const BACK_OFF: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(32);
 
-/// At the end those in quarantine are tried that would have been within this time.
-const LAST_TRY: Duration = Duration::from_secs(60);
-
 pub struct Worker<'a> {
     core: &'a Core,
     quarantine: Quarantine,
@@ -72,8 +69,8 @@ impl<'a> Worker<'a> {
             }
         }
         self.drop_ready();
-        // The plain tree is as it should be by now.
-        self.quarantine.retry(self.core, Instant::now() + LAST_TRY);
+        // The plain tree is as it should be by now, and who wrote to a file may have closed it since the last try.
+        self.quarantine.retry_all(self.core);
     }
 
     fn round(&mut self, work: Work) -> bool {

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use ullage_pool::{Access, Binding, DirPool, Numbers, Pool, PoolConfig};
 use ullage_types::{FileId, Generation};
 
@@ -71,6 +72,22 @@ fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_l
         until("it is removed", || opened.pool.stats().in_quarantine == 0);
         assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
         opened.pool.close().unwrap();
+    });
+}
+
+/// One that was to be tried again in more than a minute stayed until the next start, and for good in a pool that left its space.
+#[test]
+fn what_is_held_no_more_at_the_end_is_gone_after_it_however_often_it_was_tried() {
+    each_file_system(64, |kind, path| {
+        let config = PoolConfig { quarantine_retry: Duration::from_secs(3600), ..common::config() };
+        let opened = open(path, config, 10).unwrap();
+        let (binding, _) = written(&opened, b"mine");
+        let writer = opened.pool.open(&binding, Access::Write).unwrap();
+        opened.pool.release(binding);
+        until("quarantine", || opened.pool.stats().quarantined == 1);
+        drop(writer);
+        opened.pool.close().unwrap();
+        assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
     });
 }
 
