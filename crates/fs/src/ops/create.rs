@@ -88,7 +88,10 @@ impl Space {
 
     fn fresh(&self, parent: &Inode, caller: Caller) -> Outcome<(PoolId, Fresh)> {
         let hint = Hint { parent: parent.id, pid: caller.pid };
-        self.with_files(|| self.pools.create(hint), crate::ending::settle::is_full)?.ok_or(Errno::LATER)
+        let create = || {
+            if self.lender.is_tried_by(caller) { self.pools.create_in_kernel(hint) } else { self.pools.create(hint) }
+        };
+        self.with_files(create, crate::ending::settle::is_full)?.ok_or(Errno::LATER)
     }
 
     /// A new file that has no data of its own.

@@ -363,6 +363,16 @@ impl Pools {
     /// A new backing file in the pool that the spread names; in another one where that is full, or its disk has failed. None
     /// where that may have to be waited for, and the calling thread may not.
     pub fn create(&self, hint: Hint) -> Result<Option<(PoolId, Fresh)>, Error> {
+        self.create_among(hint, |_| true)
+    }
+
+    /// The same in a pool whose data moves in the kernel, where there is one.
+    pub(crate) fn create_in_kernel(&self, hint: Hint) -> Result<Option<(PoolId, Fresh)>, Error> {
+        self.create_among(hint, |pool| pool.moves_in_kernel())
+    }
+
+    /// The same in one that `suits`, where any does.
+    fn create_among(&self, hint: Hint, suits: impl Fn(&dyn Pool) -> bool) -> Result<Option<(PoolId, Fresh)>, Error> {
         if let Some(only) = self.slots().next().filter(|_| !self.are_several()) {
             return Ok(only.create(hint)?.map(|fresh| (only.member.id, fresh)));
         }
@@ -370,7 +380,9 @@ impl Pools {
         let said: Vec<Option<Room>> = slots.iter().map(|slot| slot.room()).collect();
         let mut rooms: Vec<Room> = said.iter().map(|room| room.unwrap_or_default()).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let mut refused: Vec<bool> = slots.iter().map(|slot| !slot.takes_files()).collect();
+        let suits = |slot: &Slot| slot.takes_files() && suits(&*slot.member.pool);
+        let all = !slots.iter().any(|slot| suits(slot));
+        let mut refused: Vec<bool> = slots.iter().map(|slot| !slot.takes_files() || !all && !suits(slot)).collect();
         let mut silent: Vec<usize> =
             (0..slots.len()).filter(|&index| said[index].is_none() && !refused[index]).collect();
         let mut first = None;

@@ -4,13 +4,14 @@ use crate::hazards::privileges::as_nobody;
 use crate::pools::pool_of;
 use crate::stuck::comes_to_an_end;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::{binary, process};
 
@@ -124,4 +125,28 @@ fn everybody_writes_to_a_pool_on_a_file_system_in_user_space() {
         assert_eq!(fs::read(&name).unwrap(), b"content\n", "{tool}");
         space.down_and_check();
     }
+}
+
+/// Whether writes can be refused was tried in the pool that files go to first, where none is made in the kernel: nothing was lent in the others.
+#[test]
+fn a_pool_whose_data_moves_through_the_server_says_nothing_of_what_the_kernel_can_do() {
+    let mut ground = Ground::new();
+    let [below, far, disk] = ["below", "far", "disk"].map(|name| ground.directory(name));
+    program("bindfs", [&below, &far]).ok();
+    ground.will_unmount(&far);
+    let mut space = Space::on(ground, &disk);
+    space.pools.insert(0, format!("far={}", far.display()));
+    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.up();
+    space.flags.clear();
+    fs::write(space.path("file"), "content").unwrap();
+    assert_eq!(pool_of(&space, &space.path("file")), "far");
+    let listed = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    let mediates = |pool: &Value| {
+        let way = pool["ways"].as_array().unwrap().iter().find(|way| way["way"] == "mediated");
+        way.unwrap()["used"].as_bool()
+    };
+    let mediated: Vec<_> = listed["pools"].as_array().unwrap().iter().map(mediates).collect();
+    assert_eq!(mediated, [Some(false), Some(true)], "{listed}");
+    space.down_and_check();
 }
