@@ -48,6 +48,26 @@ fn of_user(ground: Ground, user: u32) -> Space {
     space
 }
 
+/// The kernel took root for its owner until somebody looked: touch(1) and a program's chmod(2) were refused after each start.
+#[test]
+fn who_owns_the_top_directory_changes_it_before_anybody_has_looked_at_it() {
+    let mut ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let disk = ground.ext4("disk", 256);
+    let mut space = Space::on(ground, &disk);
+    let touch = ["touch", "-d", "2020-01-01T00:00:00Z"].map(std::ffi::OsStr::new);
+    for flag in [None, Some("--no-passthrough")] {
+        space.flags = flag.map(Into::into).into_iter().collect();
+        space.up();
+        chown(&space.mount, Some(NOBODY), Some(NOBODY)).unwrap();
+        space.down();
+        space.up();
+        nobody(&[&touch[..], &[space.mount.as_os_str()]].concat()).ok();
+        assert_eq!(fs::metadata(&space.mount).unwrap().mtime(), 1_577_836_800);
+        space.down_and_check();
+    }
+}
+
 #[test]
 fn an_ordinary_users_mount_is_theirs_alone() {
     let ground = Ground::new();
