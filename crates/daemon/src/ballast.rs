@@ -11,11 +11,12 @@ use crate::State;
 use crate::error::io_error;
 use crate::settings::config::private;
 use inodes::Inodes;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ullage_kv::Room;
 
@@ -71,6 +72,8 @@ pub(crate) struct Ballast {
     given_up: bool,
     /// There was no room when it was looked last.
     full: AtomicBool,
+    /// Whether what the disk reserves is ours, once that was tried.
+    claim: OnceLock<bool>,
 }
 
 impl Ballast {
@@ -80,7 +83,15 @@ impl Ballast {
         let disk = measured(state.dir())?;
         let bytes = (disk.f_blocks * disk.f_frsize / PART).min(MOST_BYTES);
         let inodes = Inodes::of(state, &disk);
-        Ok(Self { path: state.dir().join(NAME), bytes, device, inodes, given_up: false, full: AtomicBool::default() })
+        Ok(Self {
+            path: state.dir().join(NAME),
+            bytes,
+            device,
+            inodes,
+            given_up: false,
+            full: AtomicBool::default(),
+            claim: OnceLock::new(),
+        })
     }
 
     /// Gives the room to the catalog if the disk has none left for it.
@@ -149,12 +160,27 @@ impl Ballast {
         file.set_len(bytes)
     }
 
-    /// Whether the catalog itself has room on the disk: what is root's is for it too. Where nobody knows it has.
+    /// Whether the catalog itself has room on the disk: what is reserved is for it too, where it may have that. Where nobody knows it has.
     fn has_room(&self) -> bool {
         self.stat().map_or(true, |disk| {
-            let free = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
-            disk.f_frsize * free >= self.bytes / 2 && self.inodes.are_there(&disk)
+            let are_enough = |blocks: u64| disk.f_frsize * blocks >= self.bytes / 2;
+            let room = are_enough(disk.f_bavail) || are_enough(disk.f_bfree) && self.has_claim();
+            room && self.inodes.are_there(&disk)
         })
+    }
+
+    /// Whether we may have what the disk reserves. Root of a user namespace may not, nor root without its capabilities where it is
+    /// reserved for somebody else. So it is tried, once, when that is all there is.
+    fn has_claim(&self) -> bool {
+        *self.claim.get_or_init(|| rustix::process::geteuid().is_root() && self.try_claim().is_ok())
+    }
+
+    /// Has as much as counts as room for a moment.
+    fn try_claim(&self) -> rustix::io::Result<()> {
+        let dir = self.path.parent().unwrap_or(&self.path);
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes / 2)
     }
 
     fn stat(&self) -> crate::Result<rustix::fs::StatVfs> {

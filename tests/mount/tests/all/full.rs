@@ -1,5 +1,6 @@
 //! A disk that is full, with catalog and pool on it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -189,6 +190,30 @@ fn goes_on(ground: Ground, disk: &Path) {
         // What waited is written at the next look, a second later.
         std::thread::sleep(Duration::from_millis(2500));
     }
+    space.down_and_check();
+}
+
+/// Root of a user namespace, or on a disk that reserves its last blocks for somebody else, has none of them: the catalog counted them as
+/// its own, found no room to write, and the space took no changes more.
+#[test]
+fn a_catalog_that_has_no_claim_on_what_is_reserved_goes_on_when_its_disk_is_full() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q", "-F", "-m", "30"], "loop,resuid=65534");
+    let space = Space::on(ground, &disk);
+    let without_claim = ["--bounding-set", "-sys_resource"].map(OsString::from);
+    let binary = ullage_mount_tests::binary::path().into();
+    program("setpriv", without_claim.into_iter().chain([binary]).chain(space.up_arguments())).ok();
+    let mut big = File::create(space.path("big")).unwrap();
+    fill(&mut big);
+    for n in 0..1500 {
+        fs::create_dir(space.path(format!("{n}"))).unwrap_or_else(|error| panic!("{n}: {error}: {}", space.log()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    File::open(&space.mount).unwrap().sync_all().unwrap();
+    drop(big);
+    fs::remove_file(space.path("big")).unwrap();
+    space.sync();
+    assert!(space.log().contains("changes stay in its log"), "{}", space.log());
     space.down_and_check();
 }
 
