@@ -148,11 +148,11 @@ impl Space {
         pool.map_or(i64::MIN..=i64::MAX, |pool| pool.times())
     }
 
-    /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, else
-    /// when the file is opened next.
+    /// Times that were set are the backing file's, too, before the next read there: at once where somebody can read, or sees its other
+    /// names, else when the file is opened next.
     fn times_below(&self, node: &Node, with_mtime: bool) -> Outcome<()> {
         let mut open = node.open.lock();
-        let (behind, written) = (Self::may_be_behind(&open), open.writers > 0);
+        let (behind, written) = (Self::may_be_behind(&open) && !self.trees.any(), open.writers > 0);
         let Some(backing) = open.backing.as_deref_mut().filter(|backing| !backing.discards) else { return Ok(()) };
         if behind {
             backing.times_behind = true;
@@ -168,7 +168,7 @@ impl Space {
         open.handles == open.writers && open.backing.as_deref().is_some_and(|backing| !backing.mappable)
     }
 
-    /// Times of data are set on the backing file, beside whose other names they can be seen.
+    /// Times of data are set on the backing file, beside whose other names they can be seen. One that is open has them by now.
     fn show_in_trees(&self, node: &Node, change: &SetAttributes) -> Outcome<()> {
         if !self.trees.any() {
             return Ok(());
@@ -176,18 +176,14 @@ impl Space {
         if node.inode.kind == Kind::Regular && (change.atime.is_some() || change.mtime.is_some()) {
             let open = node.open.lock();
             let record = node.inode.record();
-            match (&open.backing, record.backing) {
-                (Some(backing), _) => set_times(&backing.file, Some(record.atime), Some(record.mtime))?,
-                (None, Some(place)) => {
-                    let member = self.pools.member(place.pool).filter(|member| member.tree.is_some());
-                    if let Some(PoolMember { pool, .. }) = member {
-                        let generation = place.generation;
-                        let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
-                        let file = pool.open(&binding, Access::Read)?;
-                        set_times(&file, Some(record.atime), Some(record.mtime))?;
-                    }
+            if let (None, Some(place)) = (&open.backing, record.backing) {
+                let member = self.pools.member(place.pool).filter(|member| member.tree.is_some());
+                if let Some(PoolMember { pool, .. }) = member {
+                    let generation = place.generation;
+                    let binding = Binding { file: node.inode.id, generation, locator: Locator(place.locator) };
+                    let file = pool.open(&binding, Access::Read)?;
+                    set_times(&file, Some(record.atime), Some(record.mtime))?;
                 }
-                (None, None) => {}
             }
         }
         self.trees.attributes(node.inode.id);

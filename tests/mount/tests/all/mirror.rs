@@ -2,6 +2,7 @@
 //! becomes a space.
 
 use crate::unborn::is_in_step;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -166,6 +167,27 @@ fn a_plain_tree_shows_what_the_mount_shows() {
     assert!(space.state.join("trees-in-step").exists());
     space.up();
     expect_same(&space, &tree);
+}
+
+/// A file that had just been written to was taken for written once more when its time was shown in the tree: its time of change was
+/// later than the one that it was given.
+#[test]
+fn a_file_in_a_plain_tree_that_is_touched_has_one_time() {
+    let space = new();
+    let path = space.path("file");
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    for round in 0..20 {
+        fs::write(&path, "content").unwrap();
+        let times = Timestamps { last_access: now, last_modification: now };
+        utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        let meta = path.metadata().unwrap();
+        let changed = i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec());
+        assert_eq!(nanoseconds(&meta), changed, "in round {round}");
+        fs::remove_file(&path).unwrap();
+    }
+    fs::write(&path, "content").unwrap();
+    expect_same(&space, &space.pool());
+    space.down_and_check();
 }
 
 #[test]
