@@ -4,7 +4,10 @@ use super::chunks::{ChunkError, Chunks};
 use super::layout::{Manifest, expected_allocation, file_name, home_order, manifest_chunk};
 use super::stop::Stop;
 use super::transfer::in_parallel;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use ullage_voucher::Node;
 
@@ -194,21 +197,34 @@ impl Files {
             tracing::warn!(%error, stripes, "stripes are left behind");
             return 0;
         }
+        // Stores that fell silent, and how many stripes each is left with: who is silent once is not waited for again at every stripe.
+        let silent: Arc<Mutex<BTreeMap<Node, u64>>> = Arc::default();
         let removed = in_parallel(stripes, WIDTH, |index| {
-            let (this, manifest) = (self.clone(), manifest.clone());
+            let (this, manifest, silent) = (self.clone(), manifest.clone(), Arc::clone(&silent));
             async move {
                 let Some(node) = manifest.store_of(index) else { return Ok(0) };
+                if let Some(left) = silent.lock().get_mut(&node) {
+                    *left += 1;
+                    return Ok(0);
+                }
                 match this.chunks.delete(node, &manifest.chunk_of(this.user(), index)).await {
                     Ok(()) => Ok(1),
                     Err(error) if error.is_not_found() => Ok(0),
                     Err(error) => {
                         tracing::warn!(%error, "a stripe is left behind");
+                        if error.leaves_open() {
+                            *silent.lock().entry(node).or_default() += 1;
+                        }
                         Ok::<u64, ChunkError>(0)
                     }
                 }
             }
         });
-        removed.await.unwrap_or(0)
+        let removed = removed.await.unwrap_or(0);
+        for (store, stripes) in silent.lock().iter() {
+            tracing::warn!(%store, stripes, "does not answer and is left with them: `ullage rm --orphans` removes them when it does");
+        }
+        removed
     }
 
     /// Removes a file: its name first, then its stripes.

@@ -367,3 +367,42 @@ async fn who_reads_more_than_a_store_allows_waits() {
     .await
     .unwrap();
 }
+
+/// Regression: each stripe at a store that was away was waited for as long as any: hours for a file of some gigabytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_waited_for_once_when_a_file_is_removed() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let path = here.path().join("in");
+        std::fs::write(&path, contents(100 * 4096)).unwrap();
+        let files = cluster.client("alice", fixed(16 << 20));
+        for number in 0..10 {
+            files.put(&path, &format!("f{number}"), 4096, quiet()).await.unwrap();
+        }
+        let (here_still, away) = (files.chunks().nodes()[0], files.chunks().nodes()[1]);
+        // One whose name is at the store that stays.
+        let manifest = files.chunks().list(here_still, "alice/m/").await.unwrap().swap_remove(0).name;
+        let address = cluster.stores[1].address.clone();
+        cluster.stores[1].stop().await;
+        let patience = Duration::from_secs(1);
+        let chunks = Chunks::new(
+            cluster::http(&cluster.certificates(), "alice"),
+            files.chunks().purse().clone(),
+            cluster.addresses(),
+            patience,
+        );
+        let begun = std::time::Instant::now();
+        let removed = Files::new(chunks).remove(manifest.strip_prefix("alice/m/").unwrap()).await.unwrap();
+        assert_eq!(removed.chunks, 51);
+        assert!(begun.elapsed() < 5 * patience, "{:?}", begun.elapsed());
+        (cluster.stores[1], cluster.meters[1]) = cluster.start_store(away.0, &address).await;
+        cluster.wait_open().await;
+        assert_eq!(files.sweep(Duration::ZERO).await.unwrap().removed, 50);
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
