@@ -58,7 +58,24 @@ impl EtcdSettings {
         if let Some(files) = &self.tls {
             options = options.with_tls(shown(files)?);
         }
-        Client::connect(&self.endpoints, Some(options)).await.map_err(failed)
+        // Each begins at another, so that all have about as much to do.
+        let (before, after) = self.endpoints.split_at(keyfile::random_u64() as usize % self.endpoints.len().max(1));
+        let mut last = EngineError::Etcd("no member is known".into());
+        for endpoint in after.iter().chain(before) {
+            match Self::connect_to(endpoint, options.clone()).await {
+                Ok(client) => return Ok(client),
+                Err(error) => last = failed(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// A connection to this member, if it answers, for which it needs most of the others. A client of all of them would go on sending a part
+    /// of all requests to one that is gone.
+    async fn connect_to(endpoint: &str, options: ConnectOptions) -> Result<Client, etcd_client::Error> {
+        let mut client = Client::connect([endpoint], Some(options)).await?;
+        client.get("/ullage", Some(GetOptions::new().with_count_only())).await?;
+        Ok(client)
     }
 
     /// The present leader's address.
@@ -206,14 +223,15 @@ pub async fn campaign(
         commits: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
     });
-    tokio::spawn(keep_lease(client.clone(), lease, settings.lease_secs, Arc::clone(&shared)));
+    tokio::spawn(keep_lease(settings.clone(), client.clone(), lease, Arc::clone(&shared)));
     let loaded = load(&client, &prefix).await;
     let Loaded { rows, next, commits, bytes } = loaded.inspect_err(|_| depose(&shared))?;
     shared.queue.lock().next = next;
     // Leaders that follow each other soon would else never write one.
     shared.commits.store(commits, Ordering::Relaxed);
     shared.bytes.store(bytes, Ordering::Relaxed);
-    let mut committer = Committer { client, prefix, leader, revision, shared: Arc::clone(&shared) };
+    let settings = settings.clone();
+    let mut committer = Committer { settings, client, prefix, leader, revision, shared: Arc::clone(&shared) };
     committer.forget_parts_from(next).await.inspect_err(|_| depose(&shared))?;
     tokio::spawn(committer.run());
     Ok((Etcd { shared }, rows))
@@ -225,8 +243,8 @@ fn depose(shared: &Shared) {
 }
 
 /// Keeps the lease while leading; gives the lead up when etcd has not confirmed it for most of its length.
-async fn keep_lease(mut client: Client, lease: i64, lease_secs: i64, shared: Arc<Shared>) {
-    let patience = Duration::from_millis(lease_secs.unsigned_abs() * 800);
+async fn keep_lease(settings: EtcdSettings, mut client: Client, lease: i64, shared: Arc<Shared>) {
+    let patience = Duration::from_millis(settings.lease_secs.unsigned_abs() * 800);
     let mut confirmed = tokio::time::Instant::now();
     while shared.leading.load(Ordering::SeqCst) {
         let sent = tokio::time::Instant::now();
@@ -238,7 +256,11 @@ async fn keep_lease(mut client: Client, lease: i64, lease_secs: i64, shared: Arc
         match tokio::time::timeout(Duration::from_secs(1), attempt).await {
             Ok(Ok(Some(answer))) if answer.ttl() > 0 => confirmed = sent,
             Ok(Ok(_)) => break,
-            Ok(Err(_)) | Err(_) => {}
+            Ok(Err(_)) | Err(_) => {
+                if let Ok(Ok(other)) = tokio::time::timeout(Duration::from_secs(1), settings.connect()).await {
+                    client = other;
+                }
+            }
         }
         if confirmed.elapsed() > patience {
             break;

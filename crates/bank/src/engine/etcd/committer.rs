@@ -1,6 +1,6 @@
 //! Writes the queue of a leader to etcd, as long as it leads.
 
-use super::super::EngineError;
+use super::super::{EngineError, EtcdSettings};
 use super::queue::{PART_BYTES, Task, refuse};
 use super::{Shared, depose, failed, gets};
 use etcd_client::{Client, Compare, CompareOp, DeleteOptions, Txn, TxnOp};
@@ -13,6 +13,7 @@ const ATTEMPTS: u32 = 5;
 
 /// The leader's hand.
 pub(super) struct Committer {
+    pub(super) settings: EtcdSettings,
     pub(super) client: Client,
     pub(super) prefix: String,
     pub(super) leader: String,
@@ -82,9 +83,17 @@ impl Committer {
                 Ok(_) => return Err(EngineError::Deposed),
                 Err(error) => last = failed(error),
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            self.turn_to_another().await;
         }
         Err(last)
+    }
+
+    /// After a failure: the member may be gone, and the others know all that it knew.
+    async fn turn_to_another(&mut self) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if let Ok(client) = self.settings.connect().await {
+            self.client = client;
+        }
     }
 
     async fn commit_end(&mut self, number: u64, record: &[u8]) -> Result<(), EngineError> {
@@ -117,7 +126,7 @@ impl Committer {
             if !self.shared.leading.load(Ordering::SeqCst) {
                 return Err(EngineError::Deposed);
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            self.turn_to_another().await;
         }
         Err(last)
     }
@@ -133,9 +142,21 @@ impl Committer {
 
     /// A barrier without writes: nothing may leave unless this process still leads.
     async fn confirm(&mut self) -> Result<(), EngineError> {
-        let answer = self.client.get(self.leader.as_bytes(), None).await.map_err(failed)?;
-        let leads = answer.kvs().first().is_some_and(|pair| pair.create_revision() == self.revision);
-        if leads { Ok(()) } else { Err(EngineError::Deposed) }
+        let mut last = EngineError::Deposed;
+        for _ in 0..ATTEMPTS {
+            match self.client.get(self.leader.as_bytes(), None).await {
+                Ok(answer) => {
+                    let leads = answer.kvs().first().is_some_and(|pair| pair.create_revision() == self.revision);
+                    return if leads { Ok(()) } else { Err(EngineError::Deposed) };
+                }
+                Err(error) => last = failed(error),
+            }
+            if !self.shared.leading.load(Ordering::SeqCst) {
+                return Err(EngineError::Deposed);
+            }
+            self.turn_to_another().await;
+        }
+        Err(last)
     }
 
     /// Parts first, then the base that makes them count, then away with what they replace: also out of etcd's past, which
