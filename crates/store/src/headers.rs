@@ -5,6 +5,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The right to do this.
 pub static CAPABILITY_HEADER: HeaderName = HeaderName::from_static("x-ullage-capability");
+/// Which store is meant, by number: another one refuses.
+pub static STORE_HEADER: HeaderName = HeaderName::from_static("x-ullage-store");
 /// Vouchers, separated by commas.
 pub static VOUCHER_HEADER: HeaderName = HeaderName::from_static("x-ullage-voucher");
 /// Which wallet, 16 hexadecimal digits.

@@ -3,8 +3,8 @@
 use super::layout::expected_allocation;
 use super::purse::{Purse, Request, Unpayable};
 use crate::headers::{
-    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, GENERATION_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER,
-    checksum,
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, GENERATION_HEADER, OP_HEADER, SETTLED_HEADER, STORE_HEADER,
+    VOUCHER_HEADER, checksum,
 };
 use crate::wire::{ChunkList, ChunkView, WriteAnswer};
 use bytes::Bytes;
@@ -115,6 +115,7 @@ impl Chunks {
         for (op, node, pieces) in self.purse.take_cancels() {
             let Ok(store) = self.store(node) else { continue };
             let headers = [
+                (&STORE_HEADER, node.to_string()),
                 (&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)),
                 (&OP_HEADER, op.to_string()),
                 (&VOUCHER_HEADER, encode_header(&pieces)),
@@ -328,8 +329,9 @@ impl Chunks {
         pieces: &[Piece],
         until: Instant,
     ) -> Result<WriteAnswer, ChunkError> {
-        let mut headers = Vec::with_capacity(6);
+        let mut headers = Vec::with_capacity(7);
         headers.push((&CAPABILITY_HEADER, self.capability().await?));
+        headers.push((&STORE_HEADER, attempt.store.node.to_string()));
         headers.push((&CLIENT_HEADER, format!("{:016x}", self.purse.client().0)));
         headers.push((&OP_HEADER, request.op().to_string()));
         headers.push((&CHECKSUM_HEADER, checksum(&attempt.body)));
@@ -368,7 +370,7 @@ impl Chunks {
     async fn get_reply(&self, store: &StoreAddress, path: &str) -> Result<Reply, ChunkError> {
         let until = Instant::now() + self.patience;
         loop {
-            let headers = [(&CAPABILITY_HEADER, self.capability().await?)];
+            let headers = [(&CAPABILITY_HEADER, self.capability().await?), (&STORE_HEADER, store.node.to_string())];
             match self.http.call(&store.address, Method::GET, path, &headers, Bytes::new()).await {
                 Err(error)
                     if (matches!(error, CallError::Transport { .. }) || error.code() == Some("too_many"))

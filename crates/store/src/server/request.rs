@@ -3,7 +3,8 @@
 use super::accounts::{OP_MAX, Payment};
 use crate::chunk::{ChunkName, Expected};
 use crate::headers::{
-    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
+    CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, STORE_HEADER, VOUCHER_HEADER,
+    checksum,
 };
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use ullage_bank::capability::{Capability, Rights};
 use ullage_bank::identity;
 use ullage_net::{Peer, Problem, clock, keyfile};
-use ullage_voucher::{ChargeBy, Client, Pieces, decode_header};
+use ullage_voucher::{ChargeBy, Client, Node, Pieces, decode_header};
 
 pub(crate) fn problem(status: StatusCode, code: &str, message: impl ToString) -> Problem {
     Problem::new(status, code, message)
@@ -37,6 +38,19 @@ pub(crate) fn number(head: &Parts, name: &str) -> Result<Option<u64>, Problem> {
     query(head, name)
         .map(|text| text.parse().map_err(|_| bad("bad_request", format!("{name} is a number of bytes"))))
         .transpose()
+}
+
+/// Refuses what is meant for another store: what is written here would be looked for there.
+pub(crate) fn is_meant(head: &Parts, own: Node) -> Result<(), Problem> {
+    match header(head, &STORE_HEADER) {
+        Some(meant) if meant != own.0.to_string() => {
+            let message = format!(
+                "this is store {own}, and store {meant} is meant: the client's [[stores]] has a wrong node or address"
+            );
+            Err(problem(StatusCode::MISDIRECTED_REQUEST, "wrong_store", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What must be in the chunk's place: the generation that is stated, or else what the request means without one.

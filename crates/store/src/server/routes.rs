@@ -3,7 +3,8 @@
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
 use super::request::{
-    authorize, bad, check_body, chunk_name, client_and_op, expected, header, number, payment, pieces, problem, query,
+    authorize, bad, check_body, chunk_name, client_and_op, expected, header, is_meant, number, payment, pieces,
+    problem, query,
 };
 use crate::chunk::{
     Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, Expected, INLINE_MAX_BYTES, OpError,
@@ -49,6 +50,7 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
     if path == "/v1/status" && head.method == Method::GET {
         return status(&shared);
     }
+    is_meant(&head, shared.settings.node)?;
     if path == "/v1/chunks" && head.method == Method::GET {
         return list(&shared, &head, &peer);
     }

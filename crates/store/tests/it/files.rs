@@ -406,3 +406,33 @@ async fn a_store_that_is_away_is_waited_for_once_when_a_file_is_removed() {
     .await
     .unwrap();
 }
+
+/// Regression: with the numbers of two stores mixed up in a configuration files went where nobody else looked for them, and nobody said so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_under_anothers_number_takes_and_gives_nothing() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let here = tempfile::tempdir().unwrap();
+        let path = here.path().join("in");
+        std::fs::write(&path, contents(50_000)).unwrap();
+        let files = cluster.client("alice", fixed(1 << 20));
+        let mut mixed = cluster.addresses();
+        let (first, second) = mixed.split_at_mut(1);
+        std::mem::swap(&mut first[0].address, &mut second[0].address);
+        let http = cluster::http(&cluster.certificates(), "alice");
+        let chunks = Chunks::new(http, files.chunks().purse().clone(), mixed, Duration::from_secs(20));
+        let stranger = Files::new(chunks);
+        let put = stranger.put(&path, "a", 4096, quiet()).await.unwrap_err().to_string();
+        let list = stranger.list("").await.unwrap_err().to_string();
+        for error in [put, list] {
+            assert!(error.contains("wrong_store") && error.contains("[[stores]]"), "{error}");
+        }
+        assert_eq!(cluster.used("alice"), 0);
+        files.put(&path, "a", 4096, quiet()).await.unwrap();
+        drop((files, stranger));
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
