@@ -1,5 +1,6 @@
 //! A client: connections kept open per server, every request with a time-out.
 
+use crate::patience::{Patient, while_moving};
 use crate::{ErrorBody, Problem, clock};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -68,7 +70,7 @@ pub struct Settings {
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// A bearer token.
     pub token: Option<String>,
-    /// For one request, connection included.
+    /// To connect, and then to an answer; or to the next part of what is sent or comes, where that takes longer.
     pub timeout: Duration,
     /// Longest answer accepted.
     pub answer_max_bytes: usize,
@@ -96,6 +98,8 @@ const WHY_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
+    /// Bytes both ways.
+    moved: Arc<AtomicU64>,
     end: JoinHandle<hyper::Result<()>>,
 }
 
@@ -143,28 +147,18 @@ impl Client {
         body: Bytes,
     ) -> Result<Reply, CallError> {
         let failed = |reason: String| CallError::Transport { server: server.to_owned(), reason };
-        let call = self.attempt(server, method, path, headers, body);
-        match tokio::time::timeout(self.settings.timeout, call).await {
-            Ok(result) => result.map_err(failed),
-            Err(_) => Err(failed(format!("no answer within {:?}", self.settings.timeout))),
-        }
-    }
-
-    async fn attempt(
-        &self,
-        server: &str,
-        method: Method,
-        path: &str,
-        headers: &[(&HeaderName, String)],
-        body: Bytes,
-    ) -> Result<Reply, String> {
+        let patience = self.settings.timeout;
+        let silent = || failed(format!("no answer within {patience:?}"));
         loop {
             let kept = self.idle.lock().get_mut(server).and_then(Vec::pop);
             let was_kept = kept.is_some();
-            let mut connection = match kept {
+            let connection = match kept {
                 Some(connection) if connection.sender.is_closed() => continue,
                 Some(connection) => connection,
-                None => self.connect(server).await?,
+                None => {
+                    let connected = tokio::time::timeout(patience, self.connect(server)).await;
+                    connected.map_err(|_| silent())?.map_err(failed)?
+                }
             };
             let mut request = Request::builder().method(method.clone()).uri(path).header("host", server);
             request = request.header(clock::TIME_HEADER, clock::now_ms());
@@ -174,46 +168,65 @@ impl Client {
             for (name, value) in headers {
                 request = request.header(*name, value);
             }
-            let request = request.body(Full::new(body.clone())).map_err(|error| error.to_string())?;
-            // A kept connection may just have been closed by the server; if nothing was sent, another one serves.
-            if connection.sender.ready().await.is_err() && was_kept {
-                continue;
+            let request = request.body(Full::new(body.clone())).map_err(|error| failed(error.to_string()))?;
+            let moved = Arc::clone(&connection.moved);
+            // Large, and so would be every future of who asks.
+            let exchange = Box::pin(self.exchange(server, connection, was_kept, request));
+            let reply = while_moving(exchange, &moved, patience).await.ok_or_else(silent)?;
+            if let Some(reply) = reply.map_err(failed)? {
+                return Ok(reply);
             }
-            let response = match connection.sender.try_send_request(request).await {
-                Ok(response) => response,
-                Err(error) if was_kept && error.message().is_some() => continue,
-                Err(error) => return Err(connection.why(&error.into_error()).await),
-            };
-            let (head, incoming) = response.into_parts();
-            let body = Limited::new(incoming, self.settings.answer_max_bytes).collect().await;
-            let body = body.map_err(|error| reasons(&*error))?.to_bytes();
-            if !connection.sender.is_closed() {
-                self.idle.lock().entry(server.to_owned()).or_default().push(connection);
-            }
-            return Ok(Reply { status: head.status, headers: head.headers, body });
         }
+    }
+
+    /// One request over one connection; nothing if that was closed before anything was sent.
+    async fn exchange(
+        &self,
+        server: &str,
+        mut connection: Connection,
+        was_kept: bool,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Option<Reply>, String> {
+        // A kept connection may just have been closed by the server; if nothing was sent, another one serves.
+        if connection.sender.ready().await.is_err() && was_kept {
+            return Ok(None);
+        }
+        let response = match connection.sender.try_send_request(request).await {
+            Ok(response) => response,
+            Err(error) if was_kept && error.message().is_some() => return Ok(None),
+            Err(error) => return Err(connection.why(&error.into_error()).await),
+        };
+        let (head, incoming) = response.into_parts();
+        let body = Limited::new(incoming, self.settings.answer_max_bytes).collect().await;
+        let body = body.map_err(|error| reasons(&*error))?.to_bytes();
+        if !connection.sender.is_closed() {
+            self.idle.lock().entry(server.to_owned()).or_default().push(connection);
+        }
+        Ok(Some(Reply { status: head.status, headers: head.headers, body }))
     }
 
     async fn connect(&self, server: &str) -> Result<Connection, String> {
         let stream = TcpStream::connect(server).await.map_err(|error| error.to_string())?;
         let _ = stream.set_nodelay(true);
+        let stream = Patient::new(stream, self.settings.timeout);
+        let moved = stream.moved();
         match &self.settings.tls {
-            None => Self::handshake(stream).await,
+            None => Self::handshake(stream, moved).await,
             Some(config) => {
                 let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
                 let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
                 let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-                Self::handshake(stream.map_err(|error| error.to_string())?).await
+                Self::handshake(stream.map_err(|error| error.to_string())?, moved).await
             }
         }
     }
 
-    async fn handshake<S>(stream: S) -> Result<Connection, String>
+    async fn handshake<S>(stream: S, moved: Arc<AtomicU64>) -> Result<Connection, String>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        Ok(Connection { sender, end: tokio::spawn(connection) })
+        Ok(Connection { sender, moved, end: tokio::spawn(connection) })
     }
 
     /// As [`Self::send`], with every status but success turned into the server's problem.

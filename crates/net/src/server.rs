@@ -2,7 +2,7 @@
 
 use crate::limit::RateLimit;
 use crate::linger::linger;
-use crate::patience::Patient;
+use crate::patience::{Patient, while_moving};
 use crate::token::Bearer;
 use crate::{Answer, Peer, Problem, Role, clock, tls};
 use hyper::body::{Body as _, Incoming};
@@ -17,7 +17,7 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -36,7 +36,7 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Time to send a request's head, and to finish a TLS handshake.
     pub head_timeout: Duration,
-    /// Time from head to answer, and to take a part of it: who takes less is not waited for.
+    /// Time from head to answer, and to send or take a part of body or answer: who sends or takes less is not waited for.
     pub request_timeout: Duration,
     /// Requests a second of one party; zero is no limit.
     pub requests_per_second: u32,
@@ -152,8 +152,9 @@ where
         connections.spawn(async move {
             let _place = place;
             let stream = Patient::new(stream, shared.limits.request_timeout);
+            let moved = stream.moved();
             match shared.gate.tls.clone() {
-                None => connection(shared, stream, None, is_spare).await,
+                None => connection(shared, stream, moved, None, is_spare).await,
                 Some(config) => {
                     let handshake = TlsAcceptor::from(config).accept(stream);
                     let stream = match tokio::time::timeout(shared.limits.head_timeout, handshake).await {
@@ -166,7 +167,7 @@ where
                     if peer.is_none() {
                         return shared.turned_away.say(from, "its certificate has no name and role");
                     }
-                    connection(shared, stream, peer, is_spare).await;
+                    connection(shared, stream, moved, peer, is_spare).await;
                 }
             }
         });
@@ -174,8 +175,13 @@ where
     connections.shutdown().await;
 }
 
-async fn connection<H, F, S>(shared: Arc<Shared<H>>, stream: S, peer: Option<Peer>, is_spare: bool)
-where
+async fn connection<H, F, S>(
+    shared: Arc<Shared<H>>,
+    stream: S,
+    moved: Arc<AtomicU64>,
+    peer: Option<Peer>,
+    is_spare: bool,
+) where
     H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Answer, Problem>> + Send,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -185,9 +191,12 @@ where
     let has_body = Arc::clone(&had_body);
     let service = service_fn(move |request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
-        let peer = peer.clone();
+        let (peer, moved) = (peer.clone(), Arc::clone(&moved));
         has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
-        async move { Ok::<_, Infallible>(answer(&shared, peer, is_spare, request).await.unwrap_or_else(Problem::answer)) }
+        async move {
+            let answer = answer(&shared, &moved, peer, is_spare, request).await;
+            Ok::<_, Infallible>(answer.unwrap_or_else(Problem::answer))
+        }
     });
     // An error here is a client that went away or spoke something else; there is nobody to tell.
     let ended = http1::Builder::new()
@@ -211,6 +220,7 @@ where
 
 async fn answer<H, F>(
     shared: &Shared<H>,
+    moved: &AtomicU64,
     peer: Option<Peer>,
     is_spare: bool,
     request: Request<Incoming>,
@@ -245,7 +255,7 @@ where
         }
     }
     let answer = (shared.handler)(request, peer);
-    tokio::time::timeout(shared.limits.request_timeout, answer).await.unwrap_or_else(|_| {
+    while_moving(answer, moved, shared.limits.request_timeout).await.unwrap_or_else(|| {
         Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "the request took too long; its outcome is unknown"))
     })
 }
