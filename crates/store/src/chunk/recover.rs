@@ -124,7 +124,8 @@ fn redo<L: Ledger>(record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
 }
 
-fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+/// For what is to be gone, or was put in its place before.
+pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 

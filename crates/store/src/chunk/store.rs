@@ -9,10 +9,11 @@ use super::index::{Access, ChunkInfo, Index};
 use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
 use super::record::Record;
-use super::recover::{Recount, recover};
+use super::recover::{Recount, ignore_missing, recover};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +178,7 @@ impl<L: Ledger> ChunkStore<L> {
         };
         self.complete(pending)?;
         let path = self.directory.chunk(name);
-        self.applied("remove", &path, fs::remove_file(&path))?;
+        self.applied("remove", &path, ignore_missing(fs::remove_file(&path)))?;
         drop(gate);
         Ok(Done { info: None, receipt })
     }
@@ -297,7 +298,11 @@ impl<L: Ledger> ChunkStore<L> {
 
     pub(crate) fn open_chunk(&self, name: &ChunkName, generation: u64) -> Result<(File, Header), OpError<L::Refusal>> {
         let path = self.directory.chunk(name);
-        let file = File::options().read(true).write(true).open(&path).map_err(|e| OpError::io("open", &path, e))?;
+        let file = File::options().read(true).write(true).open(&path).map_err(|error| match error.kind() {
+            // Somebody took it away: damage as any other, of a chunk that can be replaced and removed.
+            ErrorKind::NotFound => OpError::Damaged { name: name.clone(), offset: 0 },
+            _ => OpError::io("open", &path, error),
+        })?;
         let header = file::read_header(&file).map_err(|e| self.read_error(name, e))?;
         // A file under another's name, or of another change than the last, is damage too, whatever its checksum says.
         if header.name != *name || header.generation != generation {

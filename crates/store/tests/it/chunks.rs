@@ -121,6 +121,28 @@ fn strangers_of_one_name_are_all_kept() {
     assert_eq!(["stray", "stray.1", "stray.2"].map(read), ["one", "two", "three"]);
 }
 
+/// Regression: who removed a chunk whose file somebody had taken away stopped the store, for everybody.
+#[test]
+fn a_chunk_whose_file_is_gone_is_damaged_and_can_be_replaced_and_removed() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let take_away = |chunk: &str| {
+        let shard = format!("{:02x}", xxhash_rust::xxh3::xxh3_64(chunk.as_bytes()) as u8);
+        fs::remove_file(root.path().join("chunks").join(shard).join(format!("{}.chunk", chunk.replace('/', "%"))))
+            .unwrap();
+    };
+    for chunk in ["alice/a", "alice/b"] {
+        put(&store, chunk, &pattern(5000, 1)).unwrap();
+        take_away(chunk);
+        assert!(matches!(store.read(&name(chunk), 0, 10), Err(OpError::Damaged { .. })));
+    }
+    put(&store, "alice/a", &pattern(5000, 2)).unwrap();
+    assert_eq!(store.read(&name("alice/a"), 0, 5000).unwrap().0, pattern(5000, 2));
+    store.delete(&name("alice/b"), "alice", &()).unwrap();
+    assert_exact(&store, root.path());
+    put(&store, "alice/c", &pattern(5000, 3)).unwrap();
+}
+
 /// A writer could set the mode of another's chunk to 0, for good; and a request that was let in before the chunk was made wrote to it after.
 #[test]
 fn the_mode_binds_when_a_change_is_made_and_only_the_owner_sets_it() {
