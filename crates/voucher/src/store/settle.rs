@@ -5,9 +5,13 @@ use crate::flaw::Flaw;
 use crate::message::Refusal;
 use crate::{Client, Op};
 
+/// The most answers that are forgotten at once: their rows stand in the record of the request that settles them.
+const AT_ONCE: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
+
 impl StoreCore {
     /// Forgets the answers below `below`, and remembers in their place that everything there is settled: a copy that the
-    /// network still holds must not be taken for a new request. That is kept as long as the newest of them would have been.
+    /// network still holds must not be taken for a new request. That is kept as long as the newest of them would have been. Of very many the
+    /// oldest: the rest is forgotten with the next requests that say so.
     pub(super) fn settle(&mut self, client: Client, below: Op, out: &mut StoreOutput) {
         let acting = self.acting_epoch();
         let (epoch, before) = self.settled.get(&client).copied().unwrap_or_default();
@@ -16,6 +20,8 @@ impl StoreCore {
         }
         let mut newest = epoch.max(acting);
         let mut known = self.answers.remove(&client).unwrap_or_default();
+        let rest = if known.len() > AT_ONCE { known.keys().nth(AT_ONCE).copied() } else { None };
+        let below = rest.map_or(below, |rest| rest.min(below));
         let kept = known.split_off(&below);
         if !kept.is_empty() {
             self.answers.insert(client, kept);
@@ -98,6 +104,23 @@ mod tests {
         c.epochs(20);
         assert!(!settled(&c));
         assert_eq!(c.used(U), 600);
+    }
+
+    /// Regression: a record that held as many was more than the journal takes, and the store stopped.
+    #[test]
+    fn of_very_many_the_rest_is_forgotten_with_the_next_requests() {
+        let mut c = cluster();
+        let at = store_node(1);
+        let all = super::AT_ONCE as u64 + 100;
+        for number in 1..=all {
+            c.store_event(at, StoreEvent::Cancel { client: C, op: Op(number), pieces: Vec::new() });
+        }
+        settle(&mut c, at, all + 1);
+        assert_eq!(c.stores[&at].remembered(), 100);
+        settle(&mut c, at, all + 1);
+        assert_eq!(c.stores[&at].remembered(), 0);
+        let answer = c.store_event(at, StoreEvent::Cancel { client: C, op: Op(all), pieces: Vec::new() });
+        assert!(matches!(answer, Some(StoreToClient::Refused { reason: Refusal::Settled, .. })), "{answer:?}");
     }
 
     /// A cancellation is filed under its vouchers' epoch, which may be ahead of the store's.
