@@ -27,6 +27,34 @@ pub(crate) enum Record<'a> {
     Correct { name: ChunkName, info: Option<ChunkInfo>, note: Vec<u8> },
     /// The ledger alone.
     Note(Vec<u8>),
+    /// A part of what the ledger alone changes, where that is more than a record holds. It counts once the last is there.
+    NotePart(Part, Vec<u8>),
+}
+
+/// Which part it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    First,
+    Next,
+    Last,
+}
+
+/// A quarter of what a record of the journal may be.
+const PART_BYTES: usize = 16 << 20;
+
+/// The records of a note, the last of which makes all of them count.
+pub(crate) fn note_records(note: Vec<u8>) -> Vec<Record<'static>> {
+    if note.len() <= PART_BYTES {
+        return vec![Record::Note(note)];
+    }
+    let last = note.len().div_ceil(PART_BYTES) - 1;
+    let part = |number| match number {
+        0 => Part::First,
+        number if number == last => Part::Last,
+        _ => Part::Next,
+    };
+    let parts = note.chunks(PART_BYTES).enumerate();
+    parts.map(|(number, bytes)| Record::NotePart(part(number), bytes.to_vec())).collect()
 }
 
 impl<'a> Record<'a> {
@@ -37,7 +65,8 @@ impl<'a> Record<'a> {
             | Self::Patch { note, .. }
             | Self::Delete { note, .. }
             | Self::Correct { note, .. }
-            | Self::Note(note) => out.bytes(note),
+            | Self::Note(note)
+            | Self::NotePart(_, note) => out.bytes(note),
         };
         out.finish()
     }
@@ -49,7 +78,7 @@ impl<'a> Record<'a> {
             | Self::Patch { name, .. }
             | Self::Delete { name, .. }
             | Self::Correct { name, .. } => Some(name),
-            Self::Note(_) => None,
+            Self::Note(_) | Self::NotePart(..) => None,
         }
     }
 
@@ -82,6 +111,13 @@ impl<'a> Record<'a> {
             Self::Note(_) => {
                 out.u8(6);
             }
+            Self::NotePart(part, _) => {
+                out.u8(match part {
+                    Part::First => 7,
+                    Part::Next => 8,
+                    Part::Last => 9,
+                });
+            }
         }
         out
     }
@@ -93,7 +129,7 @@ impl<'a> Record<'a> {
             Self::Replace { source: Source::Inline(header, data), .. } | Self::Patch { header, data, .. } => {
                 header.len() + data.len()
             }
-            Self::Note(note) => note.len(),
+            Self::Note(note) | Self::NotePart(_, note) => note.len(),
             _ => 0,
         }
     }
@@ -101,10 +137,19 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut from = Decoder::new(bytes);
         let kind = from.u8()?;
-        if kind == 6 {
+        let part = match kind {
+            7 => Some(Part::First),
+            8 => Some(Part::Next),
+            9 => Some(Part::Last),
+            _ => None,
+        };
+        if kind == 6 || part.is_some() {
             let note = from.bytes()?.to_vec();
             from.end()?;
-            return Ok(Self::Note(note));
+            return Ok(match part {
+                Some(part) => Self::NotePart(part, note),
+                None => Self::Note(note),
+            });
         }
         let name: ChunkName = from.text()?.parse().map_err(|_| DecodeError("has a bad name"))?;
         let record = match kind {

@@ -7,7 +7,7 @@ use super::header::Header;
 use super::index::{ChunkInfo, Index};
 use super::ledger::Ledger;
 use super::name::ChunkName;
-use super::record::{Record, Source};
+use super::record::{Part, Record, Source};
 use super::store::State;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -62,13 +62,15 @@ pub(crate) fn recover<L: Ledger>(
             placed.insert(name, position);
         }
     }
+    // The beginning of a note in parts: one that anything else follows lost its end to a crash, and nobody had an answer.
+    let mut begun = Vec::new();
     for (position, bytes) in recovered.records.iter().enumerate() {
         let record = decode(bytes)?;
         let placed = record.chunk().and_then(|name| placed.get(name));
         if placed.is_none_or(|placed| position >= *placed) {
             apply(directory, &record).map_err(failed)?;
         }
-        redo(record, state).map_err(failed)?;
+        redo(record, &mut begun, state).map_err(failed)?;
     }
     recount(directory, state).map_err(|e| stopped(format!("recount: {e}")))
 }
@@ -96,11 +98,14 @@ fn apply(directory: &Directory, record: &Record<'_>) -> io::Result<()> {
             }
         }
         Record::Delete { name, .. } => ignore_missing(fs::remove_file(directory.chunk(name))),
-        Record::Correct { .. } | Record::Note(_) => Ok(()),
+        Record::Correct { .. } | Record::Note(_) | Record::NotePart(..) => Ok(()),
     }
 }
 
-fn redo<L: Ledger>(record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
+fn redo<L: Ledger>(record: Record<'_>, begun: &mut Vec<u8>, state: &mut State<L>) -> io::Result<()> {
+    if !matches!(record, Record::NotePart(Part::Next | Part::Last, _)) {
+        begun.clear();
+    }
     let note = match record {
         Record::Replace { name, info, note, .. } | Record::Patch { name, info, note, .. } => {
             state.index.generation = state.index.generation.max(info.generation);
@@ -120,6 +125,10 @@ fn redo<L: Ledger>(record: Record<'_>, state: &mut State<L>) -> io::Result<()> {
             note
         }
         Record::Note(note) => note,
+        Record::NotePart(part, bytes) => {
+            begun.extend_from_slice(&bytes);
+            if part == Part::Last { std::mem::take(begun) } else { Vec::new() }
+        }
     };
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
 }

@@ -8,7 +8,7 @@ use super::header::Header;
 use super::index::{Access, ChunkInfo, Index};
 use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
-use super::record::Record;
+use super::record::{Record, note_records};
 use super::recover::{Recount, ignore_missing, recover};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -189,7 +189,7 @@ impl<L: Ledger> ChunkStore<L> {
         let (pending, result) = {
             let mut state = self.state.lock();
             let (note, result) = work(&mut state.ledger);
-            let append = |note: Vec<u8>| (!note.is_empty()).then(|| self.append(Record::Note(note).encode()));
+            let append = |note: Vec<u8>| (!note.is_empty()).then(|| self.append_note(note));
             (note.map(append), result)
         };
         match pending {
@@ -217,7 +217,7 @@ impl<L: Ledger> ChunkStore<L> {
         let pending = {
             let mut state = self.state.lock();
             let charged = state.index.charged();
-            work(&mut state.ledger, &charged).map(|note| self.append(Record::Note(note).encode()))
+            work(&mut state.ledger, &charged).map(|note| self.append_note(note))
         };
         pending.map_or(Ok(()), |pending| self.complete(pending))
     }
@@ -339,6 +339,16 @@ impl<L: Ledger> ChunkStore<L> {
     pub(crate) fn append(&self, bytes: Vec<u8>) -> Pending {
         self.journal_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.journal.append(bytes)
+    }
+
+    /// The same of what the ledger alone changes, in as many records as it takes. They become durable in their order: the last says of all.
+    fn append_note(&self, note: Vec<u8>) -> Pending {
+        let mut records = note_records(note);
+        let last = records.pop().unwrap_or(Record::Note(Vec::new()));
+        for record in records {
+            drop(self.append(record.encode()));
+        }
+        self.append(last.encode())
     }
 
     /// Waits until a record is durable. If it never is, memory is ahead of the disk: nothing more may be answered.

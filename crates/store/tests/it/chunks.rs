@@ -143,6 +143,22 @@ fn a_chunk_whose_file_is_gone_is_damaged_and_can_be_replaced_and_removed() {
     put(&store, "alice/c", &pattern(5000, 3)).unwrap();
 }
 
+/// Regression: where much of a user's was forgotten at once the store stopped, and after each restart again: no record holds more than 64 MiB.
+#[test]
+fn what_the_ledger_changes_at_once_may_be_more_than_a_record_holds() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    put(&store, "alice/a", &pattern(5000, 1)).unwrap();
+    let user: Arc<str> = "u".repeat(1000).into();
+    let postings = vec![Posting { user: user.clone(), delta_bytes: 1 }; 70_000];
+    store.with_ledger(|ledger| (Some(ledger.add(&postings)), ())).unwrap();
+    put(&store, "alice/b", &pattern(5000, 2)).unwrap();
+    drop(store);
+    let store = open(root.path());
+    assert_eq!(store.with_ledger(|ledger| (None, ledger.used.get(&user).copied())).unwrap(), Some(70_000));
+    assert_eq!(store.read(&name("alice/b"), 0, 5000).unwrap().0, pattern(5000, 2));
+}
+
 /// A writer could set the mode of another's chunk to 0, for good; and a request that was let in before the chunk was made wrote to it after.
 #[test]
 fn the_mode_binds_when_a_change_is_made_and_only_the_owner_sets_it() {
