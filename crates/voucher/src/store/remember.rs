@@ -52,6 +52,11 @@ impl StoreCore {
         if self.remembered.of(client) < self.config.remembered_max { Ok(()) } else { Err(Refusal::TooMany) }
     }
 
+    /// Whether so many answers more, one after the other, can be remembered of a party, whatever is given with each.
+    pub fn remembers(&self, client: Client, answers: usize) -> bool {
+        self.remembered.of(client) + 2 * answers.saturating_sub(1) < self.config.remembered_max
+    }
+
     /// Keeps the answer for repetitions and gives it.
     pub(super) fn remember(&mut self, client: Client, op: Op, answer: Answer, out: &mut StoreOutput) {
         self.remember_in(self.acting_epoch(), client, op, answer, out);

@@ -52,6 +52,10 @@ impl Ledger for Accounts {
         if closed || steps.len() as u64 > STEPS_MAX {
             return Err(Unpaid::Refused { reason: Refusal::NoLease, needed_bytes, epoch: Epoch(0) });
         }
+        let remembered = steps.len() == 1 || self.cores.iter().all(|core| core.remembers(payment.client, steps.len()));
+        if !remembered {
+            return Err(Unpaid::Refused { reason: Refusal::TooMany, needed_bytes, epoch: Epoch(0) });
+        }
         for (position, (user, delta)) in steps.into_iter().enumerate() {
             let op = Op((payment.op << 8) | position as u64);
             let client = payment.client;
