@@ -1,5 +1,6 @@
 //! Names of chunks.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,6 +56,13 @@ impl FromStr for ChunkName {
         }
         let fits = |c: u8| c.is_ascii_alphanumeric() || b"._-=@+/".contains(&c);
         if name.bytes().all(fits) { Ok(Self(name.to_owned())) } else { Err(NameError::Character) }
+    }
+}
+
+/// Names are in the order of their text.
+impl Borrow<str> for ChunkName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

@@ -160,7 +160,7 @@ fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result
             seen.insert(name);
         }
     }
-    let missing: Vec<ChunkName> = state.index.chunks.keys().filter(|name| !seen.contains(name)).cloned().collect();
+    let missing: Vec<ChunkName> = state.index.chunks.keys().filter(|name| !seen.contains(*name)).cloned().collect();
     for name in missing {
         tracing::error!(chunk = %name, "a chunk's file is missing; its owner is credited");
         recount.missing += 1;

@@ -139,19 +139,7 @@ impl<L: Ledger> ChunkStore<L> {
 
     /// Up to `limit` chunks whose names start with `prefix` and come after `after`, in order.
     pub fn list(&self, prefix: &str, after: &str, limit: usize) -> Vec<(ChunkName, ChunkInfo)> {
-        let from = if after > prefix { after } else { prefix };
-        let state = self.state.lock();
-        let start = from.parse::<ChunkName>().ok();
-        let range = match start {
-            Some(start) => state.index.chunks.range(start..),
-            None => state.index.chunks.range::<ChunkName, _>(..),
-        };
-        range
-            .skip_while(|(name, _)| name.as_str() < prefix || (!after.is_empty() && name.as_str() <= after))
-            .take_while(|(name, _)| name.as_str().starts_with(prefix))
-            .take(limit)
-            .map(|(name, info)| (name.clone(), info.clone()))
-            .collect()
+        self.state.lock().index.list(prefix, after, limit)
     }
 
     /// Removes a chunk if it is as expected; its blocks are credited to those who were charged.
