@@ -94,6 +94,10 @@ impl std::fmt::Debug for Settings {
 /// How long a connection may take to say why it failed.
 const WHY_MAX: Duration = Duration::from_secs(1);
 
+/// What follows where each end speaks in another way.
+const WANTS_TLS: &str = ": it may want TLS, and here no certificates are named";
+const SPEAKS_PLAINLY: &str = ": it may be a server with --plain, and here certificates are named";
+
 /// An open connection, and how it ends.
 #[derive(Debug)]
 struct Connection {
@@ -194,7 +198,11 @@ impl Client {
         let response = match connection.sender.try_send_request(request).await {
             Ok(response) => response,
             Err(error) if was_kept && error.message().is_some() => return Ok(None),
-            Err(error) => return Err(connection.why(&error.into_error()).await),
+            Err(error) => {
+                let error = error.into_error();
+                let hint = if self.settings.tls.is_none() && error.is_parse() { WANTS_TLS } else { "" };
+                return Err(connection.why(&error).await + hint);
+            }
         };
         let (head, incoming) = response.into_parts();
         let body = Limited::new(incoming, self.settings.answer_max_bytes).collect().await;
@@ -216,7 +224,13 @@ impl Client {
                 let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
                 let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
                 let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
-                Self::handshake(stream.map_err(|error| error.to_string())?, moved).await
+                let stream = stream.map_err(|error| {
+                    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+                    let hint =
+                        if matches!(cause, Some(rustls::Error::InvalidMessage(_))) { SPEAKS_PLAINLY } else { "" };
+                    format!("{error}{hint}")
+                });
+                Self::handshake(stream?, moved).await
             }
         }
     }
@@ -273,5 +287,34 @@ impl Client {
         };
         let reply = self.call(server, method, path, &[], bytes).await?;
         serde_json::from_slice(&reply.body).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Gate, Limits, serve};
+    use crate::{Role, json, pki, tls};
+
+    /// Regression: the one was told of an invalid version of HTTP, the other of a corrupt message.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_speaks_plainly_to_tls_and_the_other_way_round_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "bank", Role::Bank, &["127.0.0.1".into()], 1).unwrap();
+        let files = tls::Files::in_directory(directory.path(), "bank");
+        let client = |tls| Client::new(Settings { tls, ..Settings::default() });
+        let gates = [Gate { tls: Some(tls::server(&files).unwrap()), token_key: None }, Gate::default()];
+        let clients = [client(None), client(Some(tls::client(&files).unwrap()))];
+        for ((gate, client), says) in gates.into_iter().zip(clients).zip([WANTS_TLS, SPEAKS_PLAINLY]) {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let server =
+                serve(listener, gate, Limits::default(), |_, _| async { Ok(json(&1)) }, std::future::pending());
+            let server = tokio::spawn(server);
+            let error = client.send(&address, Method::GET, "/", &[], Bytes::new()).await.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+            server.abort();
+        }
     }
 }
