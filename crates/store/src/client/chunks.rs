@@ -354,7 +354,7 @@ impl Chunks {
                 }
                 // A store with checks off does not know a repetition: it may have been this very request that changed it.
                 Err(error) if error.code() == Some("changed") => {
-                    return Err(lost.unwrap_or(error).into());
+                    return Err(at(store, lost.unwrap_or(error)));
                 }
                 Err(CallError::Refused(problem))
                     if matches!(problem.code.as_str(), "timeout" | "stopped" | "too_many")
@@ -362,7 +362,7 @@ impl Chunks {
                 {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(at(store, error)),
             }
         }
     }
@@ -378,7 +378,7 @@ impl Chunks {
                 {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                other => return Ok(other?),
+                other => return other.map_err(|error| at(store, error)),
             }
         }
     }
@@ -433,6 +433,17 @@ impl Chunks {
             }
             all.extend(page.chunks);
         }
+    }
+}
+
+/// A refusal with which of the stores it is of.
+fn at(store: &StoreAddress, error: CallError) -> ChunkError {
+    match error {
+        CallError::Refused(mut problem) => {
+            problem.message = format!("{} (store {})", problem.message, store.node);
+            CallError::Refused(problem).into()
+        }
+        error @ CallError::Transport { .. } => error.into(),
     }
 }
 

@@ -407,6 +407,28 @@ async fn a_store_that_is_away_is_waited_for_once_when_a_file_is_removed() {
     .unwrap();
 }
 
+/// Regression: "the store's file system is full" was said of one of many.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_says_which_store_it_is_of() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan::default()).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let (chunks, nodes) = (files.chunks(), files.chunks().nodes());
+        for node in nodes {
+            let read = chunks.read(node, "alice/d/none", 0, 1).await.map(drop);
+            let deleted = chunks.delete(node, "alice/d/none").await;
+            for error in [read, deleted].map(Result::unwrap_err) {
+                assert!(error.is_not_found() && error.to_string().ends_with(&format!("(store {node})")), "{error}");
+            }
+        }
+        drop(files);
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
 /// Regression: with the numbers of two stores mixed up in a configuration files went where nobody else looked for them, and nobody said so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_under_anothers_number_takes_and_gives_nothing() {
