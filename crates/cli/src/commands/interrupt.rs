@@ -1,7 +1,6 @@
 //! Signals in the middle of a transfer: it takes back what it made, and the process ends of the signal after all, as its caller expects.
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::emulate_default_handler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -18,9 +17,10 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on the first signal is only told; a second one ends the process at once.
+    /// From now on the first signal is only told; a second one ends the process at once. A hangup that is ignored, as below nohup(1), still is.
     pub fn watch() -> anyhow::Result<Self> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM]).context("handle signals")?;
+        let signals = signal_hook::iterator::Signals::new(ullage_daemon::end_signals());
+        let mut signals = signals.context("handle signals")?;
         let (sender, stop) = Stop::new();
         let came = Arc::new(AtomicI32::new(NONE));
         let told = Arc::clone(&came);

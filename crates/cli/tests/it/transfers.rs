@@ -1,10 +1,11 @@
 //! `put` and `get` in pipes, and interrupted.
 
 use crate::site::{Plan, Site, ULLAGE, ullage};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PLAN: Plan = Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None };
@@ -41,14 +42,44 @@ fn put_and_get_stand_in_pipes() {
     assert_eq!(names(&temporary), [""; 0]);
 }
 
-fn interrupted(mut child: Child, begun: impl Fn() -> bool) -> Option<i32> {
+fn interrupted(child: Child, begun: impl Fn() -> bool) -> Option<i32> {
+    after(child, Signal::INT, begun).signal()
+}
+
+/// How it ends that is sent this once it has begun.
+fn after(mut child: Child, signal: Signal, begun: impl Fn() -> bool) -> ExitStatus {
     let until = Instant::now() + Duration::from_secs(30);
     while !begun() {
         assert!(Instant::now() < until, "it does not begin");
         std::thread::sleep(Duration::from_millis(1));
     }
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
-    child.wait().unwrap().signal()
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+    child.wait().unwrap()
+}
+
+/// Regression: below nohup(1) a transfer ended with the terminal all the same, and took back what it had made.
+#[test]
+fn a_transfer_below_nohup_survives_a_hangup() {
+    let site = Site::start(&PLAN);
+    site.user("alice", 40 << 20);
+    let (file, config) = (site.directory.path().join("file"), site.config("alice"));
+    File::create(&file).unwrap().set_len(2 << 20).unwrap();
+    let mut put = Command::new("nohup");
+    put.args([
+        ULLAGE,
+        "put",
+        file.to_str().unwrap(),
+        "there",
+        "--stripe",
+        "4KiB",
+        "--config",
+        config.to_str().unwrap(),
+    ]);
+    put.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let ended = after(put.spawn().unwrap(), Signal::HUP, || site.on_disk() > 16 << 10);
+    assert!(ended.success(), "{ended}");
+    let listed = ullage(&["ls", "--config", config.to_str().unwrap()]);
+    assert!(listed.contains("there"), "{listed}");
 }
 
 /// The stripes of one that was interrupted stayed charged until somebody looked for them a day later, its vouchers until they expired, and a part of
