@@ -2,7 +2,7 @@
 
 use super::grant::Ask;
 use super::{BankCore, BankOutput, load};
-use crate::{ANYONE, Client, Epoch, Micros, Node, Piece, User};
+use crate::{ANYONE, Client, Epoch, Micros, Node, Piece, User, VoucherId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,8 +30,8 @@ pub(super) struct Account {
     pub(super) active: BTreeMap<Client, Epoch>,
     /// The epoch in which those of earlier ones were last looked through.
     pub(super) looked_through: Epoch,
-    /// Returned pieces that can be passed on. They are still part of V of their epochs.
-    pub(super) pool: Vec<Piece>,
+    /// Returned pieces that can be passed on, those that expire first before others. They are still part of V of their epochs.
+    pub(super) pool: BTreeMap<(Epoch, VoucherId), Piece>,
     pub(super) waiting: VecDeque<Waiting>,
     /// Grants and returns that are remembered.
     pub(super) grants: usize,
@@ -74,7 +74,7 @@ impl Account {
         if audience != ANYONE {
             return 0;
         }
-        let live = self.pool.iter().filter(|piece| piece.voucher.terms.expiry > epoch);
+        let live = self.pool.values().filter(|piece| piece.voucher.terms.expiry > epoch);
         let pooled: i128 = live.map(|piece| i128::from(piece.amount)).sum();
         let left = i128::from(self.quota) - (self.authorized() - pooled);
         left.clamp(0, pooled).min(i128::from(u64::MAX)) as u64
@@ -101,12 +101,11 @@ impl Account {
         None
     }
 
-    /// Takes a returned piece; parts of one voucher join again.
-    pub(super) fn pool_put(&mut self, piece: Piece) {
-        match self.pool.iter_mut().find(|other| other.voucher == piece.voucher) {
-            Some(other) => other.amount = (other.amount + piece.amount).min(piece.voucher.terms.value),
-            None => self.pool.push(piece),
-        }
+    /// Takes a returned piece; parts of one voucher join again. Gives what is there of it then.
+    pub(super) fn pool_put(&mut self, piece: Piece) -> Piece {
+        let there = self.pool.entry((piece.voucher.terms.epoch, piece.id())).or_insert(Piece { amount: 0, ..piece });
+        there.amount = (there.amount + piece.amount).min(piece.voucher.terms.value);
+        *there
     }
 
     pub(super) fn row(&self) -> AccountRow {

@@ -104,3 +104,44 @@ fn a_request_costs_no_more_where_its_user_has_made_up_many_clients() {
         assert!(began.elapsed() < Duration::from_secs(5), "{policy:?}: {:?}", began.elapsed());
     }
 }
+
+/// Regression: each refund that came back, or was passed on, wrote all of the user's that had: after some ten thousand small files were removed,
+/// gigabytes.
+#[test]
+fn what_comes_back_is_written_alone_however_much_is_there() {
+    const REFUNDS: usize = 600;
+    let at = crate::testing::store_node(1);
+    let mut c = Cluster::new(1);
+    c.quota(U, 1 << 20);
+    let pieces = c.withdraw(C, U, 1 << 19);
+    c.spend(at, C, U, &pieces, 1 << 19).unwrap();
+    let refunds: Vec<_> = (0..REFUNDS).map(|_| c.free(at, C, U, 16).unwrap()).collect();
+    let mut most = 0;
+    let mut step = |c: &mut Cluster, message| {
+        let mut out = super::BankOutput::default();
+        c.bank.step(super::BankEvent::FromClient(C, message), c.now, &mut out);
+        let length = |write: &crate::Write| write.key.len() + write.value.iter().flatten().count();
+        most = most.max(out.writes.iter().map(length).sum());
+        crate::testing::apply(&mut c.bank_table, out.writes);
+    };
+    for (number, pieces) in refunds.chunks(64).enumerate() {
+        let pieces = pieces.to_vec();
+        step(&mut c, crate::message::ClientToBank::Return { user: U, op: Op(1000 + number as u64), pieces });
+    }
+    // What is passed on: all of it, after a restart too.
+    for number in 0..2 * REFUNDS as u64 / 64 {
+        if number % 50 == 49 {
+            let bank = Cluster::bank_config();
+            let mut out = super::BankOutput::default();
+            let rows = crate::testing::rows(&c.bank_table);
+            c.bank = super::BankCore::load(bank, c.keys.clone(), crate::Incarnation(1), rows, &mut out).unwrap();
+            crate::testing::apply(&mut c.bank_table, out.writes);
+        }
+        let (user, op, want, audience) = (U, Op(5000 + number), 1 << 18, None);
+        c.quota(U, 1 << 19);
+        step(&mut c, crate::message::ClientToBank::Request { user, op, want, audience });
+    }
+    assert!(most < 32 << 10, "{most} bytes at once");
+    assert_eq!(c.bank.accounts[&U].pool.len(), REFUNDS % 32);
+    assert!(!c.bank_table.keys().any(|key| key[0] == b'p'));
+}

@@ -74,7 +74,7 @@ impl BankCore {
         let want = want.min(MAX_VALUE);
         match self.config.policy {
             Policy::Limiting { floor } => {
-                let passed = self.pass_on(user, want, audience);
+                let passed = self.pass_on(user, want, audience, out);
                 let passed_value: u64 = passed.iter().map(|piece| piece.amount).sum();
                 let remaining = self.remaining(user);
                 let minted = limited(want - passed_value, remaining, active, floor);
@@ -125,11 +125,8 @@ impl BankCore {
             self.deny(client, user, op, Denial::OverQuota, out);
             return;
         }
-        if !passed.is_empty() {
-            for piece in &passed {
-                self.move_claim(piece, client, piece.amount as i64, out);
-            }
-            self.write_pool(user, out);
+        for piece in &passed {
+            self.move_claim(piece, client, piece.amount as i64, out);
         }
         let grant = Grant { user, epoch: self.head.epoch, minted, passed };
         let (pieces, epoch) = (grant.pieces(), grant.epoch);

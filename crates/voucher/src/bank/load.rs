@@ -14,7 +14,9 @@ use std::sync::Arc;
 pub(super) const HEAD: u8 = b'm';
 const RECOVERY: u8 = b'x';
 const ACCOUNT: u8 = b'a';
+/// Of older versions: all of a user's pool.
 const POOL: u8 = b'p';
+const POOLED: u8 = b'q';
 const GRANT: u8 = b'g';
 const RETURN: u8 = b't';
 const MOVED: u8 = b'c';
@@ -37,8 +39,11 @@ pub(super) fn account_key(user: User) -> Key {
     Key::new(ACCOUNT).u64(user.0)
 }
 
-pub(super) fn pool_key(user: User) -> Key {
-    Key::new(POOL).u64(user.0)
+/// A row for each: a user may have as many as the bank remembers, and each that comes or goes would else write all of them.
+pub(super) fn pooled_key(user: User, piece: &Piece) -> Key {
+    let (epoch, id) = (piece.voucher.terms.epoch, piece.id());
+    let key = Key::new(POOLED).u64(user.0).u64(epoch.0);
+    key.u32(id.issuer.node.0).u32(id.issuer.incarnation.0).u64(id.serial)
 }
 
 pub(super) fn grant_key(epoch: Epoch, client: Client, op: Op) -> Key {
@@ -101,7 +106,18 @@ impl BankCore {
                 POOL => {
                     let user = User(row.u64()?);
                     let pool: Vec<Piece> = row.value()?;
-                    core.accounts.entry(user).or_default().pool = pool;
+                    let account = core.accounts.entry(user).or_default();
+                    out.writes.push(Key::new(POOL).u64(user.0).remove());
+                    for piece in pool {
+                        let pooled = account.pool_put(piece);
+                        out.writes.push(pooled_key(user, &pooled).put(&pooled));
+                    }
+                }
+                POOLED => {
+                    let user = User(row.u64()?);
+                    // Which it is the piece says itself.
+                    let _ = (row.u64()?, row.u32()?, row.u32()?, row.u64()?);
+                    core.accounts.entry(user).or_default().pool_put(row.value()?);
                 }
                 GRANT => core.load_grant(row)?,
                 RETURN => {

@@ -1,9 +1,10 @@
 //! What a bank that is started again is told must agree with what it was begun with.
 
 use super::{BankConfig, BankCore, BankEvent, BankOutput};
-use crate::rows::LoadError;
+use crate::message::ClientToBank;
+use crate::rows::{Key, LoadError};
 use crate::testing::{Cluster, Table, apply, rows};
-use crate::{Client, Incarnation, Micros, Params, User};
+use crate::{Client, Incarnation, Micros, Op, Params, Piece, User};
 
 const U: User = User(1);
 
@@ -43,4 +44,25 @@ fn a_state_without_its_parameters_is_opened_with_any_that_can_have_been_in_force
     bank.step(BankEvent::Tick, Micros(1), &mut out);
     apply(&mut table, out.writes);
     assert!(load(&c, &table, Params::new(3, 4).unwrap(), &mut BankOutput::default()).is_err());
+}
+
+#[test]
+fn what_older_versions_kept_in_one_row_is_passed_on() {
+    let mut c = Cluster::new(1);
+    c.quota(U, 1000);
+    let given: Vec<Piece> = (0..3).flat_map(|_| c.withdraw(Client(1), U, 300)).collect();
+    let mut table = c.bank_table.clone();
+    apply(&mut table, vec![Key::new(b'p').u64(U.0).put(&given)]);
+    let mut out = BankOutput::default();
+    load(&c, &table, Params::default(), &mut out).unwrap();
+    apply(&mut table, out.writes);
+    assert!(!table.keys().any(|key| key[0] == b'p'));
+    let mut bank = load(&c, &table, Params::default(), &mut BankOutput::default()).unwrap();
+    let pooled: u64 = bank.accounts[&U].pool.values().map(|piece| piece.amount).sum();
+    assert_eq!(pooled, given.iter().map(|piece| piece.amount).sum::<u64>());
+    let mut out = BankOutput::default();
+    let (user, op, want, audience) = (U, Op(500), 10_000, None);
+    let request = ClientToBank::Request { user, op, want, audience };
+    bank.step(BankEvent::FromClient(Client(2), request), Micros(1), &mut out);
+    assert!(bank.accounts[&U].pool.is_empty());
 }

@@ -34,7 +34,8 @@ impl BankCore {
                 accepted += piece.amount;
                 self.move_claim(piece, client, -(piece.amount as i64), out);
                 if let Some(account) = self.accounts.get_mut(&user) {
-                    account.pool_put(*piece);
+                    let pooled = account.pool_put(*piece);
+                    out.writes.push(load::pooled_key(user, &pooled).put(&pooled));
                 }
             }
         }
@@ -42,7 +43,6 @@ impl BankCore {
         if accepted > 0 {
             out.writes.push(load::return_key(epoch, client, op).put(&(accepted, user)));
             self.record_return(client, op, Recorded { epoch, accepted, user: Some(user) });
-            self.write_pool(user, out);
         }
         let revokes = self.revokes();
         if let Some(account) = self.accounts.get_mut(&user).filter(|_| revokes) {
@@ -94,30 +94,30 @@ impl BankCore {
     }
 
     /// Takes returned pieces for at most `want` bytes out of the pool, as far as the quota allows.
-    pub(super) fn pass_on(&mut self, user: User, want: u64, audience: Node) -> Vec<Piece> {
+    pub(super) fn pass_on(&mut self, user: User, want: u64, audience: Node, out: &mut BankOutput) -> Vec<Piece> {
         let epoch = self.head.epoch;
         let Some(account) = self.accounts.get_mut(&user) else { return Vec::new() };
-        account.pool.retain(|piece| piece.voucher.terms.expiry > epoch);
+        while let Some(first) = account.pool.first_entry().filter(|first| first.get().voucher.terms.expiry <= epoch) {
+            out.writes.push(load::pooled_key(user, &first.remove()).remove());
+        }
         let mut passed = Vec::new();
         let mut missing = want.min(account.passable(audience, epoch));
         while missing > 0 && passed.len() < MAX_PIECES / 2 {
-            let Some(mut piece) = account.pool.pop() else { break };
+            let Some(mut last) = account.pool.last_entry() else { break };
+            let piece = last.get_mut();
+            let key = load::pooled_key(user, piece);
             if let Some(part) = piece.split(missing) {
                 missing -= part.amount;
                 passed.push(part);
             }
             if piece.amount > 0 {
-                account.pool.push(piece);
+                out.writes.push(key.put(&*piece));
+            } else {
+                last.remove();
+                out.writes.push(key.remove());
             }
         }
         passed
-    }
-
-    pub(super) fn write_pool(&self, user: User, out: &mut BankOutput) {
-        if let Some(account) = self.accounts.get(&user) {
-            let key = load::pool_key(user);
-            out.writes.push(if account.pool.is_empty() { key.remove() } else { key.put(&account.pool) });
-        }
     }
 
     /// Keeps who answers for how much of a voucher, for naming.
@@ -185,7 +185,7 @@ impl BankCore {
             // What is left to mint is taken first: a pooled piece may expire, but it may also be all there is.
             let Waiting { client, ask, .. } = waiting;
             let minted = ask.want.min(left);
-            let passed = self.pass_on(user, ask.want - minted, ask.audience);
+            let passed = self.pass_on(user, ask.want - minted, ask.audience, out);
             self.give(client, user, Ask { want: minted, ..ask }, passed, out);
         }
     }
