@@ -2,7 +2,8 @@
 
 use crate::suite::passes;
 use std::ffi::OsStr;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::ullage;
 use ullage_mount_tests::space::Space;
@@ -77,4 +78,42 @@ fn every_check_passes_below_a_limit() {
 #[test]
 fn every_check_passes_where_room_is_lent() {
     checked(&["--transport", "device"], Some("60G"));
+}
+
+/// What an administrator does meanwhile nobody notices: limits far off come and go, and files go from one pool to the other and back.
+#[test]
+fn operations_end_as_natively_while_limits_and_pools_come_and_go() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 1024);
+    let model = ground.directory("disk/model");
+    let mut space = Space::on(ground, &disk);
+    space.limit(Duration::from_secs(300));
+    space.add_beside();
+    space.up();
+    let (over, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(100));
+    let administer = || {
+        let limit = |size: &str| ullage(["limit".as_ref(), space.mount.as_os_str(), OsStr::new(size)]).ok();
+        let rest = || std::thread::sleep(Duration::from_millis(200));
+        for pool in ["main", "beside"].into_iter().cycle() {
+            limit("60G");
+            space.pool_command("remove", &[pool, "--no-wait"]).ok();
+            rest();
+            limit("none");
+            rest();
+            space.pool_command("remove", &[pool, "--cancel"]).ok();
+            if over.load(Ordering::Relaxed) || Instant::now() > until {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(administer);
+        passes(&["--ops", "1000", "--lockstep"], &[&model, &space.mount]);
+        over.store(true, Ordering::Relaxed);
+    });
+    space.down_and_check();
 }
