@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[cfg(feature = "etcd")]
 use std::time::Duration;
 use ullage_journal::Durability;
-use ullage_net::clock;
+use ullage_net::{clock, pki};
 use ullage_types::Bytes;
 use ullage_voucher::bank::{BankConfig, BankCore, BankOutput};
 use ullage_voucher::{Epoch, Incarnation, Keyring, Node, Params, User, Write};
@@ -40,6 +40,18 @@ pub struct Remembered {
     pub issue_permille: u16,
 }
 
+/// A user's name, as a quota is set for: others could be neither asked about nor changed nor removed.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        let refuse = || format!("{name:?} is no user's name: letters, digits, '.', '-' and '_', at most 64");
+        if pki::is_name(&name) { Ok(Self(name)) } else { Err(serde::de::Error::custom(refuse())) }
+    }
+}
+
 /// Sizes as numbers or as text with a unit.
 fn limits<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Bytes>, D::Error> {
     #[derive(Deserialize)]
@@ -48,8 +60,8 @@ fn limits<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, 
         Number(u64),
         Text(String),
     }
-    let sizes = BTreeMap::<String, Size>::deserialize(from)?;
-    let size = |(name, size)| match size {
+    let sizes = BTreeMap::<Name, Size>::deserialize(from)?;
+    let size = |(Name(name), size)| match size {
         Size::Number(bytes) => Ok((name, Bytes(bytes))),
         Size::Text(text) => text.parse().map(|bytes| (name, bytes)).map_err(serde::de::Error::custom),
     };
@@ -190,6 +202,16 @@ mod tests {
     fn without_stores_the_epoch_must_be_stated() {
         assert!(matches!(Remembered::parse("stores = []\n[limits]\n"), Err(RebuildError::NoEpoch)));
         assert!(Remembered::parse("stores = []\nepoch_at_least = 7\n[limits]\n").is_ok());
+    }
+
+    /// Regression: accounts were written that no request can name.
+    #[test]
+    fn names_that_are_no_users_are_refused_with_their_line() {
+        for name in ["a b", "a/b", "", "..", "\u{e9}"] {
+            let text = format!("stores = [1]\n[limits]\nann = 5\n{name:?} = 5\n");
+            let error = Remembered::parse(&text).unwrap_err().to_string();
+            assert!(error.contains("line 4") && error.contains("is no user's name"), "{error}");
+        }
     }
 
     #[test]
