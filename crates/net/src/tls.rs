@@ -155,13 +155,31 @@ pub fn peer_of(certificate: &[u8]) -> Option<Peer> {
     Some(Peer { name, role })
 }
 
-/// The peer in a certificate's file.
+/// What a certificate's file says.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// Whose it is.
+    pub peer: Peer,
+    /// From when on it is good, seconds since 1970.
+    pub from_secs: i64,
+    /// Until when.
+    pub until_secs: i64,
+    /// The same for people.
+    pub until: String,
+}
+
+/// What a certificate's file says; nothing if it is not of our making.
 ///
 /// # Errors
-/// When it cannot be read or has no name and role.
-pub fn peer_in_file(path: &Path) -> Result<Option<Peer>, TlsError> {
+/// When it cannot be read.
+pub fn certificate_in_file(path: &Path) -> Result<Option<Certificate>, TlsError> {
     let certificate = CertificateDer::from_pem_file(path).map_err(|error| TlsError::Pem(path.to_owned(), error))?;
-    Ok(peer_of(&certificate))
+    let (Ok((_, parsed)), Some(peer)) = (X509Certificate::from_der(&certificate), peer_of(&certificate)) else {
+        return Ok(None);
+    };
+    let (from, until) = (parsed.validity().not_before, parsed.validity().not_after);
+    let (from_secs, until_secs) = (from.timestamp(), until.timestamp());
+    Ok(Some(Certificate { peer, from_secs, until_secs, until: until.to_string() }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! `ullage bank`.
 
-use super::remote::{GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json, shards};
+use super::remote::{
+    GateArguments, Remote, block_on, bytes, end_signal, keep_private, log, print_json, shards, versioned,
+};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -423,7 +425,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             let bank = connect(&remote)?;
             let history = block_on(async { bank.history(&user).await })??;
             if remote.json {
-                print_json(&history)?;
+                print_json(&versioned(&history)?)?;
             } else {
                 say!(
                     "{:>10} {:>10} {:>16} {:>10} {:>16} {:>9}",
@@ -474,7 +476,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Action::Exclude { node, remote } => {
             let bank = connect(&remote)?;
             let status = block_on(async { bank.exclude(node).await })??;
-            print_json(&status)?;
+            print_json(&versioned(&status)?)?;
             let still_counts =
                 status.shards.iter().flat_map(|shard| &shard.stores).any(|s| s.node == node && !s.given_up);
             anyhow::ensure!(

@@ -114,7 +114,7 @@ ullage pki issue /etc/ullage/pki alice --role user --renew       before it ends,
         /// The directory
         directory: PathBuf,
     },
-    /// Show whose a certificate is
+    /// Show whose a certificate is, and until when it is good
     #[command(after_help = "Examples:\n  ullage pki show /etc/ullage/pki/alice.pem")]
     Show {
         /// The certificate
@@ -163,17 +163,26 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             vec![path]
         }
         Action::Show { file } => {
-            let peer = tls::peer_in_file(&file)?.context("this certificate is not of ullage's making")?;
+            let shows = tls::certificate_in_file(&file)?.context("this certificate is not of ullage's making")?;
+            let (peer, has_ended) = (shows.peer, shows.until_secs < clock::now_secs().cast_signed());
             if arguments.json {
-                print_json(&serde_json::json!({"name": peer.name, "role": peer.role}))?;
+                print_json(&serde_json::json!({
+                    "version": 1,
+                    "name": peer.name,
+                    "role": peer.role,
+                    "from_secs": shows.from_secs,
+                    "until_secs": shows.until_secs,
+                    "ended": has_ended,
+                }))?;
             } else {
-                say!("{} ({})", shown(&peer.name), peer.role);
+                let good = if has_ended { "was good until" } else { "good until" };
+                say!("{} ({}), {good} {}", shown(&peer.name), peer.role, shows.until);
             }
             return Ok(ExitCode::SUCCESS);
         }
     };
     if arguments.json {
-        print_json(&serde_json::json!({"made": made}))?;
+        print_json(&serde_json::json!({"version": 1, "made": made}))?;
     } else {
         for path in made {
             say!("{}", shown(&path));

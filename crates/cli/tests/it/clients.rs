@@ -65,6 +65,38 @@ fn a_store_in_use_is_not_said_to_be_given_up() {
     assert!(given_up(2) && !given_up(1), "{stores}");
 }
 
+/// Regression: history, what is given up and the answers of `pki` said nothing of their form, as all others do; and of a certificate it was
+/// not told until when it is good.
+#[test]
+fn what_is_printed_as_json_has_a_version_and_a_certificate_its_end() {
+    let site = Site::start(&Plan { banks: 1, stores: 1, epoch_ms: 600_000, engine: None });
+    site.user("alice", 1 << 20);
+    let (root, pki) = (site.config("root"), site.directory.path().join("other").display().to_string());
+    let root = root.to_str().unwrap();
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let history = json(&ullage(&["bank", "history", "alice", "--json", "--config", root]));
+    assert!(history["version"] == 1 && history["entries"].is_array(), "{history}");
+    // It may not have come yet.
+    let until = Instant::now() + Duration::from_secs(30);
+    let said = loop {
+        let (said, told) = fails(&["bank", "exclude", "1", "--config", root]);
+        if told.contains("is not given up") {
+            break json(&said);
+        }
+        assert!(Instant::now() < until, "{told}");
+    };
+    assert!(said["version"] == 1 && said["shards"].is_array(), "{said}");
+    assert_eq!(json(&ullage(&["pki", "init", &pki, "--json"]))["version"], 1);
+    ullage(&["pki", "issue", &pki, "bob", "--role", "user", "--days", "7"]);
+    let file = format!("{pki}/bob.pem");
+    let shown = json(&ullage(&["pki", "show", &file, "--json"]));
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let left = shown["until_secs"].as_u64().unwrap() - now;
+    assert!((7 * 86_400 - 60..=7 * 86_400).contains(&left), "{shown}");
+    assert!(shown["from_secs"].as_u64().unwrap() < now && shown["ended"] == false && shown["version"] == 1, "{shown}");
+    assert!(ullage(&["pki", "show", &file]).starts_with("bob (user), good until "));
+}
+
 struct Killed(Child);
 
 impl Drop for Killed {
