@@ -248,10 +248,8 @@ where
     }
     if let Some(theirs) = request.headers().get(clock::TIME_HEADER) {
         let theirs = theirs.to_str().ok().and_then(|text| text.parse().ok());
-        let agrees = theirs.is_some_and(|at| clock::agrees(at, clock::now_ms(), shared.limits.clock_tolerance_ms));
-        if !agrees {
-            let message = format!("the clocks differ by more than {} ms", shared.limits.clock_tolerance_ms);
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "clock", message));
+        if let Some(why) = clock::differs(theirs, clock::now_ms(), shared.limits.clock_tolerance_ms) {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "clock", why));
         }
     }
     let answer = (shared.handler)(request, peer);
