@@ -42,13 +42,15 @@ pub struct BankClient {
     /// Over how many users are spread, once a bank said so: that never changes.
     shards: Arc<OnceLock<usize>>,
     patience: Duration,
+    /// What the last attempt in vain met.
+    trouble: Arc<Mutex<Option<CallError>>>,
 }
 
 impl BankClient {
     /// Of the banks at these `host:port`; a request is repeated for up to `patience` while no bank leads.
     pub fn new(client: Arc<Client>, banks: Vec<String>, patience: Duration) -> Self {
         let preferred = Arc::new(Mutex::new(banks.first().cloned().unwrap_or_default()));
-        Self { client, banks, preferred, shards: Arc::default(), patience }
+        Self { client, banks, preferred, shards: Arc::default(), patience, trouble: Arc::default() }
     }
 
     /// For requests to other shards, which may have another leader: what it finds out of that concerns it alone.
@@ -108,9 +110,13 @@ impl BankClient {
         loop {
             let bank = self.preferred.lock().clone();
             let error = match self.attempt(&bank, method.clone(), path, body, waits).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    *self.trouble.lock() = None;
+                    return Ok(answer);
+                }
                 Err(error) => error,
             };
+            *self.trouble.lock() = Some(error.clone());
             let (is_full, is_hasty) = (error.code() == Some("full"), error.code() == Some("too_many"));
             let is_busy = is_full || is_hasty;
             let leader = match &error {
@@ -323,6 +329,11 @@ impl BankClient {
     /// When it does not answer.
     pub async fn status(&self, bank: &str) -> Result<BankStatus, CallError> {
         self.attempt(bank, Method::GET, "/v1/status", None::<&()>, Duration::ZERO).await
+    }
+
+    /// Why the last attempt was in vain, if it was: for those who have no more patience than a request that still goes on.
+    pub fn trouble(&self) -> Option<CallError> {
+        self.trouble.lock().clone()
     }
 
     /// The banks.

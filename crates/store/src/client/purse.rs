@@ -47,8 +47,8 @@ pub enum Unpayable {
     #[error(transparent)]
     Unheard(CallError),
     /// No bank answered in time.
-    #[error("no bank gave vouchers within {0:?}")]
-    Silent(Duration),
+    #[error("no bank gave vouchers within {0:?}{why}", why = .1.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+    Silent(Duration, Option<Box<CallError>>),
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as the error's text takes it")]
@@ -247,7 +247,7 @@ impl Purse {
             Ok(Ok(paid)) => paid,
             Ok(Err(_)) | Err(_) => {
                 self.give_up(&mut self.inner.lock(), op);
-                Err(Unpayable::Silent(self.settings.patience))
+                Err(Unpayable::Silent(self.settings.patience, self.bank.trouble().map(Box::new)))
             }
         }
     }

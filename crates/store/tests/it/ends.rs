@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use ullage_bank::client::BankClient;
 use ullage_store::client::{Chunks, FileError, Files, Purse, PurseSettings, StoreAddress};
+use ullage_voucher::{Node, Op};
 
 const TIME_MAX: Duration = Duration::from_secs(120);
 const STRIPE: u64 = 65_536;
@@ -305,7 +306,8 @@ async fn only_a_whole_version_of_a_regular_file_is_put() {
 }
 
 /// Where no bank answered, each stripe of the file was then looked for, thirty seconds after the other: hours for a large one. And of those who
-/// wanted the same capability each waited for all before it.
+/// wanted the same capability each waited for all before it. Who was given no vouchers was not told what was met instead of them: a bank that is
+/// not there, a certificate that is not good by this clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_bank_a_put_fails_as_soon_as_it_was_to() {
     tokio::time::timeout(TIME_MAX, async {
@@ -321,6 +323,8 @@ async fn without_a_bank_a_put_fails_as_soon_as_it_was_to() {
         let began = Instant::now();
         files.put(&file, "a", 4096, quiet()).await.unwrap_err();
         assert!(began.elapsed() < 5 * patience, "{:?}", began.elapsed());
+        let error = files.chunks().purse().pay(Op(1), Node(1), 4096).await.unwrap_err().to_string();
+        assert!(error.starts_with("no bank gave vouchers") && error.contains(&cluster.bank.address), "{error}");
         let began = Instant::now();
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..20 {
