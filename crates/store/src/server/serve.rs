@@ -6,8 +6,12 @@ use super::routes::{REQUEST_MAX_BYTES, Shared, route};
 use super::{housekeeping, link};
 use crate::chunk::{ChunkStore, OpError, Options, Recount};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::future::Future;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use ullage_journal::private_directory;
@@ -20,6 +24,19 @@ pub enum StoreError {
     /// Another process has the directory, or it cannot be used.
     #[error("use {0}: {1}")]
     Directory(std::path::PathBuf, String),
+    /// The bank would count its chunks twice.
+    #[error(
+        "{directory} is that of store {of}, and this is store {node}: is the name right, or the directory? If it is to be another store's from \
+         now on, give {of} up (`ullage bank exclude {of}`) and remove {directory}/node"
+    )]
+    Foreign {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// Whose it is.
+        of: u32,
+        /// Who this is.
+        node: u32,
+    },
     /// The chunks.
     #[error("open the chunks: {0}")]
     Chunks(#[from] OpError<Unpaid>),
@@ -31,12 +48,37 @@ pub enum StoreError {
     Listen(String, std::io::Error),
 }
 
+/// Looks, and says in the directory, which store's it is: under another number the bank would count all that is in it once more.
+fn check_node(directory: &Path, node: u32) -> Result<(), StoreError> {
+    let path = directory.join("node");
+    let failed = |error: std::io::Error| StoreError::Directory(path.clone(), error.to_string());
+    let said = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        said => said.map_err(failed)?,
+    };
+    match said.trim() {
+        // Older versions did not say it, and a power cut may have left it empty.
+        "" => {
+            let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let written = file.and_then(|mut file| file.write_all(format!("{node}\n").as_bytes()).and(file.sync_all()));
+            // On a full disk chunks are to be read and removed all the same.
+            written.unwrap_or_else(|error| tracing::warn!(%error, path = %path.display(), "cannot be written"));
+            Ok(())
+        }
+        said => match said.parse() {
+            Ok(of) if of == node => Ok(()),
+            Ok(of) => Err(StoreError::Foreign { directory: directory.to_owned(), of, node }),
+            Err(_) => Err(StoreError::Directory(path.clone(), "it holds no store's number".to_owned())),
+        },
+    }
+}
+
 /// A storage server that listens.
 pub struct StoreServer {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
-    _lock: std::fs::File,
+    _lock: File,
 }
 
 impl std::fmt::Debug for StoreServer {
@@ -54,8 +96,9 @@ impl StoreServer {
         let directory = settings.directory.clone();
         let failed = |error: std::io::Error| StoreError::Directory(directory.clone(), error.to_string());
         private_directory(&directory).map_err(failed)?;
-        let lock = std::fs::File::create(directory.join("lock")).map_err(failed)?;
+        let lock = File::create(directory.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| StoreError::Directory(directory.clone(), format!("in use: {error}")))?;
+        check_node(&directory, settings.node.0)?;
         let options = Options { durability: settings.durability, snapshot_after_bytes: settings.snapshot_after_bytes };
         let accounts = Accounts::new(&settings);
         let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&directory, accounts, options)).await;
@@ -134,5 +177,26 @@ impl Meter {
     /// Whether vouchers are taken.
     pub fn is_open(&self) -> bool {
         self.0.with_ledger(|accounts| (None, accounts.is_open())).unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a directory that was served under another store's name once had all its chunks counted twice, and thrice when it was
+    /// served under its own again.
+    #[test]
+    fn a_directory_is_one_stores() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("node");
+        check_node(directory.path(), 2).unwrap();
+        let error = check_node(directory.path(), 3).unwrap_err().to_string();
+        assert!(error.contains("that of store 2, and this is store 3"), "{error}");
+        check_node(directory.path(), 2).unwrap();
+        for (said, is_good) in [("", true), ("two", false)] {
+            std::fs::write(&path, said).unwrap();
+            assert_eq!(check_node(directory.path(), 3).is_ok(), is_good);
+        }
     }
 }
