@@ -88,14 +88,27 @@ pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
 
 /// The mount that a path lies in, and its state: from the kernel's list of mounts. Nobody may serve it any more.
 pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
-    let (path, inner) = mount_around(path)?;
-    let found = inner.as_ref().and_then(|mount| Some((mount.point.clone(), state_of(mount)?)));
+    let (path, around) = mount_around(path)?;
+    let inner = around.as_ref().filter(|mount| mount.may_be_a_space());
+    let found = inner.and_then(|mount| Some((mount.point.clone(), state_of(mount)?)));
     found.ok_or_else(|| {
         let shown = path.display();
-        Error::Refused(if State::of_mountpoint(&path).settings_path().exists() {
-            format!("{shown} is not up; start it with `ullage up {}`", quoted(&path))
+        Error::Refused(if let Some(covered) = around.as_ref().and_then(covers_a_space) {
+            covered
+        } else if let state = State::of_mountpoint(&path)
+            && state.settings_path().exists()
+        {
+            if matches!(Client::connect(&state), Ok(Some(_))) {
+                format!(
+                    "the space of {shown} is up, but not to be seen there: it was taken away and has users yet, or is mounted in another mount \
+                     namespace (a container's); see `ullage status {}`",
+                    quoted(&path)
+                )
+            } else {
+                format!("{shown} is not up; start it with `ullage up {}`", quoted(&path))
+            }
         } else {
-            let lacks = inner.as_ref().and_then(without_state);
+            let lacks = inner.and_then(without_state);
             lacks.unwrap_or_else(|| format!("{shown} is not in a mounted space; see `ullage up --help`"))
         })
     })
@@ -103,7 +116,21 @@ pub fn find_mount(path: &Path) -> Result<(PathBuf, State)> {
 
 /// Of a path in a space that is mounted, and whose state is not there, what to do about it.
 pub fn lacks_state(path: &Path) -> Option<String> {
-    without_state(&mount_around(path).ok()?.1?)
+    without_state(&mount_around(path).ok()?.1.filter(Listed::may_be_a_space)?)
+}
+
+/// Of a mount that hides a space, what to do about it.
+fn covers_a_space(mount: &Listed) -> Option<String> {
+    let here: Vec<_> = mounts::list(None).ok()?.into_iter().filter(|other| other.point == mount.point).collect();
+    let at = here.iter().rposition(|other| other == mount)?;
+    here[..at].iter().any(|below| below.may_be_a_space() && state_of(below).is_some()).then(|| {
+        let point = mount.point.display();
+        format!(
+            "a file system ({}) is mounted over the space at {point}; `umount {}` takes that away first",
+            mount.kind,
+            quoted(&mount.point)
+        )
+    })
 }
 
 fn without_state(mount: &Listed) -> Option<String> {
@@ -131,7 +158,7 @@ fn state_of(mount: &Listed) -> Option<State> {
     states.into_iter().find(|state| is_there(state) && mounts::is_of(mount, state))
 }
 
-/// A path by its one name, and the mount that it lies in where that may be of a space.
+/// A path by its one name, and the mount that it lies in.
 fn mount_around(path: &Path) -> Result<(PathBuf, Option<Listed>)> {
     // The list has mounts too that are hidden by what was mounted over a directory above them: the path is not in these.
     let (path, device) = match path.canonicalize() {
@@ -145,6 +172,6 @@ fn mount_around(path: &Path) -> Result<(PathBuf, Option<Listed>)> {
         }
     };
     let around = mounts::list(None)?.into_iter().filter(|m| Some(m.device) == device && path.starts_with(&m.point));
-    let inner = around.max_by_key(|mount| mount.point.components().count()).filter(Listed::may_be_a_space);
+    let inner = around.max_by_key(|mount| mount.point.components().count());
     Ok((path, inner))
 }

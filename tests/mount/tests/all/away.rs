@@ -45,6 +45,38 @@ fn what_is_mounted_over_a_space_is_not_unmounted_instead() {
     space.down_and_check();
 }
 
+/// It was said not to be up, and that `ullage up` would start it, which says that it is up already.
+#[test]
+fn who_asks_of_a_space_that_something_is_mounted_over_is_told_so() {
+    let mut space = Space::plain();
+    mount_over(&space.mount);
+    space.ground.will_unmount(&space.mount);
+    fs::create_dir(space.path("elsewhere")).unwrap();
+    for path in [space.mount.clone(), space.path("elsewhere")] {
+        for command in ["limit", "du", "stat"] {
+            let told = ullage([command.as_ref(), path.as_os_str()]);
+            told.refused(&format!("(tmpfs) is mounted over the space at {}", space.mount.display()));
+        }
+    }
+    unmount(&space.mount);
+    ullage(["du".as_ref(), space.mount.as_os_str()]).ok();
+    space.down_and_check();
+}
+
+/// It was said not to be up, and that `ullage up` would start it, which waits for its end.
+#[test]
+fn who_asks_of_a_space_that_was_taken_away_and_is_used_is_told_so() {
+    let space = Space::plain();
+    let user = File::create(space.path("file")).unwrap();
+    down(&space, &space.mount, &["--lazy"]).ok();
+    for command in ["limit", "du"] {
+        ullage([command.as_ref(), space.mount.as_os_str()]).refused("is up, but not to be seen there");
+    }
+    drop(user);
+    space.up();
+    space.down_and_check();
+}
+
 /// Regression: the space was found by its path, though the path led elsewhere, and whatever of it has the same number got the limit.
 #[test]
 fn what_is_mounted_over_a_directory_above_a_space_is_not_taken_for_the_space() {
