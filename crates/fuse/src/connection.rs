@@ -167,6 +167,18 @@ impl Kernel for Connection {
     }
 }
 
+/// Whether backing files may be registered with a connection, once passthrough was negotiated: root of a user namespace may not, whatever
+/// INIT said.
+pub(crate) fn may_register(device: BorrowedFd<'_>) -> bool {
+    // No regular file: for who may, there is nothing to be registered.
+    let tried = File::open("/dev/null").and_then(|file| sys::backing_open(device, file.as_fd()));
+    let refused = tried.err().filter(|error| error.raw_os_error() == Some(libc::EPERM));
+    if let Some(why) = &refused {
+        tracing::info!("the kernel refuses passthrough ({why}); files are read and written through the server");
+    }
+    refused.is_none()
+}
+
 /// The numbers of the device that is seen there; of one too that nobody serves any more.
 pub fn mounted_at(mountpoint: &Path) -> Option<(u32, u32)> {
     // DONT_SYNC: no request may be sent, nobody may answer.

@@ -2,7 +2,7 @@
 
 #[allow(clippy::wildcard_imports, reason = "the protocol's own names, all of them used here")]
 use crate::abi::{self, init::*};
-use crate::connection::{Connection, write_reply};
+use crate::connection::{Connection, may_register, write_reply};
 use crate::decode::decode;
 use crate::message::{Dialect, Message};
 use crate::request::Request;
@@ -104,7 +104,7 @@ pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bo
     write_reply(device, unique, 0, zerocopy::IntoBytes::as_bytes(&answer))?;
     let settled = Settled {
         dialect: Dialect { setxattr_ext: taken & SETXATTR_EXT != 0 },
-        passthrough: taken & PASSTHROUGH != 0,
+        passthrough: taken & PASSTHROUGH != 0 && may_register(device),
         over_io_uring: taken & OVER_IO_URING != 0,
         max_transfer: max_write as usize,
     };

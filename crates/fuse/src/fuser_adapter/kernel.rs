@@ -1,6 +1,6 @@
 //! The kernel's side of a connection: replies that `fuser` cannot express, notifications, backing files.
 
-use crate::connection::mounted_at;
+use crate::connection::{may_register, mounted_at};
 use crate::counters::Counters;
 use crate::fuser_adapter::{dispatch::Adapter, sys};
 use crate::servers::Servers;
@@ -43,6 +43,7 @@ impl Connection {
     pub(super) fn open(&self, session: &Session<Adapter>) -> io::Result<()> {
         self.mounted.get_or_init(|| mounted_at(&self.mountpoint));
         let device = session.as_fd().try_clone_to_owned()?;
+        self.set_passthrough(self.passthrough() && may_register(device.as_fd()));
         self.channel.set((device, session.notifier())).map_err(|_| io::Error::other("the connection is open already"))
     }
 

@@ -357,6 +357,23 @@ fn an_ordinary_user_who_cannot_mount_is_told_why_and_nothing_is_made() {
     untouched();
 }
 
+/// It was said to move in the kernel until the first file was opened.
+#[test]
+fn how_data_moves_in_a_user_namespace_is_said_before_any_file_is_opened() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let space = of_nobody(ground);
+    let script = "trap '\"$0\" down \"$1\" --state \"$2\" >&2' EXIT; \"$0\" up \"$1\" --state \"$2\" --pool \"$3\" --transport \"$4\" >&2 &&
+        \"$0\" status \"$1\" --state \"$2\" --json";
+    for transport in ["device", "fuser"] {
+        let own = ["unshare", "-Urm", "sh", "-c", script].map(std::ffi::OsStr::new);
+        let paths = [ullage_mount_tests::binary::path().as_os_str(), space.mount.as_os_str(), space.state.as_os_str()];
+        let more = [space.pools[0].as_ref(), std::ffi::OsStr::new(transport)];
+        let told = nobody(&[&own[..], &paths, &more].concat()).json();
+        assert_eq!(told["passthrough"], false, "{transport}");
+    }
+}
+
 #[test]
 fn root_without_the_right_to_mount_is_told_so_and_nothing_is_made() {
     let ground = Ground::new();
