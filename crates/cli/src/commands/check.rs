@@ -40,6 +40,9 @@ impl Check {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let state = super::state_at(&self.mountpoint, self.state.as_deref())?;
         super::refuse_up(&self.mountpoint, &state)?;
+        if let Some(why) = super::dangling(&state) {
+            anyhow::bail!(why);
+        }
         let spinner = output::spinner();
         let report = ullage_daemon::check(&state, self.repair, &self.without, &mut |what, count| {
             output::spin(&spinner, what, count);

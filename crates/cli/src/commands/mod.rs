@@ -197,10 +197,22 @@ fn not_up(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Error {
     let point = mountpoint.display();
     match state.settings_path().try_exists() {
         Ok(false) if let Some(why) = ullage_daemon::lacks_state(mountpoint) => anyhow::anyhow!(why),
+        Ok(false) if let Some(why) = dangling(state) => anyhow::anyhow!(why),
         Ok(false) => anyhow::anyhow!(
             "there is no space at {point}: its state would be in {}; `ullage up --help` says how one is made",
             state.dir().display()
         ),
         _ => anyhow::anyhow!("{point} is not up; start it with `{}`", hint::command("up", state, mountpoint)),
     }
+}
+
+/// Of a link that leads to a state that is not there, what to do about it: its disk may only not be mounted yet.
+fn dangling(state: &ullage_daemon::State) -> Option<String> {
+    let target = std::fs::read_link(state.dir()).ok().filter(|_| !state.dir().exists())?;
+    Some(format!(
+        "{} is a link to the state of this space, and {} is not there: mount the disk that it is on; or remove the link, if that space is \
+         given up, and try again",
+        state.dir().display(),
+        target.display()
+    ))
 }

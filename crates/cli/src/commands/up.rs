@@ -267,12 +267,9 @@ impl Up {
 fn refuse_dangling(mountpoint: &Path, state: &State) -> anyhow::Result<()> {
     let usual = State::of_mountpoint(mountpoint);
     match std::fs::read_link(usual.dir()) {
-        Ok(target) if !usual.dir().exists() && target != state.dir() && !state.settings_path().exists() => bail!(
-            "{} is a link to the state of this space, and {} is not there: mount the disk that it is on; or remove the link, if that space \
-             is given up, and try again",
-            usual.dir().display(),
-            target.display()
-        ),
+        Ok(target) if target != state.dir() && !state.settings_path().exists() => {
+            super::dangling(&usual).map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
+        }
         _ => Ok(()),
     }
 }

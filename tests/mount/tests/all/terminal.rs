@@ -125,6 +125,22 @@ fn output_that_cannot_be_written_is_an_error() {
     assert!(said.starts_with("ullage: cannot write the output"), "{said}");
 }
 
+/// They said that there was no space, and how one is made.
+#[test]
+fn who_asks_of_a_space_whose_link_leads_to_no_state_is_told_so() {
+    let space = Space::plain();
+    space.down();
+    let away = space.state.with_extension("away");
+    std::fs::rename(&space.state, &away).unwrap();
+    for words in [&["status"][..], &["df"], &["down"], &["check"], &["check", "--repair"], &["pool", "list"]] {
+        ullage(words.iter().map(AsRef::as_ref).chain([space.mount.as_os_str()]))
+            .refused("mount the disk that it is on");
+    }
+    std::fs::rename(&away, &space.state).unwrap();
+    space.up();
+    space.down_and_check();
+}
+
 /// Regression: the link was replaced, though only the disk of the state was not mounted yet.
 #[test]
 fn a_link_to_a_state_that_is_not_there_is_not_replaced() {
