@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use ullage_pool::{Access, Binding, DirPool, Numbers, Pool, PoolConfig};
+use ullage_pool::{Access, Binding, DirPool, Lease, Numbers, Pool, PoolConfig, probe_lease};
 use ullage_types::{FileId, Generation};
 
 /// A file with these bytes, of which nobody holds a descriptor any more.
@@ -61,8 +61,8 @@ fn a_file_held_open_for_writing_goes_into_quarantine_and_is_removed_when_it_is_l
         let writer = opened.pool.open(&binding, Access::Write).unwrap();
         demand(&opened);
         opened.pool.release(binding);
-        until("quarantine", || opened.pool.stats().quarantined == 1);
-        assert!(!backing.exists(), "{kind}");
+        // What was made and abandoned, too, where a process that another test is just starting has a copy of it.
+        until("quarantine", || opened.pool.stats().quarantined >= 1 && !backing.exists());
         // Still the writer's own file, with his bytes.
         writer.write_all_at(b"MORE", 4).unwrap();
         let mut bytes = [0; 8];
@@ -86,6 +86,9 @@ fn what_is_held_no_more_at_the_end_is_gone_after_it_however_often_it_was_tried()
         opened.pool.release(binding);
         until("quarantine", || opened.pool.stats().quarantined == 1);
         drop(writer);
+        let held = std::fs::read_dir(path.join("quarantine")).unwrap().next().unwrap().unwrap().path();
+        // A process that another test is just starting may have a copy.
+        until("nobody has it", || probe_lease(File::open(&held).unwrap(), Lease::Read).is_ok());
         opened.pool.close().unwrap();
         assert_eq!(std::fs::read_dir(path.join("quarantine")).unwrap().count(), 0, "{kind}");
     });
@@ -191,11 +194,12 @@ fn a_writable_mapping_keeps_a_file_after_every_descriptor_is_closed() {
             Mapping::of(&file, ProtFlags::READ | ProtFlags::WRITE)
         };
         demand(&opened);
+        let backing = opened.pool.backing_path(&binding.locator).unwrap();
+        let held = path.join("quarantine").join(backing.file_name().unwrap());
         opened.pool.release(binding.clone());
-        until("quarantine", || opened.pool.stats().quarantined == 1);
+        until("quarantine", || held.exists());
         mapping.store(9);
-        let held: Vec<_> = std::fs::read_dir(path.join("quarantine")).unwrap().map(|e| e.unwrap().path()).collect();
-        assert_eq!(std::fs::read(&held[0]).unwrap()[0], 9, "{kind}: neither truncated nor another's");
+        assert_eq!(std::fs::read(&held).unwrap()[0], 9, "{kind}: neither truncated nor another's");
         drop(mapping);
         until("it is removed", || opened.pool.stats().in_quarantine == 0);
         opened.pool.close().unwrap();
