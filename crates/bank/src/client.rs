@@ -23,11 +23,10 @@ const SILENT_MAX: Duration = Duration::from_secs(2);
 
 /// Where a user's account is. What is no name would name something else, or nothing that can be asked for.
 fn path_of(user: &str) -> Result<String, Problem> {
-    if pki::is_name(user) {
-        return Ok(format!("/v1/users/{user}"));
+    match pki::refused_user(user) {
+        None => Ok(format!("/v1/users/{user}")),
+        Some(why) => Err(Problem::new(StatusCode::BAD_REQUEST, "bad_request", why)),
     }
-    let message = format!("{user:?} is no user's name: letters, digits, '.', '-' and '_', at most 64");
-    Err(Problem::new(StatusCode::BAD_REQUEST, "bad_request", message))
 }
 
 /// A bank that takes no more now is asked again after so long.

@@ -47,8 +47,7 @@ struct Name(String);
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
-        let refuse = || format!("{name:?} is no user's name: letters, digits, '.', '-' and '_', at most 64");
-        if pki::is_name(&name) { Ok(Self(name)) } else { Err(serde::de::Error::custom(refuse())) }
+        pki::refused_user(&name).map_or(Ok(Self(name)), |why| Err(serde::de::Error::custom(why)))
     }
 }
 

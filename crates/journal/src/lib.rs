@@ -22,6 +22,7 @@ mod error;
 pub mod frame;
 mod journal;
 mod options;
+pub mod parts;
 mod private;
 mod recover;
 mod reserve;

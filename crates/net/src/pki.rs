@@ -70,6 +70,11 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c))
 }
 
+/// What to tell of what is no user's name; nothing where it can be one.
+pub fn refused_user(name: &str) -> Option<String> {
+    (!is_name(name)).then(|| format!("{name:?} is no user's name: letters, digits, '.', '-' and '_', at most 64"))
+}
+
 fn check_name(name: &str) -> Result<(), PkiError> {
     match name {
         _ if !is_name(name) => Err(PkiError::Name(name.to_owned())),

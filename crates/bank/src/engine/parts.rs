@@ -1,9 +1,7 @@
 //! Steps that are larger than a record of the journal can be: several records, which count once the last is there.
 
 use super::EngineError;
-
-/// A quarter of what a record may be.
-pub(super) const PART_BYTES: usize = 16 << 20;
+use ullage_journal::parts::{self, Begun, PART_BYTES, Part};
 
 /// First bytes of records that are no whole steps; those begin with a write, which is 0 or 1.
 const FIRST: u8 = 2;
@@ -15,37 +13,36 @@ pub(super) fn split(step: Vec<u8>) -> Vec<(Vec<u8>, bool)> {
     if step.len() <= PART_BYTES {
         return vec![(step, true)];
     }
-    let last = step.len().div_ceil(PART_BYTES) - 1;
-    let record = |(number, part): (usize, &[u8])| {
-        let kind = match number {
-            0 => FIRST,
-            number if number == last => LAST,
-            _ => NEXT,
+    let record = |(part, bytes): (Part, &[u8])| {
+        let kind = match part {
+            Part::First => FIRST,
+            Part::Next => NEXT,
+            Part::Last => LAST,
         };
-        ([&[kind], part].concat(), number == last)
+        ([&[kind], bytes].concat(), part == Part::Last)
     };
-    step.chunks(PART_BYTES).enumerate().map(record).collect()
+    parts::split(&step).map(record).collect()
 }
 
-/// Gives whole steps back. A beginning that another step follows has lost its end to a crash, and nobody had an answer.
+/// Gives whole steps back.
 pub(super) fn whole(
     records: Vec<Vec<u8>>,
     mut step: impl FnMut(&[u8]) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
-    let mut begun = Vec::new();
+    let mut begun = Begun::default();
     for record in records {
-        match record.split_first() {
-            Some((&FIRST, part)) => begun = part.to_vec(),
-            Some((&NEXT, part)) => begun.extend_from_slice(part),
-            Some((&LAST, part)) => {
-                begun.extend_from_slice(part);
-                step(&begun)?;
-                begun = Vec::new();
-            }
+        let (part, bytes) = match record.split_first() {
+            Some((&FIRST, bytes)) => (Part::First, bytes),
+            Some((&NEXT, bytes)) => (Part::Next, bytes),
+            Some((&LAST, bytes)) => (Part::Last, bytes),
             _ => {
-                begun = Vec::new();
+                begun.forget();
                 step(&record)?;
+                continue;
             }
+        };
+        if let Some(whole) = begun.add(part, bytes) {
+            step(&whole)?;
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use super::index::ChunkInfo;
 use super::name::ChunkName;
 use std::borrow::Cow;
 use ullage_journal::codec::{DecodeError, Decoder, Encoder};
+use ullage_journal::parts::{self, PART_BYTES, Part};
 
 /// Where the bytes of a whole chunk are.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,30 +32,12 @@ pub(crate) enum Record<'a> {
     NotePart(Part, Vec<u8>),
 }
 
-/// Which part it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    First,
-    Next,
-    Last,
-}
-
-/// A quarter of what a record of the journal may be.
-const PART_BYTES: usize = 16 << 20;
-
 /// The records of a note, the last of which makes all of them count.
 pub(crate) fn note_records(note: Vec<u8>) -> Vec<Record<'static>> {
     if note.len() <= PART_BYTES {
         return vec![Record::Note(note)];
     }
-    let last = note.len().div_ceil(PART_BYTES) - 1;
-    let part = |number| match number {
-        0 => Part::First,
-        number if number == last => Part::Last,
-        _ => Part::Next,
-    };
-    let parts = note.chunks(PART_BYTES).enumerate();
-    parts.map(|(number, bytes)| Record::NotePart(part(number), bytes.to_vec())).collect()
+    parts::split(&note).map(|(part, bytes)| Record::NotePart(part, bytes.to_vec())).collect()
 }
 
 impl<'a> Record<'a> {

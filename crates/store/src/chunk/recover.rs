@@ -7,7 +7,7 @@ use super::header::Header;
 use super::index::{ChunkInfo, Index};
 use super::ledger::Ledger;
 use super::name::ChunkName;
-use super::record::{Part, Record, Source};
+use super::record::{Record, Source};
 use super::store::State;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 use ullage_journal::Recovered;
 use ullage_journal::codec::Decoder;
+use ullage_journal::parts::Begun;
 
 /// What the recount found. All zero but `chunks` after a clean end, and after `kill -9` too but for `unfinished` and
 /// `trimmed`.
@@ -62,8 +63,7 @@ pub(crate) fn recover<L: Ledger>(
             placed.insert(name, position);
         }
     }
-    // The beginning of a note in parts: one that anything else follows lost its end to a crash, and nobody had an answer.
-    let mut begun = Vec::new();
+    let mut begun = Begun::default();
     for (position, bytes) in recovered.records.iter().enumerate() {
         let record = decode(bytes)?;
         let placed = record.chunk().and_then(|name| placed.get(name));
@@ -102,9 +102,9 @@ fn apply(directory: &Directory, record: &Record<'_>) -> io::Result<()> {
     }
 }
 
-fn redo<L: Ledger>(record: Record<'_>, begun: &mut Vec<u8>, state: &mut State<L>) -> io::Result<()> {
-    if !matches!(record, Record::NotePart(Part::Next | Part::Last, _)) {
-        begun.clear();
+fn redo<L: Ledger>(record: Record<'_>, begun: &mut Begun, state: &mut State<L>) -> io::Result<()> {
+    if !matches!(record, Record::NotePart(..)) {
+        begun.forget();
     }
     let note = match record {
         Record::Replace { name, info, note, .. } | Record::Patch { name, info, note, .. } => {
@@ -125,10 +125,7 @@ fn redo<L: Ledger>(record: Record<'_>, begun: &mut Vec<u8>, state: &mut State<L>
             note
         }
         Record::Note(note) => note,
-        Record::NotePart(part, bytes) => {
-            begun.extend_from_slice(&bytes);
-            if part == Part::Last { std::mem::take(begun) } else { Vec::new() }
-        }
+        Record::NotePart(part, bytes) => begun.add(part, &bytes).unwrap_or_default(),
     };
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
 }

@@ -72,8 +72,7 @@ pub struct ClientConfig {
 /// Refused here, a mistake is told with its line, and not found by waiting for what cannot answer.
 fn user<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = String::deserialize(from)?;
-    let refuse = || format!("{name:?} is no user's name: letters, digits, '.', '-' and '_', at most 64");
-    if pki::is_name(&name) { Ok(name) } else { Err(serde::de::Error::custom(refuse())) }
+    pki::refused_user(&name).map_or(Ok(name), |why| Err(serde::de::Error::custom(why)))
 }
 
 fn banks<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {

@@ -2,6 +2,7 @@
 
 use crate::suite::passes;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
@@ -10,17 +11,23 @@ use ullage_mount_tests::space::Space;
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A space of its own with these flags, and a directory on the same native ext4.
-fn checked(flags: &[&str], size: Option<&str>) {
+/// A space, not yet up, and a directory on the same native ext4; none where that takes rights that are not there.
+fn bed() -> Option<(Space, PathBuf)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root");
-        return;
+        return None;
     }
     let mut ground = Ground::new();
     let disk = ground.ext4("disk", 1024);
     let model = ground.directory("disk/model");
     let mut space = Space::on(ground, &disk);
     space.limit(Duration::from_secs(300));
+    Some((space, model))
+}
+
+/// Everything on a space with these flags.
+fn checked(flags: &[&str], size: Option<&str>) {
+    let Some((mut space, model)) = bed() else { return };
     space.flags = flags.iter().map(Into::into).collect();
     space.up();
     if let Some(size) = size {
@@ -83,15 +90,7 @@ fn every_check_passes_where_room_is_lent() {
 /// What an administrator does meanwhile nobody notices: limits far off come and go, and files go from one pool to the other and back.
 #[test]
 fn operations_end_as_natively_while_limits_and_pools_come_and_go() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
-        return;
-    }
-    let mut ground = Ground::new();
-    let disk = ground.ext4("disk", 1024);
-    let model = ground.directory("disk/model");
-    let mut space = Space::on(ground, &disk);
-    space.limit(Duration::from_secs(300));
+    let Some((mut space, model)) = bed() else { return };
     space.add_beside();
     space.up();
     let (over, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(100));
