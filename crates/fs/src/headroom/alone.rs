@@ -7,7 +7,6 @@ use crate::open_file::OpenFile;
 use crate::{Errno, Outcome, Space, hurry};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use ullage_policy::headroom::CHUNK;
 
@@ -41,7 +40,7 @@ impl Space {
         if own.is_some() {
             self.show_written(wanted);
         }
-        self.lender.gathering.fetch_add(1, Relaxed);
+        let gathering = self.lender.gathers();
         let holders = self.holders();
         self.ask_back_for(&holders, own, wanted, patience);
         // Disks are waited for while others go on: what comes to be written until he is alone is little.
@@ -49,7 +48,7 @@ impl Space {
         let waiting = their.filter_map(|node| Some((self.takes_disk(&node, wanted)?, node))).collect();
         self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
         let alone = self.headroom.flow.write();
-        self.lender.gathering.fetch_sub(1, Relaxed);
+        drop(gathering);
         self.return_held(own, wanted, PATIENCE);
         if own.is_some() {
             // What was given back just now counts as written, and may have been shown for long.

@@ -26,6 +26,8 @@ const LONGEST: Duration = Duration::from_millis(160);
 const BUSY: Duration = Duration::from_millis(1);
 /// And one that somebody waits for.
 const LONG: Duration = Duration::from_secs(2);
+/// How long rounds are waited for that pass over none: a disk may hang.
+const PASSES_OVER: Duration = Duration::from_millis(300);
 /// How long is waited for the calls under way that a new limit does not bind: on a starved machine the server gets its turn late.
 const ENDS_BY: Duration = Duration::from_secs(10);
 /// How long the thread waits for something to watch before it looks whether it is still needed.
@@ -50,6 +52,8 @@ struct Watched {
     over: u64,
     /// What they had refreshed, and is not done.
     asked: Vec<Arc<Refresher>>,
+    /// The last one passed over a file that somebody worked on.
+    passed_over: bool,
     stop: bool,
 }
 
@@ -89,16 +93,21 @@ impl Brake {
     /// Has all that is watched looked at once more, from the first file to the last, or waits until then. Gives back what had the kernel ask before
     /// writes, and may not be done.
     pub(crate) fn look_now(&self, until: Instant) -> Vec<Arc<Refresher>> {
+        let passes_over = Instant::now() + PASSES_OVER;
         let mut watched = self.watched.lock();
-        let round = watched.begun + 1;
-        watched.now = true;
-        self.bell.notify_all();
-        while watched.over < round && !watched.asleep && !watched.stop && watched.thread.is_some() {
-            if self.told.wait_until(&mut watched, until).timed_out() {
-                break;
+        loop {
+            let round = watched.begun + 1;
+            watched.now = true;
+            self.bell.notify_all();
+            while watched.over < round && !watched.asleep && !watched.stop && watched.thread.is_some() {
+                if self.told.wait_until(&mut watched, until).timed_out() {
+                    return watched.asked.clone();
+                }
+            }
+            if watched.over < round || !watched.passed_over || Instant::now() >= passes_over {
+                return watched.asked.clone();
             }
         }
-        watched.asked.clone()
     }
 
     /// Whether any file is watched.
@@ -141,6 +150,8 @@ impl Brake {
 enum Look {
     /// Nothing writes to it unseen any more, or no limit bounds it.
     Over,
+    /// Somebody works on it.
+    Busy,
     /// Nobody wrote.
     Idle,
     /// Somebody did, and there is room.
@@ -243,11 +254,11 @@ impl Space {
         let unseen = |open: &OpenFile| {
             (open.writers > 0 || open.is_fenced()) && open.backing.as_deref().is_some_and(|backing| backing.unseen)
         };
-        let Some(open) = node.open.try_lock_for(busy) else { return Ok(Look::Grew) };
+        let Some(open) = node.open.try_lock_for(busy) else { return Ok(Look::Busy) };
         let waits = unseen(&open);
         drop(open);
         let bounded = waits && self.is_bounded(&node.inode)?;
-        let Some(mut open) = node.open.try_lock_for(busy) else { return Ok(Look::Grew) };
+        let Some(mut open) = node.open.try_lock_for(busy) else { return Ok(Look::Busy) };
         if !bounded || !unseen(&open) {
             self.brake.release(&mut open);
             self.end_lending(&mut open, true);
@@ -338,10 +349,11 @@ fn run(weak: &Weak<Space>) {
             space.brake.at_once.looks_begin();
         }
         let mut asked = Vec::new();
-        let (began, mut idle, mut lends) = (Instant::now(), true, false);
+        let (began, mut idle, mut lends, mut passed_over) = (Instant::now(), true, false, false);
+        let longest = pause * 2;
         nodes.retain(|node| {
-            // The next pause may be twice as long.
-            let look = space.look_or_say(node, pause * 2, BUSY);
+            let look = space.look_or_say(node, longest, BUSY);
+            passed_over |= look == Look::Busy;
             let (in_vain, lent) =
                 node.open.try_lock_for(BUSY).map_or((false, true), |mut open| (open.asks_in_vain(), open.lends()));
             if look == Look::Refresh || in_vain {
@@ -351,12 +363,14 @@ fn run(weak: &Weak<Space>) {
             lends |= lent;
             look != Look::Over
         });
-        pause = if idle { LONGEST.min(pause * 2) } else { TICK }.max(began.elapsed() * REST);
+        // No longer than what is left for each was looked at for.
+        pause = if idle { LONGEST } else { TICK }.max(began.elapsed() * REST).min(longest);
         if lends {
             pause = pause.min(BETWEEN_LOOKS);
         }
         let mut watched = space.brake.watched.lock();
         watched.over = watched.begun;
+        watched.passed_over = passed_over;
         watched.asked.retain(|refresher| !refresher.is_done());
         watched.asked.extend(asked);
         space.brake.told.notify_all();
@@ -371,6 +385,7 @@ mod tests {
     use crate::Filesystem;
     use crate::headroom::lend::tests::lending;
     use crate::threads::tests::NONE_LEFT;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
     use ullage_types::{NodeId, PoolId};
 
@@ -423,6 +438,36 @@ mod tests {
         space.ends_unseen(&mut open);
         assert!(!open.grant.is_under_way());
         assert_eq!(open.grant.excess(), open.grant.held, "the next measurement lets go of it");
+    }
+
+    /// Somebody worked on a file for a moment, and what another took meanwhile was more than was left for that one.
+    #[test]
+    fn who_takes_much_at_once_waits_for_who_works_on_a_file_that_is_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
+        space.watch_unseen(std::slice::from_ref(&node));
+        let (holds, done) = (std::sync::Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let works = node.open.lock();
+                holds.wait();
+                std::thread::sleep(Duration::from_millis(50));
+                done.store(true, Relaxed);
+                drop(works);
+            });
+            holds.wait();
+            let taking = space.before_taking(8 << 30).unwrap();
+            assert!(done.load(Relaxed), "it was passed over");
+            assert!(taking.is_some() && node.open.lock().braked.is_some(), "it asks from now on");
+        });
+        // One that stands still is not waited for without end.
+        let works = node.open.lock();
+        let began = Instant::now();
+        drop(space.before_taking(8 << 30).unwrap());
+        assert!(began.elapsed() < Duration::from_secs(20));
+        drop(works);
+        space.brake.stop();
     }
 
     /// It waited for the lock of one whose disk was slow, and the others passed their limits meanwhile.

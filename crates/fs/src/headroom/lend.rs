@@ -40,7 +40,17 @@ pub(crate) struct Lender {
     tried: AtomicBool,
     asked_back: Mutex<Option<Instant>>,
     /// How many wait for what is lent.
-    pub gathering: AtomicUsize,
+    gathering: AtomicUsize,
+}
+
+/// Somebody waits for what is lent: until this is dropped nothing is lent anew.
+#[derive(Debug)]
+pub(crate) struct Gathering<'a>(&'a AtomicUsize);
+
+impl Drop for Gathering<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 const UNKNOWN: u8 = 0;
@@ -83,6 +93,11 @@ impl Lender {
     /// Who tries it asks before a write. Gives back whether he did before.
     pub(crate) fn asks_again(&self) -> bool {
         self.tried.swap(true, Relaxed)
+    }
+
+    pub(crate) fn gathers(&self) -> Gathering<'_> {
+        self.gathering.fetch_add(1, Relaxed);
+        Gathering(&self.gathering)
     }
 
     fn asks_back(&self) {
@@ -264,19 +279,21 @@ impl Space {
     }
 
     /// Asks back what is lent to a file for a call to it that we are answering: the kernel lets nobody write to it until then, and who
-    /// comes next asks. Not where others wait for their turn already: they, and who comes between them, do not.
-    pub(crate) fn ask_back_own(&self, node: &Arc<Node>) -> Outcome<()> {
+    /// comes next asks. Not where others wait for their turn already: they, and who comes between them, do not. It is not lent again until
+    /// what is given back is dropped: whoever looks at the file finds that there is plenty.
+    pub(crate) fn ask_back_own(&self, node: &Arc<Node>) -> Outcome<Gathering<'_>> {
+        let gathering = self.lender.gathers();
         {
             let mut open = node.open.lock();
             if open.grant.lent() == 0 {
-                return Ok(());
+                return Ok(gathering);
             }
             self.brake.engage(&mut open);
         }
         if self.refresh_behind(node) && !waiting::is_waited_for(self.file_of(node)) {
             self.ended_unseen(node)?;
         }
-        Ok(())
+        Ok(gathering)
     }
 
     /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. What was asked
@@ -387,6 +404,26 @@ pub(crate) mod tests {
         // More of what is lent already he asks back.
         let _alone = space.headroom.flow.write();
         assert!(lends());
+    }
+
+    /// Between the two a look at the file lent it again what its own allocation then lacked.
+    #[test]
+    fn what_a_call_asks_back_of_its_own_file_is_not_lent_again_before_it_is_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let lends = || space.lend_more(&node, &mut node.open.lock()).unwrap();
+        let gives_back = || {
+            node.open.lock().grant.end_lending();
+            space.record_measure(&node, &mut node.open.lock()).unwrap();
+        };
+        for _ in 0..2 {
+            assert!(lends());
+            let gathering = space.ask_back_own(&node).unwrap();
+            gives_back();
+            assert!(!lends());
+            drop(gathering);
+        }
+        space.brake.stop();
     }
 
     /// He was refused at once, where a moment later there was room.

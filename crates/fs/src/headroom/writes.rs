@@ -89,10 +89,11 @@ impl Space {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 drop(flow);
                 hurry::may_wait()?;
-                self.ask_back_own(range.node)?;
+                let gathering = self.ask_back_own(range.node)?;
                 let wanted = counting.worst(range.offset, range.length);
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
                 let _alone = self.alone_with_room(Some(range.node), wanted, patience);
+                drop(gathering);
                 self.fill_gap(range.node, range.reaches, range.first())?;
                 self.write_alone(range, pool, counting, write)
             }
