@@ -52,8 +52,8 @@ struct Watched {
     over: u64,
     /// What they had refreshed, and is not done.
     asked: Vec<Arc<Refresher>>,
-    /// The last one passed over a file that somebody worked on.
-    passed_over: bool,
+    /// Files that the last one passed over, since somebody worked on them.
+    passed_over: usize,
     stop: bool,
 }
 
@@ -104,7 +104,7 @@ impl Brake {
                     return watched.asked.clone();
                 }
             }
-            if watched.over < round || !watched.passed_over || Instant::now() >= passes_over {
+            if watched.over < round || watched.passed_over == 0 || Instant::now() >= passes_over {
                 return watched.asked.clone();
             }
         }
@@ -349,11 +349,11 @@ fn run(weak: &Weak<Space>) {
             space.brake.at_once.looks_begin();
         }
         let mut asked = Vec::new();
-        let (began, mut idle, mut lends, mut passed_over) = (Instant::now(), true, false, false);
+        let (began, mut idle, mut lends, mut passed_over) = (Instant::now(), true, false, 0);
         let longest = pause * 2;
         nodes.retain(|node| {
             let look = space.look_or_say(node, longest, BUSY);
-            passed_over |= look == Look::Busy;
+            passed_over += usize::from(look == Look::Busy);
             let (in_vain, lent) =
                 node.open.try_lock_for(BUSY).map_or((false, true), |mut open| (open.asks_in_vain(), open.lends()));
             if look == Look::Refresh || in_vain {

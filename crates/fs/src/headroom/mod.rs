@@ -43,7 +43,7 @@ use ullage_catalog::Inode;
 use ullage_policy::headroom::{Counting, IN_INODE};
 use ullage_types::{FileId, Kind, PoolId};
 
-pub(crate) use self::alone::{ANY, SMALL};
+pub(crate) use self::alone::SMALL;
 pub(crate) use self::writes::{Range, Work};
 
 /// State of the headroom of a space.

@@ -1,6 +1,6 @@
 //! LINK.
 
-use crate::headroom::{ANY, SMALL};
+use crate::headroom::SMALL;
 use crate::hurry;
 use crate::{Entry, Outcome, Space};
 use ullage_types::NodeId;
@@ -14,8 +14,9 @@ impl Space {
         let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         self.may_move(&file, &charged()?, &parent)?;
         // With its first name comes all of it.
-        let wanted = if file.lock().record.nlink == 0 { ANY } else { SMALL };
-        self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
+        let first = file.lock().record.nlink == 0;
+        let link = || self.catalog.link(&file, &parent, name, crate::now());
+        if first { self.asked_with(std::slice::from_ref(&file), link) } else { self.asked(SMALL, link) }?;
         self.trees.name(parent.id, name);
         self.entry(file)
     }

@@ -2,7 +2,6 @@
 
 use crate::acl::{ACCESS, Acl};
 use crate::attributes::attributes_now;
-use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
@@ -124,7 +123,8 @@ impl Space {
             record.ctime = change.ctime.unwrap_or(now);
         };
         let acl = change.mode.map_or(Ok(None), |mode| self.acl_with(inode, mode))?;
-        self.asked(ANY, || match &acl {
+        let brought = if comes_under { std::slice::from_ref(inode) } else { &[] };
+        self.asked_with(brought, || match &acl {
             Some(acl) => self.catalog.set_xattr(inode, ACCESS, acl, XattrMode::Any, now, change_record),
             None => self.catalog.update(inode, |record| {
                 change_record(record);

@@ -1,11 +1,12 @@
 //! Files below a limit whose writes take blocks when they are written out: what is held for them, and who waits for that.
 
-use super::bed::{Below, in_pool, is_full, limited, until_full};
-use super::lend::{GIB, held, lending, lent};
-use rustix::fs::{FallocateFlags, fallocate};
+use super::bed::{Below, in_pool, is_full, limit, limited, until_full};
+use super::lend::{GIB, held, lending, lent, spacious};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -179,4 +180,43 @@ fn a_closed_file_that_is_mapped_is_not_written_out_again_and_again() {
     assert!(quiet, "it is written every time");
     drop(map);
     space.down_and_check();
+}
+
+/// What is held for the map of a file while its data is written out came along, and was no more than its old limit had: there was no room for it
+/// under the new one.
+#[test]
+fn what_comes_under_another_limit_brings_no_more_than_it_has() {
+    const USER: u32 = 4712;
+    for below in [Below::Ext4, Below::Xfs] {
+        let space = spacious(below);
+        let from = limited(&space, "from", 8 * GIB);
+        let file = |way: &str| {
+            let path = from.join(way);
+            fallocate(both(&path), FallocateFlags::empty(), 0, GIB).unwrap();
+            path
+        };
+        let bytes = file("first").metadata().unwrap().blocks() * 512 + 65536;
+        let to = |name: &str| limited(&space, name, bytes);
+        fs::rename(from.join("first"), to("by itself").join("file")).unwrap();
+
+        let tree = from.join("tree");
+        fs::create_dir_all(tree.join("deep")).unwrap();
+        fs::rename(file("second"), tree.join("deep/file")).unwrap();
+        fs::rename(&tree, to("in a directory").join("tree")).unwrap();
+
+        let other = to("exchanged").join("file");
+        File::create(&other).unwrap();
+        rustix::fs::renameat_with(CWD, file("third"), CWD, &other, RenameFlags::EXCHANGE).unwrap();
+
+        let unnamed = rustix::fs::open(&from, OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).unwrap();
+        fallocate(&unnamed, FallocateFlags::empty(), 0, GIB).unwrap();
+        let itself = format!("/proc/self/fd/{}", unnamed.as_raw_fd());
+        rustix::fs::linkat(CWD, itself, CWD, to("by its first name").join("file"), AtFlags::SYMLINK_FOLLOW).unwrap();
+        drop(unnamed);
+
+        limit(&["--user", &USER.to_string(), &format!("{bytes}B")], &space.mount);
+        chown(file("fourth"), Some(USER), None).unwrap();
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
 }
