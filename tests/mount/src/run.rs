@@ -109,3 +109,10 @@ pub fn eventually(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Unmounts what is mounted there. A process that another test is just starting has what that test's process has open, for a moment.
+#[track_caller]
+pub fn unmount(point: impl AsRef<Path>) {
+    let point = point.as_ref();
+    eventually(&format!("{} is unmounted", point.display()), LIMIT, || program("umount", [point]).code == Some(0));
+}

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -22,10 +22,6 @@ fn down(space: &Space, point: &Path, more: &[&str]) -> Outcome {
 fn mount_over(point: &Path) -> u64 {
     program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), point.as_os_str()]).ok();
     point.metadata().unwrap().dev()
-}
-
-fn unmount(point: &Path) {
-    program("umount", [point]).ok();
 }
 
 /// Whoever asked waited for two minutes, and was told that the daemon was still writing.

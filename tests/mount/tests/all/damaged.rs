@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::program;
+use ullage_mount_tests::run::{program, unmount};
 use ullage_mount_tests::space::Space;
 
 /// The head of the list of extents in an ext4 inode with one.
@@ -23,7 +23,7 @@ fn expect(space: &Space, those: &[u32]) {
 
 /// Sets the first word of an inode's map, on the disk that nobody has mounted meanwhile.
 fn set_map(space: &mut Space, disk: &Path, inode: u64, word: &str) {
-    program("umount", [disk]).ok();
+    unmount(disk);
     let image = space.ground.join("pool-disk.img");
     let request = format!("set_inode_field <{inode}> block[0] {word}");
     program("debugfs", ["-w".as_ref(), "-R".as_ref(), request.as_ref(), image.as_os_str()]).ok();
@@ -55,7 +55,7 @@ fn bed(files: u32) -> Bed {
     let backing = space.backing(&space.path("dir/file-1"));
     let inode = backing.metadata().unwrap().ino();
     space.kill();
-    program("umount", [&space.mount]).ok();
+    unmount(&space.mount);
     set_map(&mut space, &disk, inode, "0");
     Bed { space, disk, backing, inode }
 }
@@ -73,7 +73,7 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
         fs::write(space.path("dir/later"), "made since").unwrap();
         space.sync();
         space.kill();
-        program("umount", [&space.mount]).ok();
+        unmount(&space.mount);
     }
     space.up();
     space.down();
@@ -91,7 +91,7 @@ fn a_backing_file_that_cannot_be_read_keeps_nobody_from_the_others_and_is_kept()
     expect(&space, &[0, 2, 3]);
     assert_eq!(space.path("dir/file-1").metadata().unwrap().len(), 9, "its length is not that of the copy");
     space.kill();
-    program("umount", [&space.mount]).ok();
+    unmount(&space.mount);
     // Mended, it is there whole, in the state of before too.
     set_map(&mut space, &disk, inode, SOUND);
     space.up();
@@ -125,8 +125,8 @@ fn a_directory_of_a_pool_that_cannot_be_read_keeps_nobody_from_the_files_in_othe
     assert!(leaves.iter().any(|leaf| *leaf != lost), "all lie in one");
     space.sync();
     space.kill();
-    program("umount", [&space.mount]).ok();
-    program("umount", [&disk]).ok();
+    unmount(&space.mount);
+    unmount(&disk);
     let image = space.ground.join("pool-disk.img");
     let request = format!(
         "zap_block -f /{} 0",
@@ -143,7 +143,7 @@ fn a_directory_of_a_pool_that_cannot_be_read_keeps_nobody_from_the_files_in_othe
         }
         assert!(space.log().contains(&lost.display().to_string()) && space.log().contains("fsck"), "{}", space.log());
         space.kill();
-        program("umount", [&space.mount]).ok();
+        unmount(&space.mount);
     }
     let check = space.try_check(&[]);
     assert!(check.code != Some(0) && check.err.contains("run fsck on it"), "{}{}", check.out, check.err);

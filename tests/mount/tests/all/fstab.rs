@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use ullage_mount_tests::binary;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -84,7 +84,7 @@ fn a_line_in_fstab_is_mounted_remounted_and_unmounted() {
     mount(&table, &["-o", "remount,ro", place]).ok();
     assert!(fs::write(space.path("third"), "").is_err());
 
-    program("umount", [space.mount.as_os_str()]).ok();
+    unmount(&space.mount);
     process::wait(pid);
     space.check();
 }

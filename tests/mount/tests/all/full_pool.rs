@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, unmount};
 use ullage_mount_tests::space::Space;
 
 /// Every turn wrote a whole new copy until there was no room, removed it and began again.
@@ -82,7 +82,7 @@ fn filled_and_started(mut space: Space, pool: &Path, fill: impl Fn(&Space), rest
             space.sync();
             space.kill();
             drop(open);
-            program("umount", [&space.mount]).ok();
+            unmount(&space.mount);
             // As a power cut takes it. There may be no room to make it again.
             fs::remove_file(lost).unwrap();
         }

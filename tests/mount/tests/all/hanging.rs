@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::crash::cache::CachingDisk;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, program, unmount};
 use ullage_mount_tests::space::Space;
 
 const FILES: usize = 128;
@@ -57,7 +57,7 @@ fn check(flags: &[&str], transport: &str, alone: bool) {
     let scripts = if alone { NAMES } else { LIVELY };
     space.down();
     // Nothing of it is in memory then.
-    program("umount", [&point]).ok();
+    unmount(&point);
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
     let options = "loop,inode_readahead_blks=0";
     program("mount", ["-o".as_ref(), options.as_ref(), disk.device().as_os_str(), point.as_os_str()]).ok();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{program, run, ullage};
+use ullage_mount_tests::run::{program, run, ullage, unmount};
 use ullage_mount_tests::space::Space;
 
 /// A tree to be imported, on a disk of its own.
@@ -71,7 +71,7 @@ fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
     program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
     let words = space.up_arguments();
     let refused = ullage(&words);
-    program("umount", [&middle]).ok();
+    unmount(&middle);
     refused.refused("is on another file system");
     // As it is asked for: once more. The same words were refused, since there was a space by then.
     ullage(&words).ok();

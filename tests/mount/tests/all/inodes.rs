@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::{Ground, listing};
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, program, unmount};
 use ullage_mount_tests::space::Space;
 
 /// A space whose pool has a disk of its own, and where that disk is.
@@ -138,7 +138,7 @@ fn a_space_that_took_all_inodes_of_the_catalogs_disk_goes_on_and_is_started() {
     }
     space.sync();
     space.kill();
-    program("umount", [&space.mount]).ok();
+    unmount(&space.mount);
     space.up();
     space.down();
     // Others leave nothing at all.
@@ -149,7 +149,7 @@ fn a_space_that_took_all_inodes_of_the_catalogs_disk_goes_on_and_is_started() {
         assert!(is_full(&File::create_new(dir.join("one more"))));
         space.sync();
         space.kill();
-        program("umount", [&space.mount]).ok();
+        unmount(&space.mount);
     }
     space.up();
     remove(&made);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::{Ground, listing};
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{program, ullage};
+use ullage_mount_tests::run::{program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -457,7 +457,7 @@ fn a_space_with_limits_is_taken_down_as_soon_as_it_is_up() {
     for wait in 0..12 {
         space.up();
         std::thread::sleep(Duration::from_millis(3 * wait));
-        program("umount", [&space.mount]).ok();
+        unmount(&space.mount);
     }
     space.up();
     space.down_and_check();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, program, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -235,7 +235,7 @@ fn a_pool_in_the_space_itself_is_refused_by_whatever_path() {
     let bound = space.ground.directory("bound");
     program("mount", ["--bind".as_ref(), mount.as_os_str(), bound.as_os_str()]).ok();
     let outcome = add(&space, &named(&bound.join("empty")));
-    program("umount", [&bound]).ok();
+    unmount(&bound);
     outcome.refused("lies in the space itself");
     let mut refused = Vec::new();
     for (mkfs, within) in [("mkfs.ext4", ""), ("mkfs.btrfs", ""), ("mkfs.ext4", "inner-mkfs.ext4")] {
@@ -247,7 +247,7 @@ fn a_pool_in_the_space_itself_is_refused_by_whatever_path() {
         refused.push((add(&space, &named(&inner)), inner));
     }
     for (outcome, inner) in refused.into_iter().rev() {
-        program("umount", [&inner]).ok();
+        unmount(&inner);
         outcome.refused("lies in the space itself");
     }
     fs::write(space.path("file"), "goes on").unwrap();

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{program, ullage};
+use ullage_mount_tests::run::{program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 
 fn mount(below: &Path, above: &Path, work: &Path, point: &Path) {
@@ -39,7 +39,7 @@ fn an_overlay_can_have_all_its_layers_in_a_space() {
         names
     };
     let seen = (names(&point), names(&point.join("d")), fs::read(point.join("moved")));
-    program("umount", [&point]).ok();
+    unmount(&point);
     outcome.unwrap();
     assert_eq!((seen.0, seen.1), (vec!["d".to_owned(), "moved".to_owned()], vec!["new".to_owned()]));
     assert_eq!(seen.2.unwrap(), b"above");
@@ -88,7 +88,7 @@ fn what_an_overlay_copies_up_keeps_setuid_and_capabilities_until_they_are_voided
         })
     };
     let seen = [look(&point), look(&above)];
-    program("umount", [&point]).ok();
+    unmount(&point);
     for outcome in outcomes {
         outcome.ok();
     }
@@ -127,12 +127,12 @@ fn a_second_name_in_an_overlay_may_be_stale_until_it_is_mounted_anew_once_the_fi
         fs::remove_file(&first)
     };
     let (changed, read) = (changed(), fs::read(&second));
-    program("umount", [&point]).ok();
+    unmount(&point);
     changed.unwrap();
     read.map_or_else(|error| assert_eq!(error.raw_os_error(), Some(libc::ESTALE)), |text| assert_eq!(text, b"content"));
     mount(&below, &above, &work, &point);
     let read = fs::read(&second);
-    program("umount", [&point]).ok();
+    unmount(&point);
     assert_eq!(read.unwrap(), b"content");
     space.down_and_check();
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{LIMIT, eventually, program, ullage};
+use ullage_mount_tests::run::{ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -16,8 +16,7 @@ fn a_start_right_after_umount_waits_for_the_end() {
     for round in 0..6 {
         let pid = space.pid();
         fs::write(space.path("file"), format!("round {round}")).unwrap();
-        let umount = || program("umount", [space.mount.as_os_str()]).code == Some(0);
-        eventually("it is unmounted", LIMIT, umount);
+        unmount(&space.mount);
         space.up();
         assert_ne!(space.pid(), pid);
         assert_eq!(fs::read_to_string(space.path("file")).unwrap(), format!("round {round}"));

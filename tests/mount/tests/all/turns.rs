@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 
 /// Takes a space down and up again that mirrors its catalog, and counts, each second from then on.
@@ -127,7 +127,7 @@ fn what_a_pool_has_of_the_catalog_stays_with_it_when_its_disk_is_unmounted_lazil
     space.ground.tmpfs("pool-disk", 1024);
     until_counted(&space, &[pool]);
     assert_eq!(fs::read_dir(&pool_disk).unwrap().count(), 0, "something was written over the pool's disk");
-    program("umount", [&pool_disk]).ok();
+    unmount(&pool_disk);
     space.down_and_check();
     rebuild(&mut space, &[]);
     assert!(space.path("tick-0").exists());
@@ -149,7 +149,7 @@ fn a_state_whose_disk_is_unmounted_lazily_is_no_older_than_its_pools() {
         );
         ullage([command.as_ref(), space.mount.as_os_str()]).refused(&said);
     }
-    program("umount", [&space.mount]).ok();
+    unmount(&space.mount);
     process::wait(pid);
     assert_eq!(fs::read_dir(&state_disk).unwrap().count(), 0, "something was written below the state's disk");
     space.ground.mount_image_with("state-disk", &device(&elsewhere), "defaults");

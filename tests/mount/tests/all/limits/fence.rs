@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
-use ullage_mount_tests::run::{eventually, program, ullage};
+use ullage_mount_tests::run::{eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_posix_tests::check::{User, as_user};
 
@@ -418,7 +418,7 @@ fn what_pool_list_tells_to_do_for_project_quotas_on_ext4_is_enough() {
     }
     let command = list.split('\'').find(|part| part.starts_with("tune2fs ")).expect(&list);
     space.down();
-    program("umount", [&disk]).ok();
+    unmount(&disk);
     let words = command.split(' ').map(AsRef::as_ref).chain([image.as_os_str()]);
     program("tune2fs", words.skip(1)).ok();
     for (options, said) in
@@ -432,6 +432,6 @@ fn what_pool_list_tells_to_do_for_project_quotas_on_ext4_is_enough() {
         let list = listed(&space);
         assert!(list.contains(said), "{options}: {list}");
         space.down();
-        program("umount", [&disk]).ok();
+        unmount(&disk);
     }
 }

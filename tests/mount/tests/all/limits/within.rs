@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::time::Duration;
 use ullage_mount_tests::recount::counted;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::{eventually, program, unmount};
 
 /// The kernel copies piece by piece between file systems, and each piece passed for a copy that the server makes.
 #[test]
@@ -94,7 +94,7 @@ fn what_an_overlay_copies_up_stops_at_the_limit() {
     File::create(point.join("small")).unwrap();
     assert_eq!(small.metadata().unwrap().blocks(), 0);
     drop(small);
-    program("umount", [&point]).ok();
+    unmount(&point);
     space.compare_du(&space.mount);
     space.down_and_check();
 }
