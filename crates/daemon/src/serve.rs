@@ -66,6 +66,7 @@ pub fn serve(
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
         let busy = listen(state, &point, &mount, &open, mirror.clone())?;
+        open.space.show_top(WAYS_PATIENCE);
         // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
         if open.space.has_limited_files() {
             open.space.learn_ways(WAYS_PATIENCE);

@@ -194,6 +194,8 @@ pub trait Envoy: Send {
     /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR, while nobody writes to it: the
     /// next write asks for file capabilities then. Those who answer it go before all others meanwhile.
     fn refresh(&mut self, node: NodeId) -> io::Result<()>;
+    /// Looks at the root of the mount, as stat(2) does.
+    fn look(&mut self) -> io::Result<()>;
     /// Opens a file without a name in the root of the mount; gives back its inode.
     fn unnamed(&mut self) -> io::Result<u64>;
     /// Tries twice to write to that file, which takes no room by it, and closes it. Gives back what the second write was told.

@@ -27,6 +27,7 @@ mod sys;
 #[cfg(test)]
 mod test_kernel;
 mod threads;
+mod top;
 mod trees;
 mod turns;
 

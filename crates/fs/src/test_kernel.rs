@@ -62,6 +62,10 @@ impl Envoy for TestEnvoy {
         }
     }
 
+    fn look(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn unnamed(&mut self) -> io::Result<u64> {
         Err(ErrorKind::Unsupported.into())
     }

@@ -34,6 +34,16 @@ impl Entrance {
         self.directory(&self.mountpoint)
     }
 
+    /// Looks at the root of the mount by its path.
+    ///
+    /// # Errors
+    /// ENXIO where that leads elsewhere.
+    pub(crate) fn look(&self) -> io::Result<()> {
+        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+        let stat = rustix::fs::statx(CWD, &self.mountpoint, flags, StatxFlags::BASIC_STATS)?;
+        if self.holds(&stat) { Ok(()) } else { Err(Errno::NXIO.into()) }
+    }
+
     /// The file behind a node, as O_PATH, without asking who answers.
     ///
     /// # Errors

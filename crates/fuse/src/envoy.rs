@@ -31,6 +31,7 @@ const NO_WAY: &str = "the mount is not at its place, and who has the file open t
 const REFRESH: u8 = 1;
 const UNNAMED: u8 = 2;
 const WRITE: u8 = 3;
+const LOOK: u8 = 4;
 
 /// What is asked: one of the above and a node.
 const QUESTION: usize = 9;
@@ -95,6 +96,10 @@ impl Envoy for Started {
         })
     }
 
+    fn look(&mut self) -> io::Result<()> {
+        self.ask(LOOK, 0).map(drop)
+    }
+
     fn unnamed(&mut self) -> io::Result<u64> {
         self.ask(UNNAMED, 0)
     }
@@ -156,6 +161,7 @@ fn serve(mut entrance: Entrance, mut questions: impl Read, answers: impl AsFd) -
         let outcome = match question[0] {
             REFRESH => refresh::refresh(&mut entrance, NodeId(node)).map(|()| node),
             UNNAMED => refresh::unnamed(&entrance).and_then(|unnamed| Ok(file.insert(unnamed).metadata()?.ino())),
+            LOOK => entrance.look().map(|()| 0),
             WRITE => file.take().ok_or(io::ErrorKind::NotFound.into()).and_then(write).map(|()| 0),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
@@ -198,7 +204,7 @@ mod tests {
         let device = crate::connection::mounted_at(directory.path()).unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let mut questions = Vec::new();
-        for (what, node) in [(WRITE, 0u64), (UNNAMED, 0), (WRITE, 0), (WRITE, 0), (9, 0)] {
+        for (what, node) in [(WRITE, 0u64), (UNNAMED, 0), (WRITE, 0), (WRITE, 0), (LOOK, 0), (9, 0)] {
             questions.push(what);
             questions.extend(node.to_ne_bytes());
         }
@@ -211,6 +217,6 @@ mod tests {
         let errnos: Vec<i32> =
             answers.chunks(ANSWER).map(|answer| i32::from_ne_bytes(*answer.first_chunk().unwrap())).collect();
         // A file is written to once, and there has to be one.
-        assert_eq!(errnos, [libc::EIO, 0, libc::EIO, libc::EIO, libc::EINVAL]);
+        assert_eq!(errnos, [libc::EIO, 0, libc::EIO, libc::EIO, 0, libc::EINVAL]);
     }
 }

@@ -152,9 +152,6 @@ impl Up {
             spinner.finish_and_clear();
         }
         let pid = pid?;
-        // Until somebody has looked, the kernel takes root for who owns the top directory, and refuses others to change it. The daemon may not
-        // look: no signal ends a wait for its own answer.
-        let _ = std::fs::metadata(&mountpoint);
         for told in behind {
             whisper!("ullage: {}", crate::output::shown(told));
         }

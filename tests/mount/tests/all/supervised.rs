@@ -1,9 +1,10 @@
 //! A daemon in the foreground that a supervisor starts again when it dies: what happens to its clients.
 
 use rustix::process::Signal;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use ullage_mount_tests::process;
 use ullage_mount_tests::run::{LIMIT, eventually, program, run, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
+
+const NOBODY: u32 = 65534;
 
 /// As a supervisor starts it.
 fn start(space: &Space) -> Child {
@@ -113,6 +116,23 @@ fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
     let ended = std::thread::spawn(move || last.wait().unwrap());
     space.down_and_check();
     assert!(ended.join().unwrap().success());
+}
+
+/// A space in the foreground is looked at by its daemon, which has that done by a process apart: no signal ends a wait for its own answer.
+#[test]
+fn who_owns_the_top_directory_of_a_supervised_space_changes_it_before_anybody_has_looked_at_it() {
+    let space = Space::plain();
+    fs::set_permissions(space.ground.path(), Permissions::from_mode(0o755)).unwrap();
+    chown(&space.mount, Some(NOBODY), Some(NOBODY)).unwrap();
+    space.down();
+    let mut daemon = start(&space);
+    let touch =
+        ["--reuid=65534", "--regid=65534", "--clear-groups", "touch", "-d", "2020-01-01T00:00:00Z"].map(OsStr::new);
+    program("setpriv", touch.into_iter().chain([space.mount.as_os_str()])).ok();
+    assert_eq!(fs::metadata(&space.mount).unwrap().mtime(), 1_577_836_800);
+    process::signal(daemon.id(), Signal::TERM);
+    assert!(daemon.wait().unwrap().success());
+    space.check();
 }
 
 /// Regression: who was told to end before it had said that it was ready died of that, and left a mount that nobody served.
