@@ -8,6 +8,7 @@
 mod answer;
 pub mod client;
 pub mod clock;
+pub mod ends;
 pub mod keyfile;
 pub mod limit;
 mod linger;

@@ -323,6 +323,7 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     })?;
     block_on(async {
         let bank = Bank::bind(&serve.listen, settings).await?;
+        serve.gate.warn_of_end()?;
         let end = end_signal();
         if serve.json {
             say!("{}", serde_json::json!({"listen": bank.address()}));

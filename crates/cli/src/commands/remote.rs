@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use ullage_bank::identity::BANK_NODE;
 use ullage_net::server::Gate;
-use ullage_net::{keyfile, tls};
+use ullage_net::{ends, keyfile, tls};
 use ullage_store::client::{ClientConfig, Progress};
 use ullage_types::Bytes;
 use ullage_voucher::{KeyId, Keyring, Node};
@@ -80,6 +80,14 @@ impl GateArguments {
             tls: if self.plain { None } else { Some(tls::server(&files)?) },
             token_key: if token.exists() { Some(keyfile::read_key(&token)?) } else { None },
         })
+    }
+
+    /// Says in the log when this server's certificate is about to end; to be called where tasks run.
+    pub fn warn_of_end(&self) -> anyhow::Result<()> {
+        if !self.plain {
+            tokio::spawn(ends::warnings(&tls::Files::in_directory(&self.pki, &self.name))?);
+        }
+        Ok(())
     }
 
     /// The voucher keys: of all audiences, or only of this store's own if there are any.

@@ -103,6 +103,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     block_on(async {
         let server = StoreServer::bind(&arguments.listen, settings).await?;
         let (address, recount) = (server.address(), server.recount().clone());
+        arguments.gate.warn_of_end()?;
         let end = end_signal();
         if arguments.json {
             say!("{}", serde_json::json!({"listen": address, "recount": recount}));

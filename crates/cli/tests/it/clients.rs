@@ -3,6 +3,7 @@
 use crate::site::{Plan, Site, ULLAGE, ullage};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
@@ -106,40 +107,69 @@ impl Drop for Killed {
     }
 }
 
+/// A bank, and what it says.
+struct Told {
+    _bank: Killed,
+    address: String,
+    log: String,
+}
+
+impl Told {
+    fn start(directory: &Path, days: &str) -> Self {
+        let at = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+        let (pki, log) = (at("pki"), at("log"));
+        ullage(&["pki", "init", &pki]);
+        ullage(&["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1", "--days", days]);
+        let arguments = ["bank", "serve", "--json", "--listen", "127.0.0.1:0", "--name", "bank0", "--pki", &pki];
+        let mut bank = Command::new(ULLAGE)
+            .args(arguments.into_iter().chain(["--directory", &at("bank")]))
+            .env("ULLAGE_LOG", "warn")
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .map(Killed)
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(bank.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Self { _bank: bank, address: said["listen"].as_str().unwrap().to_owned(), log }
+    }
+
+    #[track_caller]
+    fn says(&self, what: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !fs::read_to_string(&self.log).unwrap().contains(what) {
+            assert!(Instant::now() < until, "{}", fs::read_to_string(&self.log).unwrap());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// The client said that its operation was cancelled, and the server nothing.
 #[test]
 fn who_is_turned_away_hears_why_and_the_server_says_so() {
     let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let (pki, other, log) = (at("pki"), at("other"), at("log"));
-    ullage(&["pki", "init", &pki]);
-    ullage(&["pki", "issue", &pki, "bank0", "--role", "bank", "--host", "127.0.0.1"]);
-    let arguments = ["bank", "serve", "--json", "--listen", "127.0.0.1:0", "--name", "bank0", "--pki", &pki];
-    let mut bank = Command::new(ULLAGE)
-        .args(arguments.into_iter().chain(["--directory", &at("bank")]))
-        .env("ULLAGE_LOG", "warn")
-        .stdout(Stdio::piped())
-        .stderr(File::create(&log).unwrap())
-        .spawn()
-        .map(Killed)
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(bank.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let bank = Told::start(directory.path(), "365");
     // Another authority's certificate.
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let other = at("other");
     ullage(&["pki", "init", &other]);
     ullage(&["pki", "issue", &other, "root", "--role", "admin"]);
-    fs::copy(format!("{pki}/ca.pem"), format!("{other}/ca.pem")).unwrap();
+    fs::copy(at("pki/ca.pem"), format!("{other}/ca.pem")).unwrap();
     let config = at("root.toml");
-    let text = format!("user = \"root\"\nbanks = [{}]\ncertificates = \"other\"\npatience_secs = 0\n", said["listen"]);
+    let text = format!("user = \"root\"\nbanks = [{:?}]\ncertificates = \"other\"\npatience_secs = 0\n", bank.address);
     fs::write(&config, text).unwrap();
     let (_, err) = fails(&["bank", "quota", "--config", &config]);
     assert!(err.contains("alert"), "{err}");
-    let until = Instant::now() + Duration::from_secs(20);
-    while !fs::read_to_string(&log).unwrap().contains("turned away") {
-        assert!(Instant::now() < until, "{}", fs::read_to_string(&log).unwrap());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    bank.says("turned away");
+    assert!(!fs::read_to_string(&bank.log).unwrap().contains("good until"));
+}
+
+/// All its users were refused from one moment to the next.
+#[test]
+fn a_server_says_beforehand_that_its_certificate_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    Told::start(directory.path(), "7").says("bank0.pem is good until");
 }
 
 /// It was told that this is for administrators.
