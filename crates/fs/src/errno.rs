@@ -1,7 +1,9 @@
 //! The one table from typed errors to errno; no catch-all arm.
 
 use crate::Errno;
+use parking_lot::Mutex;
 use std::io;
+use std::time::{Duration, Instant};
 use ullage_catalog::Error as CatalogError;
 use ullage_kv::Error as KvError;
 use ullage_pool::Error as PoolError;
@@ -90,13 +92,32 @@ impl From<KvError> for Errno {
     }
 }
 
+/// Says now and then why files are not opened.
+fn say_all_open() {
+    const SAID_EVERY: Duration = Duration::from_secs(60);
+    static SAID: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut said = SAID.lock();
+    if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+        *said = Some(Instant::now());
+        let may = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        tracing::warn!(
+            descriptors = may,
+            "as many files are open as this process may have: whoever opens another one is refused (ENFILE). `ulimit -Hn` where it is started, or \
+             LimitNOFILE= of its unit, gives it more"
+        );
+    }
+}
+
 impl From<PoolError> for Errno {
     fn from(error: PoolError) -> Self {
         match &error {
             PoolError::Io { source, .. } => match source.raw_os_error() {
                 Some(number @ (libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EROFS)) => Self(number),
                 // Ours, not the caller's: all users together have more files open than this process may.
-                Some(libc::EMFILE | libc::ENFILE) => Self::ENFILE,
+                Some(libc::EMFILE | libc::ENFILE) => {
+                    say_all_open();
+                    Self::ENFILE
+                }
                 _ => {
                     tracing::error!("{error}");
                     Self::EIO

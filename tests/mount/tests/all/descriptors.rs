@@ -91,6 +91,7 @@ fn users_who_open_too_many_files_are_refused_and_the_catalog_goes_on() {
     });
     assert_eq!(refused.expect("more files are open than there are descriptors").raw_os_error(), Some(libc::ENFILE));
     assert!(open.len() > 200, "only {} files could be opened", open.len());
+    assert!(space.log().contains("LimitNOFILE="), "nothing says why: {}", space.log());
     // Enough for the engine to write out what it holds, more than once.
     for n in 0..20_000 {
         fs::create_dir(space.path(format!("many/d{n}"))).unwrap();
