@@ -2,12 +2,13 @@
 
 use super::accounts::{Accounts, Errands};
 use crate::chunk::ChunkStore;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_bank::client::BankClient;
 use ullage_bank::wire::StoreBatch;
+use ullage_net::client::CallError;
 use ullage_voucher::message::BankToStore;
 
 /// How often time is told to the cores.
@@ -15,22 +16,58 @@ const TICK: Duration = Duration::from_millis(50);
 
 type Chunks = Arc<ChunkStore<Accounts>>;
 
-/// Whether the bank of a shard has this store wait, which is said when it begins.
-#[derive(Debug, Default)]
-struct Waits(AtomicBool);
+/// How often a trouble that lasts is said again.
+const SAID_EVERY: Duration = Duration::from_secs(600);
 
-impl Waits {
+/// What is amiss between this store and the bank of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// The bank has it wait.
+    Waits,
+    /// The bank refuses it.
+    Refused,
+    /// The bank is not reached.
+    Untold,
+}
+
+/// How this store stands with the bank of a shard: what is amiss, and when that was said.
+#[derive(Debug, Default)]
+struct Standing(Mutex<Option<(Trouble, Instant)>>);
+
+impl Standing {
+    /// Whether this is to be said: it begins, or has lasted.
+    fn is_news(&self, trouble: Trouble) -> bool {
+        let mut standing = self.0.lock();
+        let is_news = standing.is_none_or(|(before, said)| before != trouble || said.elapsed() >= SAID_EVERY);
+        if is_news {
+            *standing = Some((trouble, Instant::now()));
+        }
+        is_news
+    }
+
     fn hear(&self, shard: u32, answers: &[BankToStore]) {
-        let Some(answer) = answers.last() else { return };
-        let waits = matches!(answer, BankToStore::Wait);
-        if waits && !self.0.swap(waits, Ordering::Relaxed) {
+        // What has no answer says nothing of whether it is to wait.
+        let stays = |trouble| answers.is_empty() && trouble == Trouble::Waits;
+        if !matches!(answers.last(), Some(BankToStore::Wait)) {
+            if self.0.lock().take_if(|(trouble, _)| !stays(*trouble)).is_some() {
+                tracing::info!(shard, "the bank takes this store again");
+            }
+        } else if self.is_news(Trouble::Waits) {
             tracing::warn!(
                 shard,
                 "the bank has this store wait, which takes no vouchers until then: an earlier life of it, or another store of that number, may \
                  still have a lease, or the bank was rebuilt or set back and waits itself (`ullage bank status`, `ullage bank findings`)"
             );
-        } else if !waits {
-            self.0.store(waits, Ordering::Relaxed);
+        }
+    }
+
+    fn fails(&self, shard: u32, error: &CallError) {
+        if error.is_final() {
+            if self.is_news(Trouble::Refused) {
+                tracing::error!(shard, %error, "the bank refuses this store, which takes no vouchers without its lease");
+            }
+        } else if self.is_news(Trouble::Untold) {
+            tracing::warn!(shard, %error, "the bank cannot be told; the store goes on until its lease ends");
         }
     }
 }
@@ -55,7 +92,7 @@ async fn with_accounts<R: Send + 'static>(
 /// Runs until the process ends: one pass at a time per shard, so that answers come back in order.
 pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
     let mut running: std::collections::HashMap<u32, tokio::task::JoinHandle<()>> = std::collections::HashMap::new();
-    let banks: Vec<_> = (0..shards).map(|_| (bank.apart(), Arc::new(Waits::default()))).collect();
+    let banks: Vec<_> = (0..shards).map(|_| (bank.apart(), Arc::new(Standing::default()))).collect();
     loop {
         let space = space_of(&chunks);
         if let Some(errands) = with_accounts(&chunks, move |accounts| accounts.tick(space)).await {
@@ -69,8 +106,8 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
             for (shard, errands) in by_shard {
                 // What is dropped while an earlier pass still waits for the bank, the core sends again.
                 if running.get(&shard).is_none_or(tokio::task::JoinHandle::is_finished) {
-                    let (bank, waits) = banks[shard as usize].clone();
-                    let pass = pass(Arc::clone(&chunks), bank, waits, (shard, shards), errands);
+                    let (bank, standing) = banks[shard as usize].clone();
+                    let pass = pass(Arc::clone(&chunks), bank, standing, (shard, shards), errands);
                     running.insert(shard, tokio::spawn(pass));
                 }
             }
@@ -81,7 +118,13 @@ pub(crate) async fn run(chunks: Chunks, bank: BankClient, shards: u32) {
 
 /// Sends to one of so many shards, hears the answers, and goes on until neither side has more to say. Each message by itself: reports of
 /// several epochs may be more than one request takes.
-async fn pass(chunks: Chunks, bank: BankClient, waits: Arc<Waits>, (shard, shards): (u32, u32), mut errands: Errands) {
+async fn pass(
+    chunks: Chunks,
+    bank: BankClient,
+    standing: Arc<Standing>,
+    (shard, shards): (u32, u32),
+    mut errands: Errands,
+) {
     let mut waiting = VecDeque::new();
     loop {
         for (shard, incarnation) in errands.reincarnate.drain(..) {
@@ -99,16 +142,9 @@ async fn pass(chunks: Chunks, bank: BankClient, waits: Arc<Waits>, (shard, shard
         let Some(message) = waiting.pop_front() else { return };
         let answers = match bank.store_messages(&StoreBatch { shard, shards, messages: vec![message] }).await {
             Ok(answers) => answers.messages,
-            Err(error) if error.is_final() => {
-                tracing::error!(shard, %error, "the bank refuses this store, which takes no vouchers without its lease");
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(shard, %error, "the bank cannot be told; the store goes on until its lease ends");
-                return;
-            }
+            Err(error) => return standing.fails(shard, &error),
         };
-        waits.hear(shard, &answers);
+        standing.hear(shard, &answers);
         if answers.iter().all(|answer| matches!(answer, BankToStore::Wait)) {
             continue;
         }
@@ -125,4 +161,28 @@ fn space_of(chunks: &Chunks) -> (u64, u64) {
     rustix::fs::statvfs(chunks.root()).map_or((0, 0), |stat| {
         (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each shard filled the log with a line every two seconds for as long as a bank was away.
+    #[test]
+    fn what_is_amiss_is_said_when_it_begins_and_not_at_every_try() {
+        let standing = Standing::default();
+        assert!(standing.is_news(Trouble::Untold));
+        assert!((0..1000).all(|_| !standing.is_news(Trouble::Untold)));
+        assert!(standing.is_news(Trouble::Refused) && standing.is_news(Trouble::Waits));
+        standing.hear(0, &[BankToStore::Wait]);
+        assert!(!standing.is_news(Trouble::Waits));
+        standing.hear(0, &[]);
+        assert!(!standing.is_news(Trouble::Waits));
+        assert!(standing.is_news(Trouble::Untold));
+        standing.hear(0, &[]);
+        assert!(standing.is_news(Trouble::Untold), "it was over in between");
+        assert!(standing.is_news(Trouble::Waits));
+        *standing.0.lock() = Instant::now().checked_sub(SAID_EVERY).map(|said| (Trouble::Waits, said));
+        assert!(standing.is_news(Trouble::Waits), "it lasts");
+    }
 }
