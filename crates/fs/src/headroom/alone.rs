@@ -8,12 +8,11 @@ use crate::{Errno, Outcome, Space, hurry};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 use std::time::Duration;
-use ullage_catalog::Inode;
 use ullage_policy::headroom::CHUNK;
 
 /// What an operation on names may cost at most, and of one that brings whole files or trees under a limit nobody knows it.
 pub(crate) const SMALL: u64 = 1 << 20;
-const ANY: u64 = u64::MAX;
+pub(crate) const ANY: u64 = u64::MAX;
 
 /// What of a file is waited for, the shorter one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,33 +135,6 @@ impl Space {
         };
         let enough = if wanted == ANY { super::writes::PIECE } else { wanted.saturating_add(CHUNK) };
         Some(matches!(self.room_of(&node.inode, pool), Ok(Some(room)) if room < enough))
-    }
-
-    /// As [`Space::asked`], for what brings these files, or all below these directories, under another limit: once more after what is held for their
-    /// data to be written out, which would come along, was given back too.
-    pub(crate) fn asked_with<T, E>(&self, brought: &[Arc<Inode>], work: impl Fn() -> Result<T, E>) -> Outcome<T>
-    where
-        Errno: From<E>,
-    {
-        match self.asked(ANY, &work) {
-            Err(Errno::EDQUOT | Errno::ENOSPC) if self.writes_out_for(brought)? => self.asked(ANY, work),
-            outcome => outcome,
-        }
-    }
-
-    /// Has what is held for these files' data to be written out given back. Gives back whether there was any.
-    fn writes_out_for(&self, brought: &[Arc<Inode>]) -> Outcome<bool> {
-        let is_brought = |node: &Arc<Node>, by: &Arc<Inode>| node.inode.id == by.id || self.lies_below(node, by);
-        let mut nodes = self.holders();
-        nodes.retain(|node| brought.iter().any(|by| is_brought(node, by)));
-        let Some(space) = self.own().upgrade().filter(|_| !nodes.is_empty()) else { return Ok(false) };
-        hurry::may_wait()?;
-        self.headroom.aside.run(&space, nodes, LONG_PATIENCE, |space, node| {
-            if let Err(error) = space.let_go_of_given(node) {
-                node.not_measured(error);
-            }
-        });
-        Ok(true)
     }
 
     /// Runs an operation that asks the limits for `wanted` bytes at most; when they refuse it, once more after all that is only held, or was

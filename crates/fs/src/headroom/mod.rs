@@ -9,6 +9,7 @@ pub(crate) mod above;
 pub(crate) mod alone;
 pub(crate) mod asking;
 pub(crate) mod brake;
+pub(crate) mod bring;
 pub(crate) mod fence;
 pub(crate) mod given;
 pub(crate) mod grant;
@@ -43,7 +44,7 @@ use ullage_catalog::Inode;
 use ullage_policy::headroom::{Counting, IN_INODE};
 use ullage_types::{FileId, Kind, PoolId};
 
-pub(crate) use self::alone::SMALL;
+pub(crate) use self::alone::{ANY, SMALL};
 pub(crate) use self::writes::{Range, Work};
 
 /// State of the headroom of a space.

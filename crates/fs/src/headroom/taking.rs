@@ -9,7 +9,6 @@ use crate::{Outcome, Space, hurry};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
-use ullage_types::Kind;
 
 /// Less than this, alone or several together between two looks, is covered by what those leave.
 const AT_ONCE: u64 = 32 << 20;
@@ -102,11 +101,7 @@ impl Space {
     /// # Errors
     /// As [`Space::before_taking`].
     pub(crate) fn before_taking_all(&self, of: &Inode) -> Outcome<Option<Taking<'_>>> {
-        let bytes = match of.kind {
-            Kind::Directory => of.totals().now().actual.0.iter().map(|charge| charge.bytes.0).sum(),
-            _ => of.lock().record.charge().bytes.0,
-        };
-        self.before_taking(bytes)
+        self.before_taking(Self::charged_to(of))
     }
 }
 

@@ -1,6 +1,6 @@
 //! LINK.
 
-use crate::headroom::SMALL;
+use crate::headroom::{ANY, SMALL};
 use crate::hurry;
 use crate::{Entry, Outcome, Space};
 use ullage_types::NodeId;
@@ -11,12 +11,15 @@ impl Space {
         let parent = self.inode(parent)?;
         let charged = || self.catalog.get(file.lock().record.parent);
         self.await_unseen(&file, &charged()?, &parent)?;
+        let is_first = file.lock().record.nlink == 0;
+        if is_first {
+            self.before_bringing(&file, self.catalog.room(None, &parent).0)?;
+        }
         let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         self.may_move(&file, &charged()?, &parent)?;
         // With its first name comes all of it.
-        let first = file.lock().record.nlink == 0;
-        let link = || self.catalog.link(&file, &parent, name, crate::now());
-        if first { self.asked_with(std::slice::from_ref(&file), link) } else { self.asked(SMALL, link) }?;
+        let wanted = if is_first { ANY } else { SMALL };
+        self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.trees.name(parent.id, name);
         self.entry(file)
     }

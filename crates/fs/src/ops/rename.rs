@@ -1,5 +1,6 @@
 //! RENAME2.
 
+use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
 use crate::{Caller, Errno, Outcome, Space};
@@ -23,12 +24,12 @@ impl Space {
         let now = crate::now();
         let each_moved =
             |look: &mut Look<'_>| self.each_moved((&from, name), (&to, to_name), flags == libc::RENAME_EXCHANGE, look);
-        let (mut taking, mut brought) = (Vec::new(), Vec::new());
+        let mut taking = Vec::new();
         each_moved(&mut |file, from, to| {
             self.await_unseen(file, from, to)?;
             if self.catalog.differ_in_limits(from, to) {
                 taking.push(self.before_taking_all(file)?);
-                brought.push(file.clone());
+                self.before_bringing(file, self.catalog.room(None, to).0)?;
             }
             Ok(())
         })?;
@@ -44,19 +45,15 @@ impl Space {
             self.trees.any() && (self.is_directory(&from, name)? || exchange && self.is_directory(&to, to_name)?);
         let mut held = if directories { self.trees.hold()? } else { None };
         let renamed = match flags {
-            0 => self.asked_with(&brought, || self.catalog.rename((&from, name), (&to, to_name), false, now))?,
+            0 => self.asked(ANY, || self.catalog.rename((&from, name), (&to, to_name), false, now))?,
             libc::RENAME_NOREPLACE => {
-                self.asked_with(&brought, || self.catalog.rename((&from, name), (&to, to_name), true, now))?
+                self.asked(ANY, || self.catalog.rename((&from, name), (&to, to_name), true, now))?
             }
-            libc::RENAME_EXCHANGE => {
-                self.asked_with(&brought, || self.catalog.exchange((&from, name), (&to, to_name), now))?
-            }
+            libc::RENAME_EXCHANGE => self.asked(ANY, || self.catalog.exchange((&from, name), (&to, to_name), now))?,
             _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
                 let keep = flags & libc::RENAME_NOREPLACE != 0;
                 let left = self.whiteout(&from, caller)?;
-                self.asked_with(&brought, || {
-                    self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now)
-                })?
+                self.asked(ANY, || self.catalog.rename_leaving((&from, name), (&to, to_name), keep, Some(&left), now))?
             }
             _ => return Err(Errno::EINVAL),
         };

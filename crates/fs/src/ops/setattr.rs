@@ -2,6 +2,7 @@
 
 use crate::acl::{ACCESS, Acl};
 use crate::attributes::attributes_now;
+use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
@@ -86,6 +87,10 @@ impl Space {
         }
         let comes_under =
             || change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
+        if let Some(uid) = change.uid.filter(|_| inode.kind == Kind::Regular && comes_under()) {
+            let parent = self.catalog.get(inode.record().parent).ok();
+            self.before_bringing(inode, parent.and_then(|parent| self.catalog.room(Some(uid), &parent).0))?;
+        }
         let _taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = comes_under();
@@ -123,8 +128,7 @@ impl Space {
             record.ctime = change.ctime.unwrap_or(now);
         };
         let acl = change.mode.map_or(Ok(None), |mode| self.acl_with(inode, mode))?;
-        let brought = if comes_under { std::slice::from_ref(inode) } else { &[] };
-        self.asked_with(brought, || match &acl {
+        self.asked(ANY, || match &acl {
             Some(acl) => self.catalog.set_xattr(inode, ACCESS, acl, XattrMode::Any, now, change_record),
             None => self.catalog.update(inode, |record| {
                 change_record(record);
