@@ -10,7 +10,7 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 HELPER := $(DESTDIR)/usr/sbin/mount.fuse.ullage
 APT_TESTS := fuse3 attr acl e2fsprogs xfsprogs btrfs-progs mount util-linux git sqlite3 make gcc libc6-dev tar postmark bindfs mergerfs procps psmisc etcd-server protobuf-compiler libprotobuf-dev qemu-system-x86 busybox-static cpio binutils xz-utils strace
 
-.PHONY: up down build built install uninstall test long fuzz tools idle-kernel new-kernel lint bench
+.PHONY: up down build built install uninstall test stalls long fuzz tools idle-kernel new-kernel lint bench
 
 # Banks that share their accounts in etcd need its client, whose build takes `protoc` (packages protobuf-compiler and
 # libprotobuf-dev). Without it everything else is built.
@@ -97,6 +97,14 @@ THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 test: tools
 	cargo fmt --all --check
 	ULLAGE_BIN="$(TARGET)/debug/ullage" PROPTEST_RNG_SEED=$(SEED) RUST_TEST_THREADS=$(THREADS) cargo test --workspace --tests --no-fail-fast
+
+# The tests of mounts on a machine that stands still for up to so many milliseconds again and again.
+STALL ?= 130
+ONLY ?=
+stalls: tools
+	cargo build -p ullage-cli -p ullage-mount-tests --bins
+	ULLAGE_BIN="$(TARGET)/debug/ullage" RUST_TEST_THREADS=$(THREADS) "$(TARGET)/debug/stalls" --longest $(STALL) \
+		cargo test -p ullage-mount-tests --test all -- $(ONLY)
 
 # What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
 # nobody looked before, the big runs of vouchers, and what a write costs in a fence where there is the kernel of `new-kernel`.

@@ -16,5 +16,6 @@ mod sys;
 pub mod watchdog;
 
 pub use sys::{
-    Handle, close, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write, with_own_descriptors,
+    Handle, close, come_first, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write,
+    with_own_descriptors,
 };
