@@ -37,10 +37,9 @@ fn warning(path: &Path, own: &Certificate, now: u64) -> Option<String> {
         _ if left.cast_unsigned() < BEFORE => "is good until",
         _ => return None,
     };
-    let (path, until, peer) = (path.display(), &own.until, &own.peer);
+    let (path, until, renewal) = (path.display(), &own.until, own.peer.renewal());
     let so = if left < 0 { "nobody takes this server any more" } else { "nobody takes this server then" };
-    let renews = format!("`ullage pki issue DIR {} --role {} --renew` makes it anew", peer.name, peer.role);
-    Some(format!("{path} {state} {until}, and {so}: {renews}, and a restart takes that"))
+    Some(format!("{path} {state} {until}, and {so}: {renewal}, and a restart takes that"))
 }
 
 /// Seconds until there may be something else to be said.
@@ -75,7 +74,7 @@ mod tests {
             [end - 40 * DAY, end - DAY / 2, end, end + 9].map(|now| until_next(&own, now)),
             [DAY, DAY / 2 + 1, 1, DAY]
         );
-        // One of somebody else's making says nothing of itself here.
+        // A file that is not there is an error.
         assert!(warnings(&Files::in_directory(directory.path(), "missing")).is_err());
     }
 }

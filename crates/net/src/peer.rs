@@ -54,3 +54,10 @@ pub struct Peer {
     /// What it may do.
     pub role: Role,
 }
+
+impl Peer {
+    /// What to tell of a certificate of its that ends.
+    pub(crate) fn renewal(&self) -> String {
+        format!("`ullage pki issue DIR {} --role {} --renew` makes it anew", self.name, self.role)
+    }
+}

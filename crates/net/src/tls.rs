@@ -43,16 +43,14 @@ pub enum TlsError {
     #[error("read {0}: {1}")]
     Pem(PathBuf, rustls::pki_types::pem::Error),
     /// Nobody would take it any more.
-    #[error("{path} was good until {until}: `ullage pki issue DIR {name} --role {role} --renew` makes it anew")]
+    #[error("{path} was good until {until}: {}", .peer.renewal())]
     Expired {
         /// The certificate's file.
         path: PathBuf,
         /// When it ended.
         until: String,
         /// Whose it is.
-        name: String,
-        /// What its owner may do.
-        role: Role,
+        peer: Peer,
     },
     /// The parts do not fit together.
     #[error("set TLS up: {0}")]
@@ -92,15 +90,12 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
 
 /// Says what the other end would not: it only ends the connection.
 fn check_age(path: &Path, certificate: &[u8]) -> Result<(), TlsError> {
-    let (Ok((_, parsed)), Some(peer)) = (X509Certificate::from_der(certificate), peer_of(certificate)) else {
-        return Ok(());
-    };
-    let until = parsed.validity().not_after;
-    if until.timestamp() < clock::now_secs().cast_signed() {
-        let (path, until) = (path.to_owned(), until.to_string());
-        return Err(TlsError::Expired { path, until, name: peer.name, role: peer.role });
+    match certificate_in(certificate) {
+        Some(own) if own.until_secs < clock::now_secs().cast_signed() => {
+            Err(TlsError::Expired { path: path.to_owned(), until: own.until, peer: own.peer })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -174,12 +169,14 @@ pub struct Certificate {
 /// When it cannot be read.
 pub fn certificate_in_file(path: &Path) -> Result<Option<Certificate>, TlsError> {
     let certificate = CertificateDer::from_pem_file(path).map_err(|error| TlsError::Pem(path.to_owned(), error))?;
-    let (Ok((_, parsed)), Some(peer)) = (X509Certificate::from_der(&certificate), peer_of(&certificate)) else {
-        return Ok(None);
-    };
+    Ok(certificate_in(&certificate))
+}
+
+fn certificate_in(certificate: &[u8]) -> Option<Certificate> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let peer = peer_of(certificate)?;
     let (from, until) = (parsed.validity().not_before, parsed.validity().not_after);
-    let (from_secs, until_secs) = (from.timestamp(), until.timestamp());
-    Ok(Some(Certificate { peer, from_secs, until_secs, until: until.to_string() }))
+    Some(Certificate { peer, from_secs: from.timestamp(), until_secs: until.timestamp(), until: until.to_string() })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a process that waits for our answer is doing.
 
-mod looks;
+pub(crate) mod looks;
 mod place;
 mod queues;
 mod within;

@@ -49,7 +49,12 @@ impl Looks {
 pub(super) fn patient<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     #[cfg(test)]
     super::tests::LOOKED.set(super::tests::LOOKED.get() + 1);
-    LOOKS.patient(PATIENCE, look)
+    within(PATIENCE, look)
+}
+
+/// The same of anything else that may not end, and is waited for so long.
+pub(crate) fn within<T: Send + 'static>(patience: Duration, look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    LOOKS.patient(patience, look)
 }
 
 #[cfg(test)]
