@@ -27,6 +27,12 @@ impl Node {
         self.lookups.load(Relaxed) > 0
     }
 
+    /// Whether the file has no name, and its record is still there.
+    pub(crate) fn is_to_be_removed(&self) -> bool {
+        let state = self.inode.lock();
+        state.record.nlink == 0 && !state.is_removed()
+    }
+
     /// Says that nobody knows now what the file takes. It is measured again later.
     pub(crate) fn not_measured(&self, error: Errno) {
         tracing::error!("inode {} could not be measured: {error:?}", self.inode.id);
@@ -177,6 +183,23 @@ mod tests {
         let next = space.nodes.enter(late.inode.clone());
         assert!(!space.nodes.discard(&late, || true));
         assert!(Arc::ptr_eq(&space.node(next.id).unwrap(), &next));
+    }
+
+    /// Its record stayed, and its blocks with it, until the next start.
+    #[test]
+    fn who_is_late_to_discard_a_node_leaves_a_file_that_lost_its_name_meanwhile_to_who_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        {
+            let mut open = node.open.lock();
+            (open.handles, open.writers, open.backing) = (0, 0, None);
+        }
+        // Who lets go of it has seen its name, and stands still.
+        space.catalog.unlink(space.catalog.root(), b"file", crate::now()).unwrap();
+        let removes = space.nodes.forget(node.id, 1).unwrap();
+        space.discard(&node);
+        space.let_go(&removes);
+        assert!(node.inode.lock().is_removed() && space.node(node.id).is_err());
     }
 
     /// The file went for good while it was open by its next node.

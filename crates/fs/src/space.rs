@@ -271,8 +271,15 @@ impl Space {
             return;
         }
         drop(open);
-        self.nodes
-            .discard(node, || node.open.try_lock().is_some_and(|open| open.handles == 0 && open.backing.is_none()));
+        self.discard(node);
+    }
+
+    /// Lets a node go that nobody holds. That of a file that may have lost its last name a moment ago stays: who took the name, or had looked
+    /// it up before, is about to remove it, and knows it by this node.
+    pub(crate) fn discard(&self, node: &Arc<Node>) {
+        let closed = || node.open.try_lock().is_some_and(|open| open.handles == 0 && open.backing.is_none());
+        let stays = || node.is_to_be_removed() && !self.catalog.goes_with_its_last_file(node.inode.id);
+        self.nodes.discard(node, || closed() && !stays());
     }
 
     /// What a file takes, also where the record does not know yet.

@@ -35,10 +35,15 @@ impl Catalog {
         let mut at = directory;
         while let Some(directory) = at {
             // The directory's own lock is left alone: somebody may be at work in it.
-            let waits = self.waiting.lock().contains_key(&directory.id);
+            let waits = self.goes_with_its_last_file(directory.id);
             at = if waits { self.remove_one(&directory)?.and_then(|removed| removed.charged) } else { None };
         }
         Ok(())
+    }
+
+    /// Whether this is a directory that [`Catalog::remove`] left to the last file without a name that is charged to it.
+    pub fn goes_with_its_last_file(&self, directory: FileId) -> bool {
+        self.waiting.lock().contains_key(&directory)
     }
 
     fn remove_one(&self, file: &Arc<Inode>) -> Result<Option<Removed>> {
