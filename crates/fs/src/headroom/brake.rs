@@ -185,8 +185,8 @@ impl Space {
 
     /// The same for one whose attributes the kernel is about to be told, while it lets nobody write.
     pub(crate) fn brake(&self, node: &Arc<Node>) {
-        self.look_or_say(node, TICK, LONG);
         self.watch_unseen(std::slice::from_ref(node));
+        self.look_or_say(node, TICK, LONG);
     }
 
     fn watch_unseen(&self, nodes: &[Arc<Node>]) {
@@ -254,15 +254,13 @@ impl Space {
         let unseen = |open: &OpenFile| {
             (open.writers > 0 || open.is_fenced()) && open.backing.as_deref().is_some_and(|backing| backing.unseen)
         };
-        let Some(open) = node.open.try_lock_for(busy) else { return Ok(Look::Busy) };
-        let waits = unseen(&open);
-        drop(open);
-        let bounded = waits && self.is_bounded(&node.inode)?;
         let Some(mut open) = node.open.try_lock_for(busy) else { return Ok(Look::Busy) };
-        if !bounded || !unseen(&open) {
+        // Asked with the lock held: who opens the file, or has been told of a limit, counts on being looked after as long as this is not over.
+        let waits = unseen(&open);
+        if !waits || !self.is_bounded(&node.inode)? {
             self.brake.release(&mut open);
             self.end_lending(&mut open, true);
-            if waits && !bounded {
+            if waits {
                 self.lift_fence(&mut open);
             }
             open.watched = false;
@@ -303,17 +301,20 @@ impl Space {
         Ok(Look::of(engages, open, grew))
     }
 
+    /// The same where that may fail: a file that cannot be measured asks before each write until it can.
     fn look_or_say(&self, node: &Arc<Node>, pause: Duration, busy: Duration) -> Look {
         self.look(node, pause, busy).unwrap_or_else(|error| {
-            node.not_measured(error);
             let mut open = node.open.lock();
-            if open.lends() {
-                self.brake.engage(&mut open);
-                return Look::Refresh;
+            if !open.watched {
+                node.not_measured(error);
+                return Look::Over;
             }
-            self.brake.release(&mut open);
-            open.watched = false;
-            Look::Over
+            if open.braked.is_some() {
+                return Look::Idle;
+            }
+            node.not_measured(error);
+            self.brake.engage(&mut open);
+            Look::Refresh
         })
     }
 }
@@ -387,7 +388,7 @@ mod tests {
     use crate::threads::tests::NONE_LEFT;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
-    use ullage_types::{NodeId, PoolId};
+    use ullage_types::{FileId, NodeId, PoolId};
 
     /// What is held for a file goes with it, but that somebody was let go on was remembered: the thread that looks after such files
     /// ended that write once more than it had begun, and itself.
@@ -468,6 +469,44 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(20));
         drop(works);
         space.brake.stop();
+    }
+
+    /// Room was lent to who opened it, or a limit was set, between the answer and what was made of it: written in the kernel, it was looked
+    /// at no more.
+    #[test]
+    fn a_look_finds_out_whether_a_file_is_bounded_while_nobody_can_open_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
+        let asks = node.inode.lock();
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| space.look(&node, super::TICK, super::LONG).unwrap());
+            let until = Instant::now() + Duration::from_secs(20);
+            let mut in_turn = 0;
+            while in_turn < 20 {
+                assert!(Instant::now() < until, "it asks without the file's lock");
+                in_turn = if node.open.is_locked() { in_turn + 1 } else { 0 };
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(asks);
+            assert!(looks.join().unwrap() != super::Look::Over);
+        });
+    }
+
+    /// Its disk had failed once, or its directory was removed when it had just left that: it was written as if there were no limit.
+    #[test]
+    fn a_file_that_cannot_be_measured_asks_until_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
+        node.open.lock().watched = true;
+        let look = || space.look_or_say(&node, super::TICK, super::LONG);
+        let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
+        assert!(look() == super::Look::Refresh, "the kernel is made to ask");
+        assert!(look() == super::Look::Idle && node.open.lock().watched && node.open.lock().braked.is_some());
+        node.inode.lock().record.parent = parent;
+        look();
+        assert!(node.open.lock().watched && node.open.lock().braked.is_none());
     }
 
     /// It waited for the lock of one whose disk was slow, and the others passed their limits meanwhile.
