@@ -269,13 +269,19 @@ impl Space {
         }
     }
 
-    /// Asks back what is lent to a file while the kernel lets nobody write to it, and is about to take its attributes.
-    pub(crate) fn ask_back_here(&self, node: &Arc<Node>) -> Outcome<()> {
-        if !node.open.lock().lends() {
-            return Ok(());
+    /// Asks back what is lent to a file while the kernel lets nobody write to it, and is about to take its attributes. It is not lent again
+    /// until what is given back is dropped.
+    pub(crate) fn ask_back_here(&self, node: &Arc<Node>) -> Outcome<Gathering<'_>> {
+        let gathering = self.lender.gathers();
+        {
+            let mut open = node.open.lock();
+            if !open.lends() {
+                return Ok(gathering);
+            }
+            self.brake.engage(&mut open);
         }
-        self.brake.engage(&mut node.open.lock());
-        self.ended_unseen(node)
+        self.ended_unseen(node)?;
+        Ok(gathering)
     }
 
     /// Asks back what is lent to a file for a call to it that we are answering: the kernel lets nobody write to it until then, and who
@@ -409,21 +415,20 @@ pub(crate) mod tests {
     /// Between the two a look at the file lent it again what its own allocation then lacked.
     #[test]
     fn what_a_call_asks_back_of_its_own_file_is_not_lent_again_before_it_is_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        let lends = || space.lend_more(&node, &mut node.open.lock()).unwrap();
-        let gives_back = || {
-            node.open.lock().grant.end_lending();
-            space.record_measure(&node, &mut node.open.lock()).unwrap();
-        };
-        for _ in 0..2 {
-            assert!(lends());
-            let gathering = space.ask_back_own(&node).unwrap();
-            gives_back();
-            assert!(!lends());
-            drop(gathering);
+        for ask_back in [Space::ask_back_own, Space::ask_back_here] {
+            let dir = tempfile::tempdir().unwrap();
+            let (space, node) = lending(dir.path());
+            let lends = || space.lend_more(&node, &mut node.open.lock()).unwrap();
+            for _ in 0..2 {
+                assert!(lends());
+                let gathering = ask_back(&space, &node).unwrap();
+                node.open.lock().grant.end_lending();
+                space.record_measure(&node, &mut node.open.lock()).unwrap();
+                assert!(!lends());
+                drop(gathering);
+            }
+            space.brake.stop();
         }
-        space.brake.stop();
     }
 
     /// He was refused at once, where a moment later there was room.

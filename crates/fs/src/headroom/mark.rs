@@ -31,6 +31,22 @@ impl Space {
         }
     }
 
+    /// A change failed that had asked back what is lent: the kernel is told nothing by its answer, and is brought to ask otherwise.
+    ///
+    /// # Errors
+    /// LATER where the calling thread may not wait for that.
+    pub(crate) fn asks_without_mark(&self, node: &Arc<Node>) -> Outcome<()> {
+        let asks = {
+            let open = node.open.lock();
+            open.braked.is_some() && open.lends() && open.grant.lent() == 0 && !open.marked
+        };
+        if asks {
+            hurry::may_wait()?;
+            self.refresh_behind(node);
+        }
+        Ok(())
+    }
+
     /// What the kernel is told next of a file is shown to whoever asked, and not kept: it would take the mark away.
     pub(crate) fn show_only(&self, node: &Node) {
         // It keeps nothing that was asked for before it dropped what it had.
@@ -67,4 +83,31 @@ impl Space {
 /// Whether nobody may execute a file of this mode.
 pub(crate) fn can_be_marked(mode: u32) -> bool {
     mode & EXECUTABLE == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::headroom::lend::tests::lending;
+    use crate::{Caller, Errno, Filesystem, SetAttributes};
+    use ullage_catalog::{Limit, Subject};
+
+    /// Nothing was held for it any more, and its next write asked nobody.
+    #[test]
+    fn a_file_whose_owner_could_not_be_changed_asks_from_then_on_or_is_lent_what_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        space.set_limit(Subject::User(5), Limit { bytes: None, inodes: Some(0) }).unwrap();
+        {
+            let mut open = node.open.lock();
+            assert!(space.lend_more(&node, &mut open).unwrap());
+            open.backing.as_deref_mut().unwrap().lends = true;
+        }
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let change = SetAttributes { uid: Some(5), ..SetAttributes::default() };
+        assert_eq!(space.setattr(caller, node.id, change).map(drop), Err(Errno::EDQUOT));
+        let open = node.open.lock();
+        assert!(open.grant.lent() > 0 || open.refresher.is_some());
+        drop(open);
+        space.brake.stop();
+    }
 }

@@ -18,12 +18,12 @@ impl Space {
         if stream.discards {
             return Err(Errno::EOPNOTSUPP);
         }
-        let mode = FallocateFlags::from_bits_retain(mode);
-        // Zeroed ranges are as if never written.
-        drop(Self::lock_to_free(&node));
         drop(stream);
+        let mode = FallocateFlags::from_bits_retain(mode);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         let _taking = if frees { None } else { self.before_taking_for(&node.inode, length)? };
+        // Zeroed ranges are as if never written. Nothing may fail from here on until they are freed.
+        drop(Self::lock_to_free(&node));
         let outcome = self
             .with_room(&node, length, true, |stream| self.fallocate_freeing(&node, &stream.file, offset, length, mode));
         // What has blocks now was not written for that.
@@ -122,5 +122,35 @@ impl Space {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Filesystem;
+    use crate::headroom::lend::tests::lending;
+    use std::fs::File;
+    use std::sync::Arc;
+    use ullage_types::FileId;
+
+    /// Whoever came to map the file next waited for its end, which never came, and soon everybody who opened a file.
+    #[test]
+    fn an_allocation_that_fails_before_it_begins_has_not_begun_to_take_blocks_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let path = dir.path().join("backing");
+        std::fs::write(&path, b"content").unwrap();
+        {
+            let mut open = node.open.lock();
+            let backing = open.backing.as_deref_mut().unwrap();
+            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
+            (backing.discards, backing.unseen) = (false, true);
+        }
+        space.look_after(Some(&node));
+        let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
+        assert!(space.fallocate(node.id, 1, 0, 1 << 30, 0).is_err(), "its directory is not found");
+        node.inode.lock().record.parent = parent;
+        assert!(!node.open.lock().grant.is_freeing());
+        space.brake.stop();
     }
 }

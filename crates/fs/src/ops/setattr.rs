@@ -18,8 +18,12 @@ use ullage_types::{Kind, NodeId, Timestamp};
 impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
-        let mut answer =
-            if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) }?;
+        let answer =
+            if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) };
+        if answer.as_ref().is_err_and(|error| *error != Errno::LATER) {
+            self.asks_without_mark(&node)?;
+        }
+        let mut answer = answer?;
         self.mark(&node, &mut answer);
         Ok(answer)
     }
@@ -94,9 +98,12 @@ impl Space {
         let _taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
         let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
         let comes_under = comes_under();
-        if change.uid.is_some() && inode.kind == Kind::Regular {
-            self.ask_back_here(node)?;
-        }
+        // Not lent again before it is charged to who owns it from here on.
+        let _gathering = if change.uid.is_some() && inode.kind == Kind::Regular {
+            Some(self.ask_back_here(node)?)
+        } else {
+            None
+        };
         if comes_under {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
             self.record_measure(node, &mut node.open.lock())?;
