@@ -197,7 +197,7 @@ mod tests {
         // Who lets go of it has seen its name, and stands still.
         space.catalog.unlink(space.catalog.root(), b"file", crate::now()).unwrap();
         let removes = space.nodes.forget(node.id, 1).unwrap();
-        space.discard(&node);
+        space.discard(&node, &node.open.lock());
         space.let_go(&removes);
         assert!(node.inode.lock().is_removed() && space.node(node.id).is_err());
     }

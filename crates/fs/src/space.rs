@@ -216,8 +216,7 @@ impl Space {
     pub(crate) fn entry_in_use(&self, inode: Arc<Inode>) -> Outcome<Entry> {
         let node = self.nodes.enter(inode);
         if let Err(later) = hurry::can_lock(&node.open) {
-            // Who is waited for, or looks it up next, lets it go.
-            self.nodes.forget(node.id, 1);
+            self.forget_node(node.id, 1);
             return Err(later);
         }
         self.entry_of(&node)
@@ -270,16 +269,14 @@ impl Space {
             self.settler.push(node, &mut open);
             return;
         }
-        drop(open);
-        self.discard(node);
+        self.discard(node, &open);
     }
 
-    /// Lets a node go that nobody holds. That of a file that may have lost its last name a moment ago stays: who took the name, or had looked
-    /// it up before, is about to remove it, and knows it by this node.
-    pub(crate) fn discard(&self, node: &Arc<Node>) {
-        let closed = || node.open.try_lock().is_some_and(|open| open.handles == 0 && open.backing.is_none());
+    /// Lets a node go that nobody holds, for who has locked what is open. That of a file that may have lost its last name a moment ago stays:
+    /// who took the name, or had looked it up before, is about to remove it, and knows it by this node.
+    pub(crate) fn discard(&self, node: &Arc<Node>, open: &OpenFile) {
         let stays = || node.is_to_be_removed() && !self.catalog.goes_with_its_last_file(node.inode.id);
-        self.nodes.discard(node, || closed() && !stays());
+        self.nodes.discard(node, || open.handles == 0 && open.backing.is_none() && !stays());
     }
 
     /// What a file takes, also where the record does not know yet.

@@ -167,9 +167,13 @@ impl Space {
                 let entry = self.entry(inode)?;
                 let node = self.nodes.get(entry.node)?;
                 let mut open = node.open.lock();
-                self.back_new(&node, &mut open, pool, fresh)?;
+                let backed = self.back_new(&node, &mut open, pool, fresh);
                 self.settler.push(&node, &mut open);
-                Ok(entry)
+                drop(open);
+                if backed.is_err() {
+                    self.forget_node(entry.node, 1);
+                }
+                backed.map(|()| entry)
             }
             kind @ (Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice) => {
                 let rdev = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { rdev } else { 0 };
@@ -294,11 +298,19 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let node = self.nodes.enter(inode);
-        let opened = {
+        let open = || {
             let bounded = self.is_bounded(&node.inode)?;
             let mut open = node.open.lock();
             self.back_new(&node, &mut open, pool, fresh)?;
-            self.opened(caller, &node, &mut open, flags as i32, bounded)
+            Ok(self.opened(caller, &node, &mut open, flags as i32, bounded))
+        };
+        let opened = match open() {
+            Ok(opened) => opened,
+            Err(error) => {
+                // The kernel is not told of it.
+                self.forget_node(node.id, 1);
+                return Err(error);
+            }
         };
         // Nobody can have written to it yet, and what the kernel writes makes it ask again.
         let attributes = crate::attributes::forever(node.inode.id, &node.inode.lock().record);
@@ -352,5 +364,22 @@ mod tests {
         for handle in [earlier.handle, opened.handle] {
             space.do_release(guessed.id, handle).unwrap();
         }
+    }
+
+    /// It was held for the kernel, which did not know of it, and stayed when its name was removed.
+    #[test]
+    fn a_file_that_could_be_made_and_not_opened_is_not_held_for_anybody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let parent = space.inode(NodeId(1)).unwrap();
+        let ahead = space.fetched(&parent, caller).unwrap();
+        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap();
+        let above = std::mem::replace(&mut inode.lock().record.parent, ullage_types::FileId(u64::MAX));
+        assert!(space.open_new(caller, inode.clone(), pool, fresh, libc::O_WRONLY as u32).is_err());
+        inode.lock().record.parent = above;
+        assert!(space.nodes.find(inode.id).is_none_or(|node| !node.is_known()));
+        space.do_unlink(NodeId(1), b"new").unwrap();
+        assert!(inode.lock().is_removed());
     }
 }

@@ -2,12 +2,15 @@
 
 use crate::headroom::{ANY, SMALL};
 use crate::hurry;
+use crate::node::Node;
 use crate::{Entry, Outcome, Space};
+use std::sync::Arc;
 use ullage_types::NodeId;
 
 impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
-        let file = self.node(node)?.inode.clone();
+        let node = self.node(node)?;
+        let file = node.inode.clone();
         let parent = self.inode(parent)?;
         let charged = || self.catalog.get(file.lock().record.parent);
         self.await_unseen(&file, &charged()?, &parent)?;
@@ -21,6 +24,41 @@ impl Space {
         let wanted = if is_first { ANY } else { SMALL };
         self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.trees.name(parent.id, name);
+        if is_first {
+            self.closed_before_it_had_a_name(&node);
+        }
         self.entry(file)
+    }
+
+    /// Who closed a file that had no name then left it alone: it was to go.
+    fn closed_before_it_had_a_name(&self, node: &Arc<Node>) {
+        let Some(mut open) = node.open.try_lock() else { return self.settler.push_in_use(node) };
+        if open.handles == 0
+            && open.backing.is_some()
+            && let Err(error) = self.closed(node, &mut open)
+        {
+            node.not_measured(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Caller;
+    use crate::headroom::lend::tests::lending;
+
+    /// It stayed open for ever, its leaf marked, and what it takes was not known.
+    #[test]
+    fn a_file_that_is_closed_before_it_gets_its_first_name_is_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let (caller, root) = (Caller { uid: 0, gid: 0, pid: 1 }, NodeId(1));
+        let (entry, opened) = space.do_tmpfile(caller, root, 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        space.do_release(entry.node, opened.handle).unwrap();
+        let node = space.node(entry.node).unwrap();
+        assert!(!node.open.lock().queued);
+        space.do_link(entry.node, root, b"name").unwrap();
+        assert!(node.open.lock().queued);
     }
 }

@@ -38,7 +38,7 @@ impl Space {
     pub(crate) fn do_lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         if let b"." | b".." = name {
             let inode = self.by_handle(parent)?;
-            return self.entry_in_use(if name == b"." { inode } else { self.catalog.parent(&inode) });
+            return self.entry_by_handle(if name == b"." { inode } else { self.catalog.parent(&inode) });
         }
         let parent = self.inode(parent)?;
         if name.len() > 255 {
@@ -67,6 +67,16 @@ impl Space {
         }
     }
 
+    /// The entry for such a file. ESTALE when it went for good before anybody knew that it was looked up.
+    fn entry_by_handle(&self, inode: Arc<Inode>) -> Outcome<Entry> {
+        let entry = self.entry_in_use(inode.clone())?;
+        if inode.lock().is_removed() {
+            self.forget_node(entry.node, 1);
+            return Err(Errno::ESTALE);
+        }
+        Ok(entry)
+    }
+
     pub(crate) fn do_getattr(&self, node: NodeId) -> Outcome<AttributesFor> {
         self.attributes(&self.node(node)?)
     }
@@ -77,5 +87,26 @@ impl Space {
             return Err(Errno::EINVAL);
         }
         Ok(inode.lock().record.target.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Caller;
+    use crate::headroom::lend::tests::lending;
+
+    /// It was there, without a name, and opening it was an error of its pool.
+    #[test]
+    fn a_handle_of_a_file_that_goes_while_it_is_looked_up_is_stale() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let (caller, root) = (Caller { uid: 0, gid: 0, pid: 1 }, NodeId(1));
+        let pipe = space.do_mknod(caller, root, b"pipe", libc::S_IFIFO | 0o600, 0, 0).unwrap();
+        space.forget_node(pipe.node, 1);
+        let inode = space.by_handle(pipe.node).unwrap();
+        space.do_unlink(root, b"pipe").unwrap();
+        assert_eq!(space.entry_by_handle(inode).map(drop), Err(Errno::ESTALE));
+        assert!(space.node(pipe.node).is_err());
     }
 }

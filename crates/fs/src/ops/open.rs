@@ -14,6 +14,23 @@ use ullage_types::{Kind, NodeId};
 impl Space {
     pub(crate) fn do_open(&self, caller: Caller, node: NodeId, flags: u32) -> Outcome<Opened> {
         let node = self.node(node)?;
+        let opened = self.open_node(caller, &node, flags);
+        if opened.as_ref().is_err_and(|error| *error != Errno::LATER) {
+            self.closes_unused(&node);
+        }
+        opened
+    }
+
+    /// What was opened for something that failed is closed in its time, where nobody else has it open.
+    pub(crate) fn closes_unused(&self, node: &Arc<Node>) {
+        match node.open.try_lock() {
+            Some(mut open) if open.handles == 0 && open.backing.is_some() => self.settler.push(node, &mut open),
+            Some(_) => {}
+            None => self.settler.push_in_use(node),
+        }
+    }
+
+    fn open_node(&self, caller: Caller, node: &Arc<Node>, flags: u32) -> Outcome<Opened> {
         match node.inode.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(Errno::EISDIR),
@@ -29,21 +46,21 @@ impl Space {
         if self.catalog.has_limits() {
             // What has to be waited for of a disk is waited for here: nobody may wait for that who waits for modes.
             let mut open = node.open.lock();
-            self.answers_to_open(&node, &open, writable || truncates)?;
-            self.back(&node, &mut open, writable || truncates)?;
+            self.answers_to_open(node, &open, writable || truncates)?;
+            self.back(node, &mut open, writable || truncates)?;
         }
-        self.ask_before_opening(&node, flags)?;
+        self.ask_before_opening(node, flags)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let lock = || -> Outcome<_> {
-            let mut open = if truncates { Self::lock_to_cut(&node) } else { node.open.lock() };
-            self.answers_to_open(&node, &open, writable || truncates)?;
-            self.back(&node, &mut open, writable || truncates)?;
+            let mut open = if truncates { Self::lock_to_cut(node) } else { node.open.lock() };
+            self.answers_to_open(node, &open, writable || truncates)?;
+            self.back(node, &mut open, writable || truncates)?;
             Ok(open)
         };
         let mut open = lock()?;
         if !bounded {
-            self.expects_loads(&node, &mut open, flags);
+            self.expects_loads(node, &mut open, flags);
         }
         let mut patience = Patience::default();
         while bounded && self.comes_to_map(&mut open, flags) {
@@ -55,7 +72,7 @@ impl Space {
                 open = lock()?;
                 continue;
             }
-            if let Err(error) = self.ask_from_now_on(&node).and_then(|()| self.make_solid(&node)) {
+            if let Err(error) = self.ask_from_now_on(node).and_then(|()| self.make_solid(node)) {
                 node.open.lock().need_not_be_solid();
                 return Err(error);
             }
@@ -66,9 +83,9 @@ impl Space {
             }
         }
         if truncates {
-            self.truncate_locked(&node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
+            self.truncate_locked(node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
         }
-        Ok(self.opened(caller, &node, &mut open, flags, bounded))
+        Ok(self.opened(caller, node, &mut open, flags, bounded))
     }
 
     /// A handle, opened with these flags, on a node whose backing file is open.
@@ -210,9 +227,14 @@ impl Space {
         let written = open.writers > 0;
         let Some(backing) = &mut open.backing else { return Ok(()) };
         let record = node.inode.record();
-        self.pools.call(backing.pool, Call::Writes, || {
+        let given = self.pools.call(backing.pool, Call::Writes, || {
             if was_open { backing.follow_times(&record, !written, written) } else { backing.begin_with_times(&record) }
-        })
+        });
+        match given {
+            // A disk that takes no changes any more can still be read.
+            Err(Errno::EROFS) if !writable => Ok(()),
+            given => given,
+        }
     }
 
     /// The same, whatever times it has.
@@ -300,4 +322,28 @@ impl Space {
 /// kernel goes on with the flags of open(2), and that piece would fail. Databases, which read too, stay in the kernel.
 fn may_end_direct(flags: i32) -> bool {
     flags & libc::O_ACCMODE == libc::O_WRONLY && flags & libc::O_DIRECT != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headroom::lend::tests::lending;
+    use ullage_types::FileId;
+
+    /// Nobody closed it until the kernel forgot the file, and its leaf stayed marked.
+    #[test]
+    fn what_was_opened_for_an_open_that_fails_is_closed_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        {
+            let mut open = node.open.lock();
+            (open.handles, open.writers, open.backing) = (0, 0, None);
+        }
+        let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        assert!(space.do_open(caller, node.id, libc::O_WRONLY as u32).is_err(), "its directory is not found");
+        node.inode.lock().record.parent = parent;
+        let open = node.open.lock();
+        assert!(open.queued || open.backing.is_none());
+    }
 }

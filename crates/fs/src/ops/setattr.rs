@@ -22,6 +22,7 @@ impl Space {
             if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) };
         if answer.as_ref().is_err_and(|error| *error != Errno::LATER) {
             self.asks_without_mark(&node)?;
+            self.closes_unused(&node);
         }
         let mut answer = answer?;
         self.mark(&node, &mut answer);

@@ -387,3 +387,35 @@ fn what_was_lost_of_a_removed_file_is_nothing_that_the_next_one_is_told_of() {
     assert_eq!(format!("{:?}", failed.collect::<Vec<_>>()), "[]");
     space.down();
 }
+
+/// It was refused with EROFS: its times were to be set below before anybody read it.
+#[test]
+fn a_file_whose_times_were_set_is_read_where_its_disk_takes_no_changes_any_more() {
+    let mut ground = Ground::new();
+    let disk = ground.image("disk", 256, "mkfs.ext4", &["-q"], "loop,errors=remount-ro");
+    let state = ground.tmpfs("state", 256 << 10);
+    let mut space = Space::on(ground, &state);
+    let place = disk.join("pool");
+    fs::create_dir(&place).unwrap();
+    space.pools = vec![format!("main={}", place.display())];
+    space.up();
+    let path = space.path("file");
+    fs::write(&path, "content").unwrap();
+    // Nothing is open to be written any more.
+    space.down();
+    space.up();
+    program("touch", ["-d", "2001-02-03 04:05:06", path.to_str().unwrap()]).ok();
+    space.down();
+    space.up();
+    let source = program("findmnt", ["-no", "SOURCE", disk.to_str().unwrap()]).ok();
+    let device = Path::new(source.trim()).file_name().unwrap().to_owned();
+    fs::write(Path::new("/sys/fs/ext4").join(device).join("trigger_fs_error"), "1").unwrap();
+    assert_eq!(File::create(disk.join("file")).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    let set = fs::metadata(&path).unwrap().modified().unwrap();
+    for _ in 0..2 {
+        assert_eq!(fs::read_to_string(&path).unwrap(), "content");
+        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), set);
+    }
+    assert_eq!(File::options().write(true).open(&path).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    space.down();
+}
