@@ -145,9 +145,11 @@ impl Space {
     {
         let work = || work().map_err(Errno::from);
         match work() {
-            Err(Errno::EDQUOT | Errno::ENOSPC)
-                if self.has_just_removed() || !self.headroom.holders.lock().is_empty() =>
-            {
+            Err(Errno::EDQUOT | Errno::ENOSPC) => {
+                if !self.has_just_removed() && self.headroom.holders.lock().is_empty() {
+                    // Who held something may have given it back just now.
+                    return work();
+                }
                 hurry::may_wait()?;
                 let _alone = self.alone_with_room(None, wanted, PATIENCE);
                 work()
@@ -159,4 +161,65 @@ impl Space {
 
 fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
     own.is_some_and(|own| Arc::ptr_eq(own, node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headroom::lend::tests::lending;
+    use crate::{Caller, Filesystem};
+    use std::cell::Cell;
+    use std::fs::File;
+    use std::time::Instant;
+    use ullage_catalog::{Limit, Subject};
+    use ullage_types::{FileId, NodeId, PoolId};
+
+    /// What was set aside for it was called used until the next look: whoever came in between was refused with that much left.
+    #[test]
+    fn who_finds_no_room_waits_for_the_end_of_writes_that_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let path = dir.path().join("backing");
+        std::fs::write(&path, b"").unwrap();
+        {
+            let mut open = node.open.lock();
+            let backing = open.backing.as_deref_mut().unwrap();
+            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
+            (backing.discards, backing.unseen) = (false, true);
+            space.brake.engage(&mut open);
+        }
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.create(caller, NodeId(1), b"other", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let other = space.node(entry.node).unwrap();
+        let room = space.room_of(&node.inode, PoolId(0)).unwrap().unwrap();
+        space.take_just(&node, PoolId(0), room - 4096).unwrap();
+        node.open.lock().grant.let_go(room - 4096);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let until = Instant::now() + Duration::from_secs(20);
+                while node.open.lock().refresher.is_none() && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                // The write is over: the kernel asks what a refresh asks.
+                space.refreshed(&node).unwrap();
+            });
+            space.asked(SMALL, || space.hold_for(&other, PoolId(0), 1 << 20)).unwrap();
+        });
+        space.brake.stop();
+    }
+
+    /// Between the refusal and the look at who holds something it had been given back.
+    #[test]
+    fn who_finds_no_room_tries_once_more_where_nobody_holds_any() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        space.set_limit(Subject::Directory(FileId(1)), Limit::NONE).unwrap();
+        let tries = Cell::new(0);
+        let work = || {
+            tries.set(tries.get() + 1);
+            if tries.get() == 1 { Err(Errno::EDQUOT) } else { Ok(()) }
+        };
+        space.asked(SMALL, work).unwrap();
+        assert_eq!(tries.get(), 2);
+    }
 }

@@ -6,6 +6,7 @@
 //! sendfile(2) give back. So the file is measured many times a second; near its limit every call asks, in its turn, and is refused where it
 //! may take more than is left. Stores into mappings ask nobody.
 
+use super::fence::is_enclosed;
 use super::refresh::{Refresher, Refreshers};
 use super::taking::AtOnce;
 use crate::node::Node;
@@ -288,8 +289,10 @@ impl Space {
     /// The same for a file that room is lent to: it asks when that is to be given back, until there is plenty again.
     fn look_lent(&self, node: &Arc<Node>, open: &mut OpenFile, grew: u64) -> Outcome<Look> {
         let fenced = open.is_fenced();
+        // A limit was lifted, and another one set before anybody looked.
+        let bare = fenced && !is_enclosed(open) && !self.enclose(open);
         let ends = |backing: &OpenBacking| backing.solid || backing.mappable && !fenced || backing.outgrows();
-        let ends = open.backing.as_deref().is_some_and(ends);
+        let ends = bare || open.backing.as_deref().is_some_and(ends);
         // What is asked back is lent again only when it has come back.
         let waits = open.braked.is_some() && open.grant.lent() > 0;
         let lent = !ends && !waits && self.lender.is_able() && self.lend_more(node, open).unwrap_or(false);

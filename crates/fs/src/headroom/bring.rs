@@ -30,7 +30,9 @@ impl Space {
         let Some(space) = self.own().upgrade().filter(|_| !nodes.is_empty() && all > room) else { return Ok(()) };
         hurry::may_wait()?;
         self.headroom.aside.run(&space, nodes, LONG_PATIENCE, |space, node| {
-            if let Err(error) = space.let_go_of_given(node) {
+            // What it grew by unseen may lack its blocks: those are asked for first, and what is then held for them goes with their data.
+            let measured = space.measure_closely(node, &mut node.open.lock(), true).1;
+            if let Err(error) = measured.and_then(|()| space.let_go_of_given(node)) {
                 node.not_measured(error);
             }
         });

@@ -21,6 +21,8 @@ use ullage_types::{FileId, PoolId};
 /// How long is waited for what is asked back: a call under way may take as long as it likes. The longer where nobody waits but who asks.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const LONG_PATIENCE: Duration = Duration::from_secs(5);
+/// How long is waited for the end of a write that asked.
+const UNDER_WAY: Duration = Duration::from_millis(50);
 /// Nothing is lent for so long after it was asked back: who needed it may need more.
 const AFTERWARDS: Duration = Duration::from_millis(200);
 /// More files are not lent room: one thread looks at all of them within [`ullage_policy::headroom::BETWEEN_LOOKS`].
@@ -302,17 +304,16 @@ impl Space {
         Ok(gathering)
     }
 
-    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him. What was asked
-    /// back long before is not waited for again: a call under way may take its time. Nor is the file that he is at: it comes back when he was
-    /// answered.
+    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him, and what was set
+    /// aside for a write to them that asked. What was asked back long before is not waited for again: a call under way may take its time. Nor
+    /// is the file that he is at: it comes back when he was answered.
     pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
         let enough = wanted.saturating_add(ASK_BACK);
         let keeps = |node: &Arc<Node>| {
             let open = node.open.lock();
             let in_vain = open.braked.is_some_and(|since| since.elapsed() > patience);
-            let Some(backing) = open.backing.as_deref().filter(|_| open.grant.lent() > 0 && !in_vain) else {
-                return false;
-            };
+            let has = open.grant.lent() > 0 && !in_vain || open.grant.has_let_go();
+            let Some(backing) = open.backing.as_deref().filter(|_| has) else { return false };
             let pool = backing.pool;
             drop(open);
             self.room_of(&node.inode, pool).is_ok_and(|room| room.is_some_and(|room| room < enough))
@@ -330,16 +331,21 @@ impl Space {
         }
     }
 
-    /// Asks back what is lent to these files, and waits until nothing is, for a while.
+    /// Asks back what is lent to these files, and waits until nothing is, for a while; for a write that asked no longer than most take.
     pub(crate) fn ask_back(&self, nodes: &[Arc<Node>], patience: Duration) {
         self.lender.asks_back();
         for node in nodes {
             self.brake.engage(&mut node.open.lock());
             self.refresh(node);
         }
-        let until = Instant::now() + patience;
-        let lent = || nodes.iter().any(|node| node.open.lock().grant.lent() > 0);
-        while lent() && Instant::now() < until {
+        let began = Instant::now();
+        let is_waited_for = |node: &Arc<Node>| {
+            let open = node.open.lock();
+            let patience =
+                if open.grant.lent() > 0 || !open.grant.has_let_go() { patience } else { patience.min(UNDER_WAY) };
+            (open.grant.lent() > 0 || open.grant.has_let_go()) && began.elapsed() < patience
+        };
+        while nodes.iter().any(is_waited_for) {
             std::thread::sleep(PAUSE);
         }
         self.lender.asks_back();

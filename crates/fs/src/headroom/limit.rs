@@ -72,8 +72,13 @@ impl Space {
             }
         };
         for node in &open {
-            if self.is_bounded(&node.inode).is_ok_and(|bounded| !bounded) {
-                self.lift_fence(&mut node.open.lock());
+            let is_free = || self.is_bounded(&node.inode).is_ok_and(|bounded| !bounded);
+            if is_free() {
+                let mut open = node.open.lock();
+                // Another limit may have been set meanwhile.
+                if is_free() {
+                    self.lift_fence(&mut open);
+                }
             }
         }
         self.brake_all(&unseen);

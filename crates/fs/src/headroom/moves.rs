@@ -4,6 +4,7 @@
 use crate::hurry;
 use crate::node::Node;
 use crate::{Errno, Outcome, Space};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
@@ -14,7 +15,28 @@ const STEPS: u32 = 100;
 /// How long the last look, for which everybody waits who opens a file, waits for those who work on one that moves: as a rule for nobody.
 const LAST_LOOK: Duration = Duration::from_millis(300);
 
+/// No limit is set while this is held.
+pub(crate) enum Limits<'a> {
+    /// There are some, and nobody opens a file.
+    #[expect(dead_code, reason = "held")]
+    Some(RwLockWriteGuard<'a, ()>),
+    /// There are none.
+    #[expect(dead_code, reason = "held")]
+    None(RwLockReadGuard<'a, ()>),
+}
+
 impl Space {
+    /// Before something may come under another limit: alone where there are any. Where there are none, nobody sets the first one meanwhile.
+    pub(crate) fn keep_limits(&self) -> Outcome<Limits<'_>> {
+        if !self.catalog.has_limits() {
+            let shared = hurry::shared(&self.headroom.modes)?;
+            if !self.catalog.has_limits() {
+                return Ok(Limits::None(shared));
+            }
+        }
+        Ok(Limits::Some(hurry::alone(&self.headroom.modes)?))
+    }
+
     /// Before a file or a directory moves: who may still write unseen is waited for, without the lock that everybody who opens a file needs.
     ///
     /// # Errors
@@ -88,6 +110,35 @@ mod tests {
         assert_eq!(space.may_move(&node.inode, &from, &to), Err(Errno::EXDEV));
         drop(held);
         space.may_move(&node.inode, &from, &to).unwrap();
+    }
+
+    /// It lay below the limit then, and was written in the kernel without anybody looking at it.
+    #[test]
+    fn the_first_limit_of_a_space_is_not_set_while_something_moves() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let root = Subject::Directory(space.catalog.root().id);
+        space.set_limit(root, Limit::NONE).unwrap();
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let to = space.do_mkdir(caller, ROOT, b"to", 0o755, 0).unwrap().node;
+        let limit = Limit { bytes: Some(1 << 30), inodes: None };
+        let inode = space.inode(to).unwrap();
+        std::thread::scope(|scope| {
+            // The move stands still.
+            let held = inode.lock();
+            let moving = scope.spawn(|| space.do_rename(caller, (ROOT, b"file"), (to, b"file"), 0));
+            let until = Instant::now() + Duration::from_secs(20);
+            while space.headroom.modes.try_write().is_some() {
+                assert!(Instant::now() < until, "it keeps nobody from setting one");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let setting = scope.spawn(|| space.set_limit(Subject::Directory(inode.id), limit));
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(!space.catalog.has_limits() && !moving.is_finished() && !setting.is_finished());
+            drop(held);
+            moving.join().unwrap().unwrap();
+            setting.join().unwrap().unwrap();
+        });
     }
 
     /// All who came to open a file waited for it, and whoever did it again and again let nobody.

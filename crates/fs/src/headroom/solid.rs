@@ -135,6 +135,8 @@ impl Space {
             drop(open);
             std::thread::yield_now();
         }
+        let before = Measure::of(&self.stream(node.id)?.file)?;
+        let _taking = self.before_taking_for(&node.inode, before.size.saturating_sub(before.blocks * 512))?;
         // Nor may a write that began before.
         let _alone = self.headroom.flow.write();
         let size = Measure::of(&self.stream(node.id)?.file)?.size;
@@ -145,11 +147,10 @@ impl Space {
     /// many bytes `more`. The file is made solid before, or after the guard is gone.
     pub(crate) fn flow_without_gap(&self, node: &Arc<Node>, end: u64, more: u64) -> Outcome<RwLockReadGuard<'_, ()>> {
         let flow = hurry::shared(&self.headroom.flow)?;
-        if Self::gap(node, end)?.is_none() {
-            return Ok(flow);
-        }
+        let Some(gap) = Self::gap(node, end)? else { return Ok(flow) };
         drop(flow);
         hurry::may_wait()?;
+        let _taking = self.before_taking_for(&node.inode, (gap.end - gap.start).saturating_add(more))?;
         let alone = self.headroom.flow.write();
         self.fill_gap(node, end, more)?;
         Ok(RwLockWriteGuard::downgrade(alone))

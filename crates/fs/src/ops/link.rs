@@ -1,7 +1,6 @@
 //! LINK.
 
 use crate::headroom::{ANY, SMALL};
-use crate::hurry;
 use crate::node::Node;
 use crate::{Entry, Outcome, Space};
 use std::sync::Arc;
@@ -15,10 +14,14 @@ impl Space {
         let charged = || self.catalog.get(file.lock().record.parent);
         self.await_unseen(&file, &charged()?, &parent)?;
         let is_first = file.lock().record.nlink == 0;
+        let mut _taking = None;
         if is_first {
+            if self.catalog.differ_in_limits(&charged()?, &parent) {
+                _taking = self.before_taking_all(&file)?;
+            }
             self.before_bringing(&file, self.catalog.room(None, &parent).0)?;
         }
-        let _modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
+        let _limits = self.keep_limits()?;
         self.may_move(&file, &charged()?, &parent)?;
         // With its first name comes all of it.
         let wanted = if is_first { ANY } else { SMALL };

@@ -1,7 +1,7 @@
 //! RENAME2.
 
 use crate::headroom::ANY;
-use crate::hurry;
+use crate::headroom::moves::Limits;
 use crate::node::Node;
 use crate::{Caller, Errno, Outcome, Space};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl Space {
             }
             Ok(())
         })?;
-        let modes = self.catalog.has_limits().then(|| hurry::alone(&self.headroom.modes)).transpose()?;
-        if modes.is_some() {
+        let limits = self.keep_limits()?;
+        if matches!(limits, Limits::Some(_)) {
             each_moved(&mut |file, from, to| self.may_move(file, from, to))?;
         }
         if flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0 {

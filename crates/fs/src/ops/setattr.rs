@@ -85,8 +85,7 @@ impl Space {
             }
             self.record_measure(node, &mut open)?;
         }
-        let limited = change.uid.is_some() && self.catalog.has_limits();
-        if limited {
+        if change.uid.is_some() && self.catalog.has_limits() {
             // Who works on the file may stand still with its disk: he is waited for before anybody waits for modes.
             drop(node.open.lock());
         }
@@ -97,14 +96,11 @@ impl Space {
             self.before_bringing(inode, parent.and_then(|parent| self.catalog.room(Some(uid), &parent).0))?;
         }
         let _taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
-        let _modes = limited.then(|| hurry::alone(&self.headroom.modes)).transpose()?;
+        let _limits = change.uid.map(|_| self.keep_limits()).transpose()?;
         let comes_under = comes_under();
         // Not lent again before it is charged to who owns it from here on.
-        let _gathering = if change.uid.is_some() && inode.kind == Kind::Regular {
-            Some(self.ask_back_here(node)?)
-        } else {
-            None
-        };
+        let _gathering =
+            if change.uid.is_some() && inode.kind == Kind::Regular { Some(self.ask_back_here(node)?) } else { None };
         if comes_under {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
             self.record_measure(node, &mut node.open.lock())?;

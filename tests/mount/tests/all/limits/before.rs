@@ -2,9 +2,10 @@
 
 use super::bed::{Below, in_pool, is_full, limit, limited, set};
 use super::lend::spacious;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, linkat};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -289,6 +290,31 @@ fn who_rests_since_before_a_limit_stops_at_it_when_another_moves_a_large_file_th
         stops_after(&mut File::create(dir.join("file")).unwrap(), bounds, || {
             fs::rename(&large, dir.join("large")).unwrap();
             File::open(dir.join("large")).unwrap()
+        });
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    space.down_and_check();
+}
+
+#[test]
+fn who_rests_since_before_a_limit_stops_at_it_when_another_gives_a_large_file_its_first_name_there() {
+    let space = spacious(Below::Xfs);
+    let wide = space.path("wide");
+    fs::create_dir(&wide).unwrap();
+    limit(&["64G"], &wide);
+    let unnamed = OFlags::TMPFILE | OFlags::WRONLY;
+    for _ in 0..5 {
+        let dir = space.path("box");
+        fs::create_dir(&dir).unwrap();
+        let file = rustix::fs::open(&wide, unnamed, Mode::from_raw_mode(0o600)).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, ALL - ROOM).unwrap();
+        let itself = |file: &dyn AsRawFd| format!("/proc/self/fd/{}", file.as_raw_fd());
+        let reader = File::open(itself(&file)).unwrap();
+        drop(file);
+        let bounds = || limit(&[&format!("{}B", ALL + PAGE)], &dir);
+        stops_after(&mut File::create(dir.join("file")).unwrap(), bounds, || {
+            linkat(CWD, itself(&reader), CWD, dir.join("large"), AtFlags::SYMLINK_FOLLOW).unwrap();
+            reader
         });
         fs::remove_dir_all(&dir).unwrap();
     }
