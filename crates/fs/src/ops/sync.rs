@@ -138,12 +138,13 @@ impl Space {
 
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
-        self.drains.stop();
+        let drained = self.drains.stop();
         self.give_back_kept(true);
         self.brake.stop();
         self.departing.wait();
         self.settler.stop();
-        let in_step = self.trees.stop();
+        // What still goes to another pool may have its names told to nobody.
+        let in_step = self.trees.stop() && drained;
         self.trees_in_step.store(in_step, Relaxed);
         if let Err(error) = self.catalog.sync() {
             tracing::error!("the catalog could not be written: {error}");

@@ -262,6 +262,10 @@ impl Space {
         drop(from_file);
         let bound = copied.and_then(|()| {
             let mut open = open.unwrap_or_else(|| node.open.lock());
+            // A copy may be on its way to the disk for longer than the end of a space waits, and the plain trees are told nothing after that.
+            if drains.is_some_and(|drain| !drain.goes_on()) {
+                return Err(Failed::Anywhere(Errno(libc::ECANCELED)));
+            }
             self.bind_anew(node, &mut open, from, rest, to, &draft, drains.is_some(), &mut named)
         });
         // A draft leaves nothing. What has its name stays, even where nobody knows whether the catalog names it: the next start does.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use ullage_catalog::{Catalog, CatalogNumbers};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
-use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Usage, Wait};
+use ullage_pool::{Access, Binding, Description, Error, Locator, Pool, Suspect, Tree, Usage, Wait};
 use ullage_types::{Bytes, FileId, Generation, NodeId};
 
 /// A pool that says itself how much it has free, and cannot give drafts their names if it is told so.
@@ -18,8 +18,13 @@ pub(crate) struct Named {
     fails: AtomicBool,
     /// How often a file was to be opened.
     pub(crate) opened: AtomicUsize,
-    drafted: Mutex<Vec<Generation>>,
-    closed: Mutex<Vec<Generation>>,
+    pub(crate) drafted: Mutex<Vec<Generation>>,
+    pub(crate) closed: Mutex<Vec<Generation>>,
+    /// How many drafts were to be given their names.
+    pub(crate) kept: AtomicUsize,
+    /// Held by who has drafts, or their names, wait.
+    pub(crate) drafts: Mutex<()>,
+    pub(crate) keeps: Mutex<()>,
 }
 
 impl Named {
@@ -64,10 +69,13 @@ impl Pool for Named {
     fn draft(&self, file: FileId, _: Hint) -> Result<Fresh, Error> {
         let draft = self.file(Some(file));
         self.drafted.lock().push(draft.binding.generation);
+        drop(self.drafts.lock());
         Ok(draft)
     }
 
     fn keep(&self, _: &Fresh) -> Result<(), Error> {
+        self.kept.fetch_add(1, Relaxed);
+        drop(self.keeps.lock());
         if self.fails.load(Relaxed) { Self::none() } else { Ok(()) }
     }
 
@@ -99,6 +107,15 @@ impl Pool for Named {
 
 /// A space of a pool that is nearly full and others that are not, and a file in the first.
 pub(crate) fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
+    space_with(dir, others, None)
+}
+
+/// The same, with a plain tree of the last one.
+pub(crate) fn space_with(
+    dir: &std::path::Path,
+    others: usize,
+    tree: Option<Arc<Tree>>,
+) -> (Arc<Space>, Vec<Arc<Named>>, Arc<Node>) {
     let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
     let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
     let named = |free| Arc::new(Named { numbers: Some(catalog.numbers()), free, ..Named::default() });
@@ -108,7 +125,7 @@ pub(crate) fn space_of(dir: &std::path::Path, others: usize) -> (Arc<Space>, Vec
         name: n.to_string(),
         pool: pool.clone(),
         reserve: Bytes(0),
-        tree: None,
+        tree: tree.clone().filter(|_| n == others),
     };
     let members = all.iter().enumerate().map(member).collect();
     let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap(), None));

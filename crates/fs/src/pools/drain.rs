@@ -183,17 +183,37 @@ struct Running {
 
 /// All pools of a space that are being emptied.
 #[derive(Default)]
-pub(crate) struct Drains(Mutex<Vec<Running>>);
+pub(crate) struct Drains(Mutex<All>);
+
+#[derive(Default)]
+struct All {
+    running: Vec<Running>,
+    /// Those that were told to leave off: they may still be at a file.
+    leaving: Vec<JoinHandle<()>>,
+    /// The space ends, and none begins.
+    over: bool,
+}
 
 impl Drains {
-    /// Ends them. A disk that hangs is not waited for.
-    pub(crate) fn stop(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        for running in &all {
-            running.drain.stop();
-        }
+    /// Ends them, for good; whether they are at nothing any more. A disk that hangs is not waited for.
+    pub(crate) fn stop(&self) -> bool {
+        let mut threads = {
+            let mut all = self.0.lock();
+            all.over = true;
+            let running = std::mem::take(&mut all.running);
+            for Running { drain, .. } in &running {
+                drain.stop();
+            }
+            let mut threads = std::mem::take(&mut all.leaving);
+            threads.extend(running.into_iter().map(|running| running.thread));
+            threads
+        };
         let until = Instant::now() + PATIENCE;
-        while all.iter().any(|running| !running.thread.is_finished()) && Instant::now() < until {
+        loop {
+            threads.retain(|thread| !thread.is_finished());
+            if threads.is_empty() || Instant::now() >= until {
+                return threads.is_empty();
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -212,10 +232,13 @@ impl Space {
     /// Empties a pool in the background, until [`Space::stop_draining`]: what comes back to it by a crash goes too.
     ///
     /// # Errors
-    /// Where no thread can be started. The pool takes files as before then.
+    /// Where no thread can be started, or the space ends. The pool takes files as before then.
     pub fn drain(&self, pool: PoolId) -> io::Result<()> {
-        let mut running = self.drains.0.lock();
-        if running.iter().any(|other| other.drain.pool == pool) {
+        let mut all = self.drains.0.lock();
+        if all.over {
+            return Err(io::Error::other("the space is about to end"));
+        }
+        if all.running.iter().any(|other| other.drain.pool == pool) {
             return Ok(());
         }
         let drain = Drain { space: self.own(), pool, shared: Mutex::default(), bell: Condvar::default() };
@@ -223,7 +246,7 @@ impl Space {
         let own = drain.clone();
         self.pools.set_draining(pool, true);
         match threads::start("drain", move || own.run()) {
-            Ok(thread) => running.push(Running { drain, thread }),
+            Ok(thread) => all.running.push(Running { drain, thread }),
             Err(error) => {
                 self.pools.set_draining(pool, false);
                 return Err(error);
@@ -235,18 +258,22 @@ impl Space {
     /// Has a pool take files again. What has left it stays where it is.
     pub fn stop_draining(&self, pool: PoolId) {
         self.pools.set_draining(pool, false);
-        self.drains.0.lock().retain(|running| {
-            if running.drain.pool == pool {
-                running.drain.stop();
-            }
-            running.drain.pool != pool
-        });
+        let mut all = self.drains.0.lock();
+        all.leaving.retain(|thread| !thread.is_finished());
+        if let Some(at) = all.running.iter().position(|running| running.drain.pool == pool) {
+            let Running { drain, thread } = all.running.swap_remove(at);
+            drain.stop();
+            all.leaving.push(thread);
+        }
     }
 
     /// How far the emptying of a pool has come, where it is being emptied.
     pub fn drained(&self, pool: PoolId) -> Option<Drained> {
-        let running = self.drains.0.lock();
-        running.iter().find(|running| running.drain.pool == pool).map(|running| running.drain.shared.lock().now.clone())
+        let all = self.drains.0.lock();
+        all.running
+            .iter()
+            .find(|running| running.drain.pool == pool)
+            .map(|running| running.drain.shared.lock().now.clone())
     }
 
     /// Moves one file.
@@ -322,3 +349,7 @@ struct Tally {
     failed: (u64, Option<String>),
     lacks_room: bool,
 }
+
+#[cfg(test)]
+#[path = "drain_tests.rs"]
+mod tests;
