@@ -118,37 +118,52 @@ impl OpenSpace {
         leave_room(&ballast, &mut members)?;
         let ballast = Arc::new(ballast);
         store.set_room(ballast.clone());
-        let size = options.size;
+        let size = options.size.map(|bytes| move |before| Limit { bytes, ..before });
         // What stands in the tree of one that is not there stays as it is.
         let trees_in_step = settings.pools.iter().any(|pool| pool.layout == Layout::Mirror) && take_in_step(state)?;
         let options = SpaceOptions { trees_in_step, ..options };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.device()))), options);
-        let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
-        let recovered = space.recover(&marked).map_err(|error| {
-            Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0)))
-        })?;
-        if import_pools(&space, &mut settings, progress)? {
-            state.store(&settings)?;
-        }
-        // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
-        for told in behind {
-            tracing::warn!("{told}");
-        }
-        let turns = Arc::new(Turns::hold(state, &settings)?);
-        turns.count()?;
-        if let Some(bytes) = size {
-            let root = Subject::Directory(ROOT);
-            let sized = |before| Limit { bytes, ..before };
-            space.change_limit(root, sized).map_err(|error| Error::Refused(refusal(&error)))?;
-        }
-        for member in space.pools().members() {
-            member.pool.begin();
-        }
-        for pool in settings.pools.iter().filter(|pool| pool.draining && !pool.absent) {
-            space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
-        }
+        // What goes on in it would have its store locked when that is opened once more.
+        let (recovered, turns) =
+            begin(state, &space, &mut settings, &marks, behind, size, progress).inspect_err(|_| space.give_up())?;
         Ok(Self { space, store, settings, recovered, turns, ballast, changes: Changes::default() })
     }
+}
+
+/// Brings a space that is open to where it can be mounted.
+fn begin(
+    state: &State,
+    space: &Space,
+    settings: &mut SpaceSettings,
+    marks: &[(PoolId, Arc<CatalogMarks>)],
+    behind: Vec<String>,
+    size: Option<impl Fn(Limit) -> Limit>,
+    progress: &mut Progress<'_>,
+) -> Result<(Recovered, Arc<Turns>)> {
+    let marked: Vec<(PoolId, &CatalogMarks)> = marks.iter().map(|(id, marks)| (*id, &**marks)).collect();
+    let recovered = space
+        .recover(&marked)
+        .map_err(|error| Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0))))?;
+    if import_pools(space, settings, progress)? {
+        state.store(settings)?;
+    }
+    // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
+    for told in behind {
+        tracing::warn!("{told}");
+    }
+    let turns = Arc::new(Turns::hold(state, settings)?);
+    turns.count()?;
+    if let Some(sized) = size {
+        let root = Subject::Directory(ROOT);
+        space.change_limit(root, sized).map_err(|error| Error::Refused(refusal(&error)))?;
+    }
+    for member in space.pools().members() {
+        member.pool.begin();
+    }
+    for pool in settings.pools.iter().filter(|pool| pool.draining && !pool.absent) {
+        space.drain(PoolId(pool.id)).map_err(crate::error::io_error("start to empty", &pool.path))?;
+    }
+    Ok((recovered, turns))
 }
 
 /// Takes what lies in the directories of new `mirror` pools into the space, and closes these. Whether there were any.
@@ -317,4 +332,30 @@ pub(crate) fn open_pool(
     }
     settings.uuid = Some(pool.uuid().to_string());
     Ok((Arc::new(pool), tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the state has no room, what is held for that is given up and the start tried again at once: it was refused, since the first
+    /// try still had its store locked.
+    #[test]
+    fn a_start_that_failed_can_be_tried_once_more_at_once() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [pool, state] = &dirs;
+        let state = State::at(state.path().join("state"));
+        let place = format!("p={}", pool.path().display()).parse().unwrap();
+        let settings = SpaceSettings::new(&pool.path().join("none"), vec![place], "most-free".into()).unwrap();
+        let open = || OpenSpace::open(&state, settings.clone(), SpaceOptions::default(), &mut |_, _| {});
+        // What is counted cannot be written, which is done when the space is open.
+        let blocked = state.dir().join("turns.new");
+        std::fs::create_dir_all(&blocked).unwrap();
+        for _ in 0..2 {
+            let error = open().err().expect("it cannot start").to_string();
+            assert!(error.contains("turns"), "{error}");
+        }
+        std::fs::remove_dir(&blocked).unwrap();
+        open().unwrap_or_else(|error| panic!("{error}")).space.give_up();
+    }
 }

@@ -140,9 +140,18 @@ impl Reaper {
     pub(crate) fn stop(&self) {
         self.shared.queue.lock().stop = true;
         self.shared.bell.notify_one();
-        if let Some(thread) = self.thread.lock().take() {
+        // A pool that it gives something back to may have had the last hold of the space for a moment.
+        let others = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.lock().take().filter(others) {
             let _ = thread.join();
         }
+    }
+}
+
+/// The thread has hold of the catalog and the pools: with nobody to end it, their store would stay open, and locked, for good.
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -204,6 +213,27 @@ fn run(shared: &Shared, catalog: &Catalog, pools: &Pools) {
         }
         if stop {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pools::away::tests::space_of;
+    use std::time::{Duration, Instant};
+    use ullage_kv::{EngineKind, Options, Store};
+
+    /// A start that failed could not be tried once more: its own store was still locked, by the thread that waited for what it was to give back.
+    #[test]
+    fn a_space_that_was_never_in_use_leaves_its_store_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        assert!(Store::open(dir.path(), EngineKind::Memory, Options::default()).is_err(), "it is in use");
+        drop((space, pools, node));
+        let until = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = Store::open(dir.path(), EngineKind::Memory, Options::default()) {
+            assert!(Instant::now() < until, "{error}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

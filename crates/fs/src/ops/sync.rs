@@ -136,6 +136,16 @@ impl Space {
         Ok(self.catalog.sync()?)
     }
 
+    /// A space that is not to be used after all: nothing goes on in it, and whoever lets go of it then has let go of its catalog and its pools.
+    /// These stay as they are, with what is marked in them.
+    pub fn give_up(&self) {
+        self.drains.stop();
+        self.brake.stop();
+        self.departing.wait();
+        self.settler.stop();
+        self.reaper.stop();
+    }
+
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
         let drained = self.drains.stop();
