@@ -4,13 +4,15 @@ use crate::{Envoy, Kernel};
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use ullage_types::NodeId;
 
 #[derive(Default)]
 pub(crate) struct TestKernel {
     /// Registrations that were not ended.
     pub registered: AtomicI64,
+    /// How often what it keeps of a file was to be dropped.
+    pub dropped: AtomicUsize,
     /// What a refresh gives back: an error's number, or 0.
     pub answer: Arc<AtomicI32>,
     /// Called when a registration ends.
@@ -28,6 +30,7 @@ impl Kernel for TestKernel {
     }
 
     fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
+        self.dropped.fetch_add(1, Relaxed);
         Ok(())
     }
 

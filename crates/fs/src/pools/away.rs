@@ -360,6 +360,7 @@ impl Space {
         *named = true;
         let backing = open.backing.as_deref_mut().ok_or(Errno::EBADF)?;
         let (gone, place) = (place_of(from, &backing.binding), place_of(to.id, &fresh.binding));
+        let shown = node.inode.lock().record.blocks;
         self.catalog.record_measured(&node.inode, grows, |record| {
             record.backing = Some(place);
             record.blocks = new.blocks;
@@ -371,6 +372,10 @@ impl Space {
         *backing = OpenBacking { written, mappable, solid, changed, recorded: seq, ..copy };
         // A look at the one that is gone says nothing.
         backing.is_changed();
+        if shown != new.blocks {
+            // No later look finds that the record says anything else.
+            self.show_only(node);
+        }
         // Before anything is written to it. What fails here has made the space read-only.
         self.catalog.sync()?;
         Ok(Some(Gone { seq, backing: gone, bytes: rest.measure.blocks * 512 }))

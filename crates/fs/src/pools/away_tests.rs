@@ -1,9 +1,10 @@
 //! Files that go on in another pool.
 
 use super::*;
+use crate::test_kernel::TestKernel;
 use crate::{PoolMember, Pools, SpaceOptions};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use ullage_catalog::{Catalog, CatalogNumbers};
 use ullage_kv::{EngineKind, Options, Store};
 use ullage_policy::choose::Spread;
@@ -20,6 +21,8 @@ pub(crate) struct Named {
     pub(crate) opened: AtomicUsize,
     pub(crate) drafted: Mutex<Vec<Generation>>,
     pub(crate) closed: Mutex<Vec<Generation>>,
+    /// Bytes that drafts have beside what is written to them.
+    beside: AtomicU64,
     /// How many drafts were to be given their names.
     pub(crate) kept: AtomicUsize,
     /// Held by who has drafts, or their names, wait.
@@ -68,6 +71,9 @@ impl Pool for Named {
 
     fn draft(&self, file: FileId, _: Hint) -> Result<Fresh, Error> {
         let draft = self.file(Some(file));
+        if let beside @ 1.. = self.beside.load(Relaxed) {
+            rustix::fs::fallocate(&draft.file, FallocateFlags::KEEP_SIZE, 0, beside).unwrap();
+        }
         self.drafted.lock().push(draft.binding.generation);
         drop(self.drafts.lock());
         Ok(draft)
@@ -168,4 +174,23 @@ fn who_goes_elsewhere_waits_for_no_other_disk_and_for_nobody_without_end() {
     assert!(space.goes_elsewhere(&node, PoolId(0), 4096, false).unwrap());
     assert_eq!(lies_in(&node), Some(PoolId(1)));
     drop(copied);
+}
+
+/// Who had asked before was told what it had taken in the old one, for good: the kernel keeps what it knows of a closed file, and no look found
+/// the record wrong.
+#[test]
+fn the_kernel_forgets_how_many_blocks_a_file_had_when_it_has_others_in_another_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let (space, pools, node) = space_of(dir.path(), 2);
+    let kernel = Arc::new(TestKernel::default());
+    space.set_kernel(kernel.clone());
+    space.do_fsync(node.id, false).unwrap();
+    let blocks = || node.inode.lock().record.blocks;
+    for (to, beside, dropped) in [(2, 0, 0), (1, 1 << 16, 1)] {
+        pools[to].beside.store(beside, Relaxed);
+        let (blocks_before, before) = (blocks(), kernel.dropped.load(Relaxed));
+        assert!(space.move_away(&node, lies_in(&node).unwrap(), 0, None).unwrap());
+        assert_eq!((lies_in(&node), blocks() > blocks_before), (Some(PoolId(to as u16)), dropped > 0));
+        assert_eq!(kernel.dropped.load(Relaxed) - before, dropped);
+    }
 }
