@@ -20,15 +20,13 @@ pub(crate) fn remove(batch: &mut Batch, file: FileId, directory: FileId, name: &
 }
 
 impl Catalog {
-    /// Visits every name of a file.
+    /// Visits every name of a file, which is locked meanwhile: who removes all but one takes that from those that are kept here.
     pub fn each_name(&self, file: &Inode, visit: &mut dyn FnMut(FileId, &[u8])) -> Result<()> {
-        let (nlink, parent, name) = {
-            let state = file.lock();
-            (state.record.nlink, state.record.parent, state.record.name.clone())
-        };
-        if nlink == 1 {
-            visit(parent, &name);
-        } else if nlink > 1 {
+        let state = file.lock();
+        let record = &state.record;
+        if record.nlink == 1 {
+            visit(record.parent, &record.name);
+        } else if record.nlink > 1 {
             self.kv.scan(&keys::names(file.id), &[], &mut |key, _| {
                 keys::name_in(key).inspect(|(directory, name)| visit(*directory, name));
                 true

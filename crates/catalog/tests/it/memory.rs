@@ -18,6 +18,8 @@ pub struct MemoryKv {
     passed: AtomicUsize,
     cut: Mutex<Option<Weak<dyn Cut>>>,
     pub witness: OnceLock<Witness>,
+    /// Done once, when a scan begins.
+    pub meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl MemoryKv {
@@ -41,6 +43,10 @@ impl Kv for MemoryKv {
     }
 
     fn scan(&self, prefix: &[u8], from: &[u8], visit: &mut Visit<'_>) -> Result<(), Error> {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         let map = self.map.lock().unwrap();
         let from = from.max(prefix);
         let range = map.range(from.to_vec()..).take_while(|(key, _)| key.starts_with(prefix));

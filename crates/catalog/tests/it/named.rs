@@ -4,7 +4,8 @@ use crate::bed::{Bed, at};
 use crate::memory::MemoryKv;
 use crate::world::Random;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use ullage_catalog::{Backing, Brought, Catalog, Error, Inode, New, verify};
 use ullage_types::{Class, Kind, PoolId};
 
@@ -312,4 +313,33 @@ fn what_a_file_brings_is_in_the_commit_that_makes_it() {
     assert_eq!((record.size, record.blocks, record.mtime), (1, 0, at(6)), "the length of its target");
     clean(&bed);
     assert_eq!(catalog.root().totals().now().actual[Class::Persistent].bytes.0, 4096 + 144 * 512);
+}
+
+/// One of two names was removed between the look at how many there are and the search for them, and the one that stays was not among those kept
+/// beside the file any more: a plain tree was never told of it.
+#[test]
+fn the_name_that_stays_is_visited_while_the_other_one_is_removed() {
+    let store = Arc::new(MemoryKv::default());
+    let catalog = Catalog::open(store.clone(), 0, 0, at(0)).unwrap();
+    let root = catalog.root().clone();
+    let file = make(&catalog, &root, b"goes", Kind::Regular);
+    catalog.link(&file, &root, b"stays", at(2)).unwrap();
+    let (removed, is_removed) = mpsc::channel();
+    let (begins, begun) = mpsc::channel();
+    let (other, above) = (catalog.clone(), root.clone());
+    let remover = std::thread::spawn(move || {
+        begun.recv().unwrap();
+        other.unlink(&above, b"goes", at(3)).unwrap();
+        // Nobody waits for it any more where it had to wait itself.
+        let _ = removed.send(());
+    });
+    *store.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        begins.send(()).unwrap();
+        let _ = is_removed.recv_timeout(Duration::from_millis(300));
+    }));
+    let mut names = Vec::new();
+    catalog.each_name(&file, &mut |_, name| names.push(name.to_vec())).unwrap();
+    remover.join().unwrap();
+    assert!(names.iter().any(|name| name == b"stays"), "{names:?}");
+    assert_eq!((file.record().nlink, &*file.record().name), (1, &b"stays"[..]));
 }
