@@ -1,5 +1,6 @@
 //! What the store and its background thread share.
 
+use super::open::Lock;
 use super::options::{Canary, Options};
 use super::state::State;
 use super::stats::{Counters, POISONED};
@@ -44,10 +45,19 @@ pub(super) struct Core {
     pub options: Options,
     pub path: PathBuf,
     pub counters: Counters,
+    /// The last to go: who opens the store next finds nobody writing it.
+    _lock: Option<Lock>,
 }
 
 impl Core {
-    pub fn new(engine: Box<dyn Engine>, log: Option<Log>, newest: Seq, options: Options, path: PathBuf) -> Self {
+    pub fn new(
+        engine: Box<dyn Engine>,
+        log: Option<Log>,
+        newest: Seq,
+        options: Options,
+        path: PathBuf,
+        lock: Option<Lock>,
+    ) -> Self {
         Self {
             engine,
             device: log.as_ref().and_then(Log::device),
@@ -66,6 +76,7 @@ impl Core {
             options,
             path,
             counters: Counters::default(),
+            _lock: lock,
         }
     }
 
@@ -108,6 +119,16 @@ impl Core {
         let waiting = self.state.lock().overlay_bytes();
         self.tight.store(!there && waiting > room.most_waiting(), Ordering::Relaxed);
         there
+    }
+
+    /// Brings everything into the engine, or leaves it in the log where the engine has no room. Whether the engine has it all.
+    pub fn settle(&self) -> Result<bool, Error> {
+        self.flush(Seq(u64::MAX))?;
+        let room = self.has_room();
+        if room {
+            self.apply(true)?;
+        }
+        Ok(room)
     }
 
     /// Closes the pending layer, with the records that go with it.

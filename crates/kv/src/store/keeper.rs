@@ -16,6 +16,11 @@ pub(super) fn run(core: &Arc<Core>, interval: Duration) {
             }
         }
         if state.stopping || state.poisoned.is_some() {
+            let left = state.left;
+            drop(state);
+            if left {
+                let _ = core.settle();
+            }
             return;
         }
         state.kicked = false;

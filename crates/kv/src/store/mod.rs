@@ -35,7 +35,6 @@ pub struct Store {
     core: Arc<Core>,
     keeper: Option<JoinHandle<()>>,
     closed: bool,
-    _lock: Option<open::Lock>,
 }
 
 impl Store {
@@ -52,12 +51,7 @@ impl Store {
 
     /// Brings everything into the engine, or leaves it in the log where the engine has no room. Whether the engine has it all.
     pub fn settle(&self) -> Result<bool, Error> {
-        self.core.flush(Seq(u64::MAX))?;
-        let room = self.core.has_room();
-        if room {
-            self.core.apply(true)?;
-        }
-        Ok(room)
+        self.core.settle()
     }
 
     /// Logs and applies everything and ends the background thread. What the engine has no room for stays in the log.
@@ -75,7 +69,16 @@ impl Store {
             return Ok(());
         }
         self.closed = true;
-        self.core.state.lock().stopping = true;
+        let own = self.keeper.as_ref().is_some_and(|keeper| keeper.thread().id() == std::thread::current().id());
+        {
+            let mut state = self.core.state.lock();
+            state.stopping = true;
+            state.left = own;
+        }
+        if own {
+            // It was asking somebody who had the last hold of us, in the middle of its work: it ends that first.
+            return Ok(());
+        }
         self.core.wake.notify_one();
         if let Some(keeper) = self.keeper.take()
             && keeper.join().is_err()

@@ -30,8 +30,9 @@ impl Store {
         let lock = lock(dir)?;
         match kind {
             EngineKind::Memory => {
-                let core = Core::new(Box::new(MemoryEngine::new()), None, crate::Seq(0), options, dir.to_owned());
-                Self::start(core, Some(lock))
+                let core =
+                    Core::new(Box::new(MemoryEngine::new()), None, crate::Seq(0), options, dir.to_owned(), Some(lock));
+                Self::start(core)
             }
             EngineKind::Fjall => {
                 let store = prepare(dir, &options)?;
@@ -83,10 +84,10 @@ impl Store {
         }
         let newest = recovered.newest;
         let log = Log::begin(media, identity, recovered).map_err(io_error("open the log of", &path))?;
-        Self::start(Core::new(engine, Some(log), newest, options, path), lock)
+        Self::start(Core::new(engine, Some(log), newest, options, path, lock))
     }
 
-    fn start(core: Core, lock: Option<Lock>) -> Result<Self, Error> {
+    fn start(core: Core) -> Result<Self, Error> {
         let core = Arc::new(core);
         let keeper = match core.options.interval {
             None => None,
@@ -97,7 +98,7 @@ impl Store {
                 Some(spawned.map_err(io_error("start the writer of", &core.path))?)
             }
         };
-        Ok(Self { core, keeper, closed: false, _lock: lock })
+        Ok(Self { core, keeper, closed: false })
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) struct State {
     /// A log file was filled: what it holds shall become durable in the engine.
     pub persist_wanted: bool,
     pub stopping: bool,
+    /// And writes what is left itself: the store is gone.
+    pub left: bool,
 }
 
 impl State {
@@ -67,6 +69,7 @@ impl State {
             kicked: false,
             persist_wanted: false,
             stopping: false,
+            left: false,
         }
     }
 

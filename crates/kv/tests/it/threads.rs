@@ -1,9 +1,9 @@
 //! Several threads at once: shared flushes, and scans that always see one state.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use ullage_kv::{Ahead, Batch, EngineKind, Kv, Options, Seq, Store};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use ullage_kv::{Ahead, Batch, Cut, EngineKind, Error, Kv, Options, Seq, Store};
 
 #[test]
 fn a_scan_never_sees_half_a_commit_while_everything_moves() {
@@ -109,4 +109,50 @@ fn what_is_committed_while_other_things_are_made_durable_is_not_in_the_record_th
     let early = comes.0.commit(batch).unwrap();
     comes.0.sync(early).unwrap();
     assert_eq!((comes.0.durable(), comes.0.newest()), (early, Seq(early.0 + 1)));
+}
+
+/// Lets go of the last hold of its store while that asks for what goes with a record, `before` it gives it or after.
+struct Last {
+    store: Mutex<Option<Arc<Store>>>,
+    before: bool,
+}
+
+impl Cut for Last {
+    fn cut(&self, take: &mut dyn FnMut(Batch)) {
+        if self.before {
+            drop(self.store.lock().unwrap().take());
+        }
+        let mut batch = Batch::new();
+        batch.put(b"total".to_vec(), vec![1]);
+        take(batch);
+        drop(self.store.lock().unwrap().take());
+    }
+}
+
+/// The thread that writes waited for its own end, which is a panic, and what was to be written was lost.
+#[test]
+fn a_store_that_its_own_thread_lets_go_of_is_written_and_left_to_the_next_one() {
+    for before in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { interval: Some(Duration::from_millis(50)), ..Options::default() };
+        let store = Arc::new(Store::open(dir.path(), EngineKind::Fjall, options).unwrap());
+        let last = Arc::new(Last { store: Mutex::default(), before });
+        let cut: Arc<dyn Cut> = last.clone();
+        store.set_cut(Arc::downgrade(&cut));
+        let mut batch = Batch::new();
+        batch.put(b"key".to_vec(), vec![1]);
+        *last.store.lock().unwrap() = Some(store.clone());
+        store.commit(batch).unwrap();
+        drop(store);
+        let until = Instant::now() + Duration::from_secs(20);
+        let next = loop {
+            match Store::open(dir.path(), EngineKind::Fjall, options) {
+                Err(Error::Locked(_)) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                next => break next.unwrap(),
+            }
+        };
+        for key in [&b"key"[..], b"total"] {
+            assert_eq!(next.get(key).unwrap(), Some(vec![1]), "{}", key.escape_ascii());
+        }
+    }
 }
