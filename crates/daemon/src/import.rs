@@ -4,6 +4,7 @@
 //! second name and an extended attribute. What the catalog has already is passed over, so that an import that was
 //! interrupted goes on at the next start.
 
+mod again;
 mod lent;
 mod stale;
 mod xattrs;
@@ -12,7 +13,7 @@ use crate::error::io_error;
 use crate::repair::facts::Progress;
 use crate::{Error, Result};
 use lent::Lent;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fd::AsFd;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -49,16 +50,19 @@ struct Import<'a> {
     privileged: bool,
     /// Files with several names, by their number below.
     linked: FxHashMap<u64, FileId>,
+    /// What is no regular file and was taken in by this run, from this tree or one before.
+    met: &'a mut FxHashSet<FileId>,
     /// Bound, and not yet durable.
     fresh: Vec<Binding>,
     done: u64,
 }
 
-/// Takes everything in the tree of a pool into the catalog.
+/// Takes everything in the tree of a pool into the catalog. What was `met` in the trees before stays what it is there.
 pub(crate) fn import(
     catalog: &Catalog,
     (id, pool): (PoolId, &dyn Pool),
     tree: &Tree,
+    met: &mut FxHashSet<FileId>,
     progress: &mut Progress<'_>,
 ) -> Result<u64> {
     let root = tree.root();
@@ -71,6 +75,7 @@ pub(crate) fn import(
         device: stat.st_dev,
         privileged: rustix::process::geteuid().is_root(),
         linked: FxHashMap::default(),
+        met,
         fresh: Vec::new(),
         done: 0,
     };
@@ -126,6 +131,10 @@ impl Import<'_> {
         Lent::to(&level.directory, name, stat.st_mode & 0o7777, bits)
     }
 
+    fn lend_regular(&self, level: &Level, name: &[u8], kind: Kind, stat: &Stat) -> rustix::io::Result<Lent> {
+        if kind == Kind::Regular { self.lend(level, name, stat, 0o600) } else { Ok(Lent::default()) }
+    }
+
     /// Takes in one name; gives the directory that it is.
     fn take(&mut self, level: &Level, name: &[u8], path: &Path) -> Result<Option<Level>> {
         let fail = |errno: Errno| io_error("import", path)(errno.into());
@@ -153,6 +162,9 @@ impl Import<'_> {
             if !same && !self.is_it(&known, level, name, &stat).map_err(fail)? {
                 return Err(taken(path));
             }
+            let told = xattrs(above, name).map_err(fail)?;
+            let _lent = self.lend_regular(level, name, kind, &stat).map_err(fail)?;
+            self.bring_up(&known, &stat, told.all_of(above, name).map_err(fail)?)?;
             // Of an import that was interrupted: other names of it may be still to come. A regular file has one in the pool already.
             let is_here = known.record().backing.is_none_or(|backing| backing.pool == self.id);
             if stat.st_nlink > if kind == Kind::Regular { 2 } else { 1 } && is_here {
@@ -169,8 +181,7 @@ impl Import<'_> {
         }
         // Before any bits are lent: they change an ACL.
         let told = xattrs(above, name).map_err(fail)?;
-        let _lent =
-            if kind == Kind::Regular { self.lend(level, name, &stat, 0o600).map_err(fail)? } else { Lent::default() };
+        let _lent = self.lend_regular(level, name, kind, &stat).map_err(fail)?;
         let mut new = New { xattrs: told.all_of(above, name).map_err(fail)?, ..self.plain(kind, &stat) };
         match kind {
             Kind::Regular => {
@@ -195,6 +206,9 @@ impl Import<'_> {
             Kind::Fifo | Kind::Socket | Kind::Directory => {}
         }
         let inode = self.make(level, name, new)?;
+        if kind != Kind::Regular {
+            self.met.insert(inode.id);
+        }
         if stat.st_nlink > 1 {
             self.linked.insert(stat.st_ino, inode.id);
         }
@@ -224,12 +238,17 @@ impl Import<'_> {
         let lent = self.lend(level, name, &stat, 0o700).map_err(fail)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
+        let xattrs = told.all_of(above, name).map_err(fail)?;
         let inode = match known {
-            Some(inode) if inode.kind == kind => inode,
+            Some(inode) if inode.kind == kind => {
+                self.bring_up(&inode, &stat, xattrs)?;
+                inode
+            }
             Some(_) => return Err(taken(path)),
             None => {
-                let xattrs = told.all_of(above, name).map_err(fail)?;
-                self.make(level, name, New { xattrs, ..self.plain(kind, &stat) })?
+                let inode = self.make(level, name, New { xattrs, ..self.plain(kind, &stat) })?;
+                self.met.insert(inode.id);
+                inode
             }
         };
         self.tree.identify(&directory, inode.id).map_err(io_error("import", path))?;

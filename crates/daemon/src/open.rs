@@ -9,6 +9,7 @@ use crate::settings::first_use;
 use crate::settings::numbers;
 use crate::turns::Turns;
 use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, refuse_places, turns};
+use rustc_hash::FxHashSet;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -169,7 +170,7 @@ fn begin(
 /// Takes what lies in the directories of new `mirror` pools into the space, and closes these. Whether there were any.
 fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<bool> {
     let trees: Vec<&Tree> = space.pools().members().filter_map(|member| member.tree.as_deref()).collect();
-    let mut imported = false;
+    let (mut imported, mut met) = (false, FxHashSet::default());
     if settings.pools.iter().any(|pool| pool.import) && !space.catalog().created() {
         // Of an import that was refused, after which things were given other names.
         drop_stale(space.catalog(), &trees)?;
@@ -180,7 +181,7 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
     for (pool, member) in settings.pools.iter_mut().zip(space.pools().members()) {
         let Some(tree) = &member.tree else { continue };
         if pool.import {
-            let files = import(space.catalog(), (member.id, &*member.pool), tree, progress)?;
+            let files = import(space.catalog(), (member.id, &*member.pool), tree, &mut met, progress)?;
             tracing::info!(pool = pool.name, files, "imported");
             pool.import = false;
             imported = true;

@@ -85,7 +85,17 @@ fn is_there(catalog: &Catalog, trees: &[&Tree], level: &Level, entry: &Entry) ->
         let is_it = || -> io::Result<bool> {
             Ok(taken_in(catalog, tree, above, &entry.name)?.is_some_and(|file| file.id == entry.file))
         };
-        if Kind::from_mode(stat.st_mode) == Some(entry.kind) && (entry.kind != Kind::Regular || is_it()?) {
+        let record = || Ok::<_, io::Error>(catalog.get(entry.file).map_err(io::Error::other)?.record());
+        let same = Kind::from_mode(stat.st_mode) == Some(entry.kind)
+            && match entry.kind {
+                Kind::Regular => is_it()?,
+                Kind::Symlink => {
+                    rustix::fs::readlinkat(above, &*entry.name, Vec::new())?.as_bytes() == &*record()?.target
+                }
+                Kind::CharDevice | Kind::BlockDevice => stat.st_rdev == u64::from(record()?.rdev),
+                Kind::Fifo | Kind::Socket | Kind::Directory => true,
+            };
+        if same {
             return Ok(true);
         }
     }

@@ -4,7 +4,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-type Attribute = (Vec<u8>, Vec<u8>);
+pub(super) type Attribute = (Vec<u8>, Vec<u8>);
 
 /// Extended attributes, our own excepted, as far as they could be read.
 pub(super) struct Told {

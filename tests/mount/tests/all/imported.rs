@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, mknodat};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use ullage_mount_tests::ground::Ground;
@@ -86,4 +86,66 @@ fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
     }
     space.down_and_check();
     ullage(&words).refused("leave out --pool, --spread and --import");
+}
+
+/// It had its first owner and permissions again, in the space and on the disk: what was mended after a refusal, as that asks for, was undone.
+#[test]
+fn what_was_changed_between_a_refused_import_and_the_next_is_taken_in_as_it_is() {
+    let (mut space, tree) = bed();
+    for dir in 0..9 {
+        let dir = tree.join(format!("dir-{dir}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("file"), "content").unwrap();
+        pipe(&dir.join("pipe"));
+        symlink("somewhere", dir.join("link")).unwrap();
+    }
+    let dirs: Vec<_> = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let dirs: Vec<_> = dirs.into_iter().filter(|name| name.to_string_lossy().starts_with("dir-")).collect();
+    let middle = tree.join(&dirs[4]).join("mounted");
+    fs::create_dir(&middle).unwrap();
+    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
+    let words = space.up_arguments();
+    let refused = ullage(&words);
+    unmount(&middle);
+    refused.refused("is on another file system");
+    for dir in &dirs {
+        let of = |name: &str| tree.join(dir).join(name);
+        for path in [of(""), of("file"), of("pipe")] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
+            chown(&path, Some(1234), Some(4321)).unwrap();
+        }
+        run(Command::new("setfacl").args(["-m", "u:77:r"]).arg(of("file"))).ok();
+        lsetxattr(of("file"), "user.note", b"new", XattrFlags::empty()).unwrap();
+        fs::remove_file(of("link")).unwrap();
+        symlink("elsewhere", of("link")).unwrap();
+    }
+    let acl = |root: &Path, dir| run(Command::new("getfacl").args(["-pcn"]).arg(root.join(dir).join("file"))).ok();
+    let before = acl(&tree, &dirs[0]);
+    ullage(&words).ok();
+    space.flags.clear();
+    for _ in 0..2 {
+        for dir in &dirs {
+            for root in [&space.mount, &tree] {
+                for name in ["", "file", "pipe"] {
+                    let stat = root.join(dir).join(name).symlink_metadata().unwrap();
+                    let mode = stat.mode() & 0o777;
+                    assert_eq!(
+                        (stat.uid(), stat.gid(), mode),
+                        (1234, 4321, 0o751),
+                        "{dir:?}/{name} in {}",
+                        root.display()
+                    );
+                }
+                assert_eq!(fs::read_link(root.join(dir).join("link")).unwrap(), Path::new("elsewhere"));
+                assert_eq!(acl(root, dir), before);
+            }
+            let mut value = [0; 8];
+            let length = lgetxattr(space.path(dir).join("file"), "user.note", &mut value[..]).unwrap();
+            assert_eq!(&value[..length], b"new");
+        }
+        space.compare_du(&space.mount);
+        space.down_and_check();
+        space.up();
+    }
+    space.down_and_check();
 }
