@@ -5,7 +5,7 @@ use crate::{Errno, Outcome};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ullage_catalog::Inode;
 use ullage_types::{FileId, NodeId, ROOT};
 
@@ -43,11 +43,13 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     shards: [Mutex<FxHashMap<NodeId, Arc<Node>>>; SHARDS],
+    /// The kernel knows none any more.
+    over: AtomicBool,
 }
 
 impl Nodes {
     pub(crate) fn new(root: Arc<Inode>) -> Self {
-        let nodes = Self { shards: std::array::from_fn(|_| Mutex::default()) };
+        let nodes = Self { shards: std::array::from_fn(|_| Mutex::default()), over: AtomicBool::new(false) };
         nodes.enter(root);
         nodes
     }
@@ -95,7 +97,7 @@ impl Nodes {
 
     /// Takes look-ups away; gives the node back when the kernel has forgotten it.
     pub(crate) fn forget(&self, node: NodeId, count: u64) -> Option<Arc<Node>> {
-        if node.0 == ROOT.0 {
+        if node.0 == ROOT.0 || self.over.load(Relaxed) {
             return None;
         }
         let shard = self.shard(node).lock();
@@ -103,6 +105,16 @@ impl Nodes {
         let before = found.lookups.fetch_sub(count, Relaxed);
         assert!(before >= count, "the kernel forgot node {node} more often than it looked it up");
         (before == count).then(|| found.clone())
+    }
+
+    /// The connection is over, and with it all that the kernel held: what it had still to say of that it threw away. Gives back every node.
+    pub(crate) fn forget_all(&self) -> Vec<Arc<Node>> {
+        self.over.store(true, Relaxed);
+        let all = self.all();
+        for node in &all {
+            node.lookups.store(0, Relaxed);
+        }
+        all
     }
 
     /// Whether this is still the node of its number, which a file that comes back gives to another one.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use ullage_kv::Seq;
 use ullage_types::NodeId;
 
+/// How long those are waited for at the end who still have a file.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A flush that takes longer than this goes on beside that of the data.
 const WORTH_A_THREAD: Duration = Duration::from_micros(250);
 
@@ -146,12 +148,29 @@ impl Space {
         self.reaper.stop();
     }
 
+    /// RELEASEs and FORGETs that were still queued when the connection ended never come. A handle may outlive a connection that was broken
+    /// off: what becomes of its file is found out as of any other that may be written to.
+    fn let_go_of_all(&self) {
+        let until = Instant::now() + PATIENCE;
+        for node in self.nodes.forget_all() {
+            // Who still has it stands still with its disk.
+            let Some(mut open) = node.open.try_lock_until(until) else { continue };
+            (open.handles, open.writers) = (0, 0);
+            if node.inode.lock().record.nlink == 0 {
+                self.let_go_locked(&node, open);
+            } else if open.backing.is_some() {
+                self.settler.push(&node, &mut open);
+            }
+        }
+    }
+
     /// The connection is gone: what is still open is measured and closed, and everything goes to the disk.
     pub(crate) fn do_detach(&self) {
         let drained = self.drains.stop();
         self.give_back_kept(true);
         self.brake.stop();
         self.departing.wait();
+        self.let_go_of_all();
         self.settler.stop();
         // What still goes to another pool may have its names told to nobody.
         let in_step = self.trees.stop() && drained;

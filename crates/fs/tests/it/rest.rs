@@ -63,3 +63,30 @@ fn a_leaf_stays_marked_while_what_recovery_gives_back_lies_in_it() {
         space.release(node, handle);
     }
 }
+
+/// What the kernel has still to say when a connection ends it never says: files that had been removed stayed until the next start, which spoke
+/// of an unclean end, and the leaves of those that had been closed stayed marked.
+#[test]
+fn what_the_kernel_had_still_to_let_go_of_when_the_connection_ended_goes() {
+    let mut bed = Bed::new();
+    let space = bed.space();
+    for number in 0..FILES {
+        let name = format!("f{number}");
+        let (entry, opened) = space.create(CALLER, ROOT, name.as_bytes(), 0o644, 0, RDWR).unwrap();
+        space.write(entry.node, opened.handle, 0, b"data", 0, None).unwrap();
+        let [released, removed] = [number & 1, number & 2].map(|bit| bit > 0);
+        if released {
+            space.release(entry.node, opened.handle);
+        }
+        if removed {
+            space.unlink(ROOT, name.as_bytes()).unwrap();
+        }
+    }
+    let directory = space.mkdir(CALLER, ROOT, b"directory", 0o755, 0).unwrap();
+    let (below, _) = space.create(CALLER, directory.node, b"below", 0o644, 0, RDWR).unwrap();
+    space.unlink(directory.node, b"below").unwrap();
+    space.rmdir(ROOT, b"directory").unwrap();
+    assert!(space.getattr(below.node, None).is_ok());
+    drop(space);
+    bed.reopen();
+}

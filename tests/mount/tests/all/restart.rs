@@ -1,10 +1,11 @@
 //! Starts that follow an end at once, or come in twos.
 
+use rustix::mount::UnmountFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{ullage, unmount};
+use ullage_mount_tests::run::{eventually, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -61,4 +62,24 @@ fn of_two_starts_at_one_time_one_succeeds_and_the_other_says_that_it_is_up() {
         space.down_and_check();
         fs::remove_dir(&space.mount).unwrap();
     }
+}
+
+/// The kernel throws away what it had still to say of them: they stayed until the next start, which spoke of an unclean end.
+#[test]
+fn what_was_removed_right_before_the_end_is_gone_with_it() {
+    let space = Space::plain();
+    for round in 0..20 {
+        let dir = space.path(format!("dir-{round}"));
+        fs::create_dir(&dir).unwrap();
+        for n in 0..200 {
+            fs::write(dir.join(n.to_string()), [7; 4096]).unwrap();
+        }
+        fs::remove_dir_all(&dir).unwrap();
+        // By ourselves: until a program had started, all would have been said.
+        let unmount = || rustix::mount::unmount(&space.mount, UnmountFlags::empty()).is_ok();
+        eventually("it is unmounted", Duration::from_secs(20), unmount);
+        space.up();
+        assert!(!space.log().contains("unclean"), "round {round}: {}", space.log());
+    }
+    space.down_and_check();
 }
