@@ -3,6 +3,7 @@
 use crate::frozen::{NAMES, directories};
 use crate::stuck::{Ends, LIVELY, are_answered, assert_transport, cpus, on_cpu, uring_is_on};
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,8 +29,16 @@ fn keep_opening(files: &[PathBuf], over: &AtomicBool) {
     }
 }
 
-/// Where the pool has no other beside it, names are what others ask for.
-fn check(flags: &[&str], transport: &str, alone: bool) {
+/// A space with a pool on a disk that can hang, and what of it was read since the disk was mounted, what was not, and what lies elsewhere.
+struct Bed {
+    space: Space,
+    disk: CachingDisk,
+    warm: Vec<PathBuf>,
+    cold: Vec<PathBuf>,
+    lively: Vec<PathBuf>,
+}
+
+fn bed(flags: &[&str], alone: bool) -> Bed {
     let mut ground = Ground::new();
     let plain = ground.ext4("plain", 256);
     let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
@@ -46,15 +55,14 @@ fn check(flags: &[&str], transport: &str, alone: bool) {
     space.pools.push(format!("b={}", point.join("pool").display()));
     space.flags = ["--spread", "round-robin"].iter().chain(flags).map(Into::into).collect();
     space.up();
-    for directory in ["warm", "cold", "lively"] {
+    for directory in ["warm", "cold", "colder", "lively"] {
         fs::create_dir(space.path(directory)).unwrap();
         let script = format!("for n in $(seq {FILES}); do echo $n > $1/$n; done");
         program("sh", ["-c".as_ref(), script.as_ref(), "sh".as_ref(), space.path(directory).as_os_str()]).ok();
     }
     let warm: Vec<PathBuf> = in_pool(&space, "warm", true).collect();
-    let cold: Vec<PathBuf> = in_pool(&space, "cold", true).collect();
+    let cold: Vec<PathBuf> = in_pool(&space, "cold", true).chain(in_pool(&space, "colder", true)).collect();
     let lively = if alone { directories(&space, 1) } else { in_pool(&space, "lively", false).collect() };
-    let scripts = if alone { NAMES } else { LIVELY };
     space.down();
     // Nothing of it is in memory then.
     unmount(&point);
@@ -69,6 +77,13 @@ fn check(flags: &[&str], transport: &str, alone: bool) {
     // What was read ahead of them from the disk itself.
     rustix::fs::fadvise(File::open(disk.device()).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
     space.up();
+    Bed { space, disk, warm, cold, lively }
+}
+
+/// Where the pool has no other beside it, names are what others ask for.
+fn check(flags: &[&str], transport: &str, alone: bool) {
+    let Bed { space, disk, warm, cold, lively } = bed(flags, alone);
+    let scripts = if alone { NAMES } else { LIVELY };
     assert_transport(&space, transport);
 
     let (over, mut waits) = (AtomicBool::new(false), Vec::<Child>::new());
@@ -87,6 +102,35 @@ fn check(flags: &[&str], transport: &str, alone: bool) {
         eventually("what waited for the disk goes on", Duration::from_secs(10), || child.try_wait().unwrap().is_some());
     }
     space.down_and_check();
+}
+
+/// More reads of pages wait for the disk than the kernel lets be under way at once by itself; others are answered all the same.
+fn check_reads(flags: &[&str]) {
+    let Bed { space, disk, cold, lively, .. } = bed(flags, false);
+    let files: Vec<File> = cold.iter().map(|path| File::open(path).unwrap()).collect();
+    assert!(files.len() > 100, "{}", files.len());
+    std::thread::scope(|scope| {
+        let hanging = disk.hang();
+        let reading: Vec<_> =
+            files.iter().map(|file| scope.spawn(|| file.read_at(&mut [0; 4096], 0).unwrap())).collect();
+        std::thread::sleep(Duration::from_millis(500));
+        let waiting = reading.iter().filter(|reading| !reading.is_finished()).count();
+        assert!(waiting > 64, "who needs the disk waits for it: {waiting} of {}", files.len());
+        are_answered(&LIVELY, &lively);
+        drop(hanging);
+    });
+    drop(files);
+    space.down_and_check();
+}
+
+#[test]
+fn a_disk_that_hangs_as_files_are_read_stalls_only_who_needs_it() {
+    check_reads(&["--transport", "device", "--no-passthrough"]);
+}
+
+#[test]
+fn a_disk_that_hangs_as_files_are_read_stalls_only_who_needs_it_with_the_crate_fuser() {
+    check_reads(&["--transport", "fuser", "--no-passthrough"]);
 }
 
 #[test]
