@@ -15,6 +15,7 @@ pub mod config;
 pub mod engine;
 mod history;
 pub mod identity;
+mod lead;
 mod live;
 mod mail;
 mod member;

@@ -3,8 +3,8 @@
 use crate::answers::Answers;
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::{Embedded, Engine, EngineError};
+use crate::lead::{Lead, Listening, op_of};
 use crate::live::{Live, Outcome};
-use crate::mail::Mail;
 use crate::rows::Rows;
 use crate::wire::{ShardStatus, StoreView};
 use hyper::StatusCode;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use ullage_net::Problem;
 use ullage_voucher::bank::{BankAction, BankEvent, Policy};
 use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToBank};
@@ -34,30 +34,6 @@ const YIELDS: Duration = Duration::from_secs(3);
 /// Reasons for failed campaigns that are not said again.
 #[cfg(feature = "etcd")]
 const REASONS_MAX: usize = 32;
-
-#[derive(Default)]
-struct Post {
-    /// Requests the core has queued, waiting for their answer.
-    waiting: HashMap<(Client, Op), oneshot::Sender<BankToClient>>,
-    /// What else clients are to be told.
-    mail: Mail,
-}
-
-/// The leader's parts; gone when the lead is lost.
-struct Lead {
-    live: Mutex<Live>,
-    engine: Arc<dyn Engine>,
-    post: Mutex<Post>,
-    posted: Notify,
-}
-
-impl Lead {
-    /// It is another's now: who waits for an answer is to ask there.
-    fn end(&self) {
-        self.post.lock().waiting.clear();
-        self.posted.notify_waiters();
-    }
-}
 
 /// One shard in this process.
 pub(crate) struct Member {
@@ -78,40 +54,6 @@ pub(crate) struct Member {
     stopped: AtomicBool,
     failed: mpsc::UnboundedSender<EngineError>,
     answers: Arc<Answers>,
-}
-
-fn op_of(message: &BankToClient) -> Option<Op> {
-    match message {
-        BankToClient::Granted { op, .. } | BankToClient::Denied { op, .. } | BankToClient::Returned { op, .. } => {
-            Some(*op)
-        }
-        BankToClient::Revoke { .. } => None,
-    }
-}
-
-fn user_of(message: &BankToClient) -> User {
-    match message {
-        BankToClient::Granted { user, .. }
-        | BankToClient::Denied { user, .. }
-        | BankToClient::Returned { user, .. }
-        | BankToClient::Revoke { user } => *user,
-    }
-}
-
-/// While it is there, a client is told all that is put into its box.
-struct Listening<'a>(&'a Lead, User, Client);
-
-impl<'a> Listening<'a> {
-    fn new(lead: &'a Lead, user: User, client: Client) -> Self {
-        lead.post.lock().mail.listen(user, client);
-        Self(lead, user, client)
-    }
-}
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        self.0.post.lock().mail.unlisten(self.1, self.2);
-    }
 }
 
 impl Member {
@@ -269,9 +211,10 @@ impl Member {
         let (sender, receiver) = oneshot::channel();
         engine.append(&outcome.writes, Box::new(move |result| drop(sender.send(result))));
         receiver.await.unwrap_or(Err(EngineError::Deposed))?;
-        let lead = Arc::new(Lead { live: Mutex::new(live), engine, post: Mutex::default(), posted: Notify::new() });
+        let (expiry, answers) = (self.settings.params.expiry(), Arc::clone(&self.answers));
+        let lead = Arc::new(Lead::new(live, engine, self.shard, expiry, answers));
         // What was found before is told once more: whoever led then may have ended before it was.
-        self.carry_out(&lead, &outcome.actions);
+        lead.carry_out(&outcome.actions);
         *self.lead.lock() = Some(lead);
         if let EngineChoice::Etcd(etcd) = &self.settings.engine {
             *self.leader.lock() = Some(etcd.address.clone());
@@ -328,56 +271,10 @@ impl Member {
             }
             outcome
         };
-        let durable = receiver.await.unwrap_or(Err(EngineError::Deposed));
-        durable.map_err(|error| {
+        lead.settle(outcome, receiver).await.map_err(|error| {
             tracing::warn!(shard = self.shard, %error, "a commit fails; nothing leaves");
             self.not_leading()
-        })?;
-        self.carry_out(&lead, &outcome.actions);
-        Ok(outcome.actions)
-    }
-
-    fn carry_out(&self, lead: &Lead, actions: &[BankAction]) {
-        for action in actions {
-            match action {
-                BankAction::ToClient(client, message) => Self::deliver(lead, *client, message),
-                BankAction::Found(finding) => {
-                    let view = lead.live.lock().kept(finding);
-                    tracing::warn!(shard = self.shard, finding = ?view, "cheating");
-                    self.answers.tell(&view);
-                }
-                BankAction::Hook { user, excess } => {
-                    let name = lead.live.lock().memory.name(*user).map(str::to_owned);
-                    self.answers.thin(*user, name, *excess);
-                }
-                BankAction::Epoch { epoch, .. } => {
-                    lead.post.lock().mail.age(self.settings.params.expiry());
-                    tracing::debug!(shard = self.shard, %epoch, "epoch");
-                }
-                BankAction::Excluded { store, fence } => tracing::warn!(%store, %fence, "a store is given up"),
-                BankAction::Dropped { store } => tracing::info!(%store, "a store no longer counts"),
-                BankAction::Recovered => tracing::info!(shard = self.shard, "the rebuilt bank knows all again"),
-                // The caller's own answer.
-                BankAction::ToStore(..) => {}
-            }
-        }
-    }
-
-    /// To whoever waits for it; what answers the caller of this very step finds nobody waiting and is returned to it.
-    fn deliver(lead: &Lead, client: Client, message: &BankToClient) {
-        let mut post = lead.post.lock();
-        match op_of(message) {
-            Some(op) => {
-                if let Some(waiting) = post.waiting.remove(&(client, op)) {
-                    // A caller that went away asks again.
-                    let _ = waiting.send(message.clone());
-                }
-            }
-            None => {
-                post.mail.put(user_of(message), client, message);
-                lead.posted.notify_waiters();
-            }
-        }
+        })
     }
 
     /// A client's messages; waits for answers that the core queues, as long as its policy says.
@@ -503,3 +400,7 @@ impl Member {
         status
     }
 }
+
+#[cfg(test)]
+#[path = "member_tests.rs"]
+mod tests;
