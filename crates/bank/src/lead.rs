@@ -1,11 +1,11 @@
 //! What the leader of a shard has, and how it carries out what has become durable.
 
 use crate::answers::Answers;
+use crate::awaited::Waiting;
 use crate::engine::{Engine, EngineError};
 use crate::live::{Live, Outcome};
 use crate::mail::Mail;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 use ullage_voucher::bank::BankAction;
@@ -14,8 +14,7 @@ use ullage_voucher::{Client, Op, User};
 
 #[derive(Default)]
 pub(crate) struct Post {
-    /// Requests the core has queued, waiting for their answer.
-    pub(crate) waiting: HashMap<(Client, Op), oneshot::Sender<BankToClient>>,
+    pub(crate) waiting: Waiting,
     /// What else clients are to be told.
     pub(crate) mail: Mail,
 }
@@ -89,12 +88,7 @@ impl Lead {
     fn deliver(&self, client: Client, message: &BankToClient) {
         let mut post = self.post.lock();
         match op_of(message) {
-            Some(op) => {
-                if let Some(waiting) = post.waiting.remove(&(client, op)) {
-                    // A caller that went away asks again.
-                    let _ = waiting.send(message.clone());
-                }
-            }
+            Some(op) => post.waiting.answer((client, op), message),
             None => {
                 post.mail.put(user_of(message), client, message);
                 self.posted.notify_waiters();

@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 mod answers;
+mod awaited;
 #[cfg(feature = "etcd")]
 mod balance;
 pub mod capability;

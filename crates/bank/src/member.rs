@@ -1,6 +1,7 @@
 //! One shard in one process: leads it or waits to. Every answer leaves only after what it rests on is durable.
 
 use crate::answers::Answers;
+use crate::awaited::Awaited;
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::{Embedded, Engine, EngineError};
 use crate::lead::{Lead, Listening, op_of};
@@ -291,15 +292,9 @@ impl Member {
             .collect();
         let lead = self.lead()?;
         let queues = matches!(self.settings.policy, Policy::Revocation { .. });
-        let mut receivers = HashMap::new();
-        if queues {
-            let mut post = lead.post.lock();
-            for op in &ops {
-                let (sender, receiver) = oneshot::channel();
-                post.waiting.insert((client, *op), sender);
-                receivers.insert(*op, receiver);
-            }
-        }
+        let asked = if queues { &ops[..] } else { &[] };
+        let awaited: HashMap<Op, Awaited<'_>> =
+            asked.iter().map(|op| (*op, Awaited::new(&lead, (client, *op)))).collect();
         let events = messages.into_iter().map(|message| BankEvent::FromClient(client, message)).collect();
         let actions = self.step(|_, _, _| {}, events).await?;
         let mut answers: HashMap<Op, BankToClient> = HashMap::new();
@@ -314,13 +309,11 @@ impl Member {
             Policy::Revocation { timeout, .. } => Duration::from_micros(timeout.0) + Duration::from_secs(1),
             Policy::Limiting { .. } => Duration::ZERO,
         };
-        for (op, receiver) in receivers {
-            if let std::collections::hash_map::Entry::Vacant(e) = answers.entry(op) {
-                if let Ok(Ok(message)) = tokio::time::timeout(patience, receiver).await {
-                    e.insert(message);
-                } else {
-                    lead.post.lock().waiting.remove(&(client, op));
-                }
+        for (op, mut awaited) in awaited {
+            if let std::collections::hash_map::Entry::Vacant(e) = answers.entry(op)
+                && let Some(message) = awaited.answer(patience).await
+            {
+                e.insert(message);
             }
         }
         Ok(ops.iter().filter_map(|op| answers.remove(op)).collect())

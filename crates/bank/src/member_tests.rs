@@ -103,3 +103,20 @@ async fn others_are_told_of_a_request_whose_client_goes_away_before_it_is_durabl
     let mail = member.mail(U, A, Duration::from_secs(5)).await.unwrap();
     assert_eq!(mail, [BankToClient::Revoke { user: U }]);
 }
+
+/// A client that repeated its request over another connection was never told of its vouchers: whoever had asked before it went, and took
+/// away who waited now.
+#[tokio::test]
+async fn who_repeats_a_request_is_answered_though_the_first_goes() {
+    let (member, _, pieces) = leads().await;
+    let mut first = pin!(member.client(B, vec![request(2)]));
+    begin(first.as_mut()).await;
+    tokio::task::yield_now().await;
+    begin(first.as_mut()).await;
+    let mut second = pin!(member.client(B, vec![request(2)]));
+    begin(second.as_mut()).await;
+    assert_eq!(first.await.unwrap(), []);
+    member.client(A, vec![ClientToBank::Return { user: U, op: Op(3), pieces }]).await.unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(5), second).await.expect("nobody tells").unwrap();
+    assert!(matches!(answered[..], [BankToClient::Granted { op: Op(2), .. }]), "{answered:?}");
+}
