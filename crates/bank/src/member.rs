@@ -53,8 +53,19 @@ pub(crate) struct Member {
     #[cfg(feature = "etcd")]
     yields: AtomicBool,
     stopped: AtomicBool,
+    /// Held by a campaign.
+    campaigning: tokio::sync::Mutex<()>,
     failed: mpsc::UnboundedSender<EngineError>,
     answers: Arc<Answers>,
+}
+
+/// Gives the lead up, and waits until another bank can have it, for a moment.
+async fn leave(engine: &dyn Engine) {
+    engine.give_up();
+    let until = Instant::now() + LEAVES_MAX;
+    while !engine.has_left() && Instant::now() < until {
+        tokio::time::sleep(TICK).await;
+    }
 }
 
 impl Member {
@@ -78,6 +89,7 @@ impl Member {
             #[cfg(feature = "etcd")]
             yields: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            campaigning: tokio::sync::Mutex::default(),
             failed,
             answers,
         }
@@ -101,11 +113,10 @@ impl Member {
     pub(crate) async fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         let lead = self.lead.lock().take();
-        let Some(lead) = lead else { return };
-        lead.engine.give_up();
-        let until = Instant::now() + LEAVES_MAX;
-        while !lead.engine.has_left() && Instant::now() < until {
-            tokio::time::sleep(TICK).await;
+        match lead {
+            Some(lead) => leave(&*lead.engine).await,
+            // A campaign sees that it is over, and leaves what it has won.
+            None => drop(tokio::time::timeout(LEAVES_MAX, self.campaigning.lock()).await),
         }
     }
 
@@ -170,6 +181,10 @@ impl Member {
 
     #[cfg(feature = "etcd")]
     async fn campaign(&self, etcd: &crate::engine::EtcdSettings) {
+        let _running = self.campaigning.lock().await;
+        if self.stopped.load(Ordering::SeqCst) {
+            return;
+        }
         // Who could not lead is not to wait for it: he would be handed what he cannot use. Neither changes while the process runs.
         if !self.looked.load(Ordering::SeqCst)
             && let Ok(rows) = crate::engine::look(etcd, self.shard).await
@@ -181,19 +196,26 @@ impl Member {
                 return self.fail(error);
             }
         }
-        let heard = |leader: Option<String>| *self.leader.lock() = leader;
+        let heard = |leader: Option<String>| {
+            *self.leader.lock() = leader;
+            !self.stopped.load(Ordering::SeqCst)
+        };
         match crate::engine::campaign(etcd, self.shard, &heard).await {
-            Ok(_) if self.stopped.load(Ordering::SeqCst) => {}
             Ok((engine, rows)) => {
                 tracing::info!(shard = self.shard, "leads");
                 self.in_vain.lock().clear();
-                match self.take_lead(Arc::new(engine), rows).await {
+                let engine: Arc<dyn Engine> = Arc::new(engine);
+                match self.take_lead(Arc::clone(&engine), rows).await {
                     Ok(()) => {}
                     // No other attempt would fare better, and it keeps the lead from those that can.
                     Err(error @ (EngineError::Load(_) | EngineError::Shards { .. })) => self.fail(error),
                     Err(error) => tracing::error!(shard = self.shard, %error, "cannot take the lead"),
                 }
+                if self.stopped.load(Ordering::SeqCst) {
+                    leave(&*engine).await;
+                }
             }
+            Err(_) if self.stopped.load(Ordering::SeqCst) => {}
             Err(error) => {
                 let error = error.to_string();
                 let mut said = self.in_vain.lock();
@@ -214,9 +236,17 @@ impl Member {
         receiver.await.unwrap_or(Err(EngineError::Deposed))?;
         let (expiry, answers) = (self.settings.params.expiry(), Arc::clone(&self.answers));
         let lead = Arc::new(Lead::new(live, engine, self.shard, expiry, answers));
+        {
+            let mut place = self.lead.lock();
+            // Who stops takes the lead away that is there by then.
+            if self.stopped.load(Ordering::SeqCst) {
+                lead.engine.give_up();
+                return Ok(());
+            }
+            *place = Some(Arc::clone(&lead));
+        }
         // What was found before is told once more: whoever led then may have ended before it was.
         lead.carry_out(&outcome.actions);
-        *self.lead.lock() = Some(lead);
         if let EngineChoice::Etcd(etcd) = &self.settings.engine {
             *self.leader.lock() = Some(etcd.address.clone());
         }

@@ -120,3 +120,17 @@ async fn who_repeats_a_request_is_answered_though_the_first_goes() {
     let answered = tokio::time::timeout(Duration::from_secs(5), second).await.expect("nobody tells").unwrap();
     assert!(matches!(answered[..], [BankToClient::Granted { op: Op(2), .. }]), "{answered:?}");
 }
+
+/// A bank that ended while it read the accounts of a lead that it had just won kept that lead, which then nobody had until its lease was over.
+#[tokio::test]
+async fn a_bank_that_ends_while_it_takes_the_lead_leaves_it() {
+    let (member, engine) = (member(), Arc::new(Slow::default()));
+    engine.holds.store(true, Ordering::SeqCst);
+    let known: Arc<dyn Engine> = Arc::<Slow>::clone(&engine);
+    let mut takes = pin!(member.take_lead(known, Rows::new()));
+    begin(takes.as_mut()).await;
+    member.stop().await;
+    engine.complete();
+    takes.await.unwrap();
+    assert!(!engine.is_leading() && member.current().is_none());
+}

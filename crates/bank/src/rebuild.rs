@@ -146,7 +146,7 @@ impl Remembered {
             }
         }
         for shard in 0..shards {
-            let led = tokio::time::timeout(LEAD_MAX, engine::campaign(etcd, shard, &|_| {})).await;
+            let led = tokio::time::timeout(LEAD_MAX, engine::campaign(etcd, shard, &|_| true)).await;
             let (engine, rows) = led.unwrap_or(Err(EngineError::Deposed))?;
             if !rows.is_empty() {
                 return Err(RebuildError::NotEmptyThere(etcd.name.clone()));

@@ -177,14 +177,15 @@ pub async fn look(settings: &EtcdSettings, shard: u32) -> Result<Rows, EngineErr
     Ok(load(&client, &settings.prefix(shard)).await?.rows)
 }
 
-/// Waits until this process leads the shard, and returns the rows as the last leader left them. `heard` is told meanwhile who leads.
+/// Waits until this process leads the shard, and returns the rows as the last leader left them. `heard` is told meanwhile who leads,
+/// and says whether to go on.
 ///
 /// # Errors
-/// When etcd cannot be reached; try again.
+/// When etcd cannot be reached; try again. When it was not to go on.
 pub async fn campaign(
     settings: &EtcdSettings,
     shard: u32,
-    heard: &(dyn Fn(Option<String>) + Sync),
+    heard: &(dyn Fn(Option<String>) -> bool + Sync),
 ) -> Result<(Etcd, Rows), EngineError> {
     let mut client = settings.connect().await?;
     let prefix = settings.prefix(shard);
@@ -203,7 +204,11 @@ pub async fn campaign(
             break answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         }
         let mut found = gets(&answer);
-        heard(found.next().and_then(|leader| value(&leader)));
+        if !heard(found.next().and_then(|leader| value(&leader))) {
+            // Nobody is to hand a lead to who does not wait for it any more.
+            client.lease_revoke(lease).await.map_err(failed)?;
+            return Err(EngineError::Etcd("the wait for the lead was given up".into()));
+        }
         if found.next().is_some_and(|waiting| waiting.kvs().is_empty()) {
             client.put(waiting.as_bytes(), "", bound()).await.map_err(failed)?;
         }

@@ -175,7 +175,7 @@ async fn a_lead_that_is_won_and_not_yet_taken_up_is_not_handed_over() {
         let settings = EtcdSettings { address: "first:1".into(), ..etcd.clone() };
         let _reading = loop {
             // It may not have started.
-            match campaign(&settings, 0, &|_| ()).await {
+            match campaign(&settings, 0, &|_| true).await {
                 Ok((reading, _)) => break reading,
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }

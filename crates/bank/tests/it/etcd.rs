@@ -354,7 +354,7 @@ async fn one_member_that_is_gone_deposes_nobody() {
             }
             assert!(leader.is_leading(), "{round}");
             drop(leader);
-            leader = campaign(&settings, 0, &|_| {}).await.unwrap().0;
+            leader = campaign(&settings, 0, &|_| true).await.unwrap().0;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();

@@ -35,7 +35,7 @@ pub fn port() -> u16 {
 /// Campaigns until it leads.
 pub async fn lead(settings: &EtcdSettings) -> (Etcd, Rows) {
     loop {
-        match campaign(settings, 0, &|_| {}).await {
+        match campaign(settings, 0, &|_| true).await {
             Ok(won) => return won,
             Err(error) => println!("{error}"),
         }
