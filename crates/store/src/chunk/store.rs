@@ -70,6 +70,8 @@ pub struct ChunkStore<L: Ledger> {
     journal_bytes: AtomicU64,
     stopped: Mutex<Option<String>>,
     recount: Recount,
+    /// What others know by that the directory is taken. The last field: the journal writes until it is dropped.
+    _claim: Option<File>,
 }
 
 impl<L: Ledger> std::fmt::Debug for ChunkStore<L> {
@@ -100,6 +102,7 @@ impl<L: Ledger> ChunkStore<L> {
             journal_bytes: AtomicU64::new(0),
             stopped: Mutex::new(None),
             recount,
+            _claim: None,
         };
         for record in corrections {
             store.journal.append(record.encode()).wait()?;
@@ -110,6 +113,12 @@ impl<L: Ledger> ChunkStore<L> {
             tracing::warn!(root = %root.display(), "the disk is full: chunks can be read and removed; make room");
         }
         Ok(store)
+    }
+
+    /// Keeps the lock on its directory until the last operation is over: those that block go on when nobody waits for them any more.
+    #[must_use]
+    pub fn with_claim(self, claim: File) -> Self {
+        Self { _claim: Some(claim), ..self }
     }
 
     /// What the recount at the start found.

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use ullage_journal::private_directory;
 use ullage_net::memory::Memory;
@@ -78,7 +78,6 @@ pub struct StoreServer {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
-    _lock: File,
 }
 
 impl std::fmt::Debug for StoreServer {
@@ -101,7 +100,8 @@ impl StoreServer {
         check_node(&directory, settings.node.0)?;
         let options = Options { durability: settings.durability, snapshot_after_bytes: settings.snapshot_after_bytes };
         let accounts = Accounts::new(&settings);
-        let opened = tokio::task::spawn_blocking(move || ChunkStore::open(&directory, accounts, options)).await;
+        let open = move || Ok::<_, StoreError>(ChunkStore::open(&directory, accounts, options)?.with_claim(lock));
+        let opened = tokio::task::spawn_blocking(open).await;
         let chunks = opened.map_err(|error| StoreError::Accounts(error.to_string()))??;
         let mut started = Ok(());
         chunks.with_ledger_and_charges(|accounts, measured| {
@@ -116,7 +116,7 @@ impl StoreServer {
         let address = listener.local_addr().map_err(|error| StoreError::Listen(address.to_owned(), error))?;
         let memory = Memory::new(settings.bodies_mib, REQUEST_MAX_BYTES);
         let shared = Arc::new(Shared { settings, chunks: Arc::new(chunks), memory });
-        Ok(Self { listener, address, shared, _lock: lock })
+        Ok(Self { listener, address, shared })
     }
 
     /// Where it listens.
@@ -131,7 +131,7 @@ impl StoreServer {
 
     /// A handle that tells what is charged while the server runs.
     pub fn meter(&self) -> Meter {
-        Meter(Arc::clone(&self.shared.chunks))
+        Meter(Arc::downgrade(&self.shared.chunks))
     }
 
     /// Answers until `end` completes, then writes a snapshot.
@@ -146,6 +146,8 @@ impl StoreServer {
         serve(self.listener, gate, limits, move |request, peer| route(Arc::clone(&shared), request, peer), end).await;
         for task in link.into_iter().chain([housekeeping]) {
             task.abort();
+            // Another may have the directory when this has returned.
+            let _ = task.await;
         }
         let last = tokio::task::spawn_blocking(move || chunks.snapshot()).await;
         if let Ok(Err(error)) = last {
@@ -154,35 +156,64 @@ impl StoreServer {
     }
 }
 
-/// What a running storage server holds.
+/// What a running storage server holds; once it has ended, nothing.
 #[derive(Debug, Clone)]
-pub struct Meter(Arc<ChunkStore<Accounts>>);
+pub struct Meter(Weak<ChunkStore<Accounts>>);
 
 impl Meter {
+    fn look<R: Default>(&self, look: impl FnOnce(&ChunkStore<Accounts>) -> R) -> R {
+        self.0.upgrade().map(|chunks| look(&chunks)).unwrap_or_default()
+    }
+
+    fn ask<R: Default>(&self, ask: impl FnOnce(&mut Accounts) -> R) -> R {
+        self.look(|chunks| chunks.with_ledger(|accounts| (None, ask(accounts))).unwrap_or_default())
+    }
+
     /// Bytes that chunks occupy, by user charged.
     pub fn charged(&self) -> BTreeMap<Arc<str>, u64> {
-        self.0.charged()
+        self.look(ChunkStore::charged)
     }
 
     /// Bytes that the voucher core has charged to a user.
     pub fn used(&self, user: &str) -> u64 {
-        self.0.with_ledger(|accounts| (None, accounts.used(user))).unwrap_or(0)
+        self.ask(|accounts| accounts.used(user))
     }
 
     /// How many requests' answers are remembered.
     pub fn remembered(&self) -> usize {
-        self.0.with_ledger(|accounts| (None, accounts.remembered())).unwrap_or(0)
+        self.ask(|accounts| accounts.remembered())
     }
 
     /// Whether vouchers are taken.
     pub fn is_open(&self) -> bool {
-        self.0.with_ledger(|accounts| (None, accounts.is_open())).unwrap_or(false)
+        self.ask(|accounts| accounts.is_open())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ullage_voucher::{KeyId, Keyring, Node};
+
+    /// What a request had begun went on when the server had ended, and another process could open the journal that it still wrote to.
+    #[tokio::test]
+    async fn the_directory_is_taken_until_the_last_operation_is_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let bind = || {
+            let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+            let settings = StoreSettings::new(directory.path().to_owned(), Node(1), keys, [2; 32]);
+            StoreServer::bind("127.0.0.1:0", settings)
+        };
+        let server = bind().await.unwrap();
+        let operation = Arc::clone(&server.shared.chunks);
+        server.serve(async {}).await;
+        let error = bind().await.unwrap_err().to_string();
+        assert!(error.contains("in use"), "{error}");
+        drop(operation);
+        let server = bind().await.unwrap();
+        server.serve(async {}).await;
+        bind().await.unwrap();
+    }
 
     /// Regression: a directory that was served under another store's name once had all its chunks counted twice, and thrice when it was
     /// served under its own again.
