@@ -67,6 +67,8 @@ pub struct ChunkStore<L: Ledger> {
     /// Held shared from a record's append to its application, exclusively while a snapshot is cut.
     pub(crate) gate: RwLock<()>,
     next_file: AtomicU64,
+    /// Held while one is written.
+    snapshots: Mutex<()>,
     journal_bytes: AtomicU64,
     stopped: Mutex<Option<String>>,
     recount: Recount,
@@ -99,6 +101,7 @@ impl<L: Ledger> ChunkStore<L> {
             locks: (0..256).map(|_| RwLock::new(())).collect(),
             gate: RwLock::new(()),
             next_file: AtomicU64::new(1),
+            snapshots: Mutex::new(()),
             journal_bytes: AtomicU64::new(0),
             stopped: Mutex::new(None),
             recount,
@@ -239,8 +242,9 @@ impl<L: Ledger> ChunkStore<L> {
 
     /// Flushes all chunks, writes the state and drops the journal before it. Operations stop only while the state is
     /// copied, not while it is flushed. A store that has stopped keeps its journal, which has what a restart must redo: so does one whose
-    /// chunks cannot be flushed, which would be told so only once.
+    /// chunks cannot be flushed. That is told only once: so one snapshot is written at a time.
     pub fn snapshot(&self) -> Result<(), OpError<L::Refusal>> {
+        let _alone = self.snapshots.lock();
         let (number, bytes) = {
             let _exclusive = self.gate.write();
             self.check_running()?;
@@ -256,6 +260,8 @@ impl<L: Ledger> ChunkStore<L> {
         };
         if self.options.durability == Durability::Disk {
             self.applied("flush", self.directory.root(), self.directory.flush_all())?;
+            // So does one that has stopped meanwhile.
+            self.check_running()?;
         }
         Ok(self.journal.install_snapshot(number, &bytes)?)
     }

@@ -1,10 +1,12 @@
 //! Stores on file systems of their own, which fail, are full, or count in a way of their own.
 
-use crate::disk::{self, Mounted, can_mount, name, open, put};
+use crate::disk::{self, Mounted, Store, can_mount, name, open, put};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 use ullage_journal::Durability;
 use ullage_store::chunk::OpError;
@@ -68,13 +70,9 @@ fn a_refused_write_on_a_full_disk_takes_no_room() {
     with_room(|| put(&store, "alice/small", &[1; 4096])).unwrap();
 }
 
-/// One flush failed, the next one, by a descriptor that had been told of nothing, did not; and the journal, which alone had what was
-/// answered, was dropped.
-#[test]
-fn what_cannot_be_flushed_stays_in_the_journal() {
-    if !can_mount(&["mkfs.ext4"]) {
-        return;
-    }
+/// On a disk that takes nothing more, with chunks that are nowhere but in memory and in the journal, which lies elsewhere: `work` is to fail,
+/// and all that was put is to be there after a restart.
+fn nothing_is_lost_on_a_failing_disk(work: impl FnOnce(&Store)) {
     let ground = tempfile::tempdir().unwrap();
     let at = |name: &str| ground.path().join(name);
     // What lies in a file that gets no more room cannot be written to a disk that is made of it.
@@ -93,8 +91,7 @@ fn what_cannot_be_flushed_stays_in_the_journal() {
     for chunk in &chunks {
         put(&store, chunk, &data).unwrap();
     }
-    assert!(store.snapshot().is_err(), "the disk takes nothing");
-    assert!(store.snapshot().is_err() && put(&store, "alice/more", b"data").is_err(), "the store has stopped");
+    work(&store);
     fs::remove_file(&filler).unwrap();
     drop(store);
     drop(disk);
@@ -103,5 +100,36 @@ fn what_cannot_be_flushed_stays_in_the_journal() {
     for chunk in &chunks {
         let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == data);
         assert!(matches!(read, Ok(true)), "{chunk}: {read:?}");
+    }
+}
+
+/// One flush failed, the next one, by a descriptor that had been told of nothing, did not; and the journal, which alone had what was
+/// answered, was dropped.
+#[test]
+fn what_cannot_be_flushed_stays_in_the_journal() {
+    if can_mount(&["mkfs.ext4"]) {
+        nothing_is_lost_on_a_failing_disk(|store| {
+            assert!(store.snapshot().is_err(), "the disk takes nothing");
+            assert!(store.snapshot().is_err() && put(store, "alice/more", b"data").is_err(), "the store has stopped");
+        });
+    }
+}
+
+/// A store that ended while it wrote a snapshot wrote its last one beside that: one of both was told that the disk fails, and the other dropped
+/// the journal.
+#[test]
+fn of_two_snapshots_at_once_none_drops_the_journal_of_what_cannot_be_flushed() {
+    if can_mount(&["mkfs.ext4"]) {
+        nothing_is_lost_on_a_failing_disk(|store| {
+            let start = Barrier::new(4);
+            let snapshot = || {
+                start.wait();
+                store.snapshot().is_err()
+            };
+            thread::scope(|scope| {
+                let all = [(); 4].map(|()| scope.spawn(snapshot));
+                assert_eq!(all.map(|one| one.join().unwrap()), [true; 4], "the disk takes nothing");
+            });
+        });
     }
 }
