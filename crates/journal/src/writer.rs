@@ -55,6 +55,7 @@ pub(crate) struct Writer {
     pub(crate) segment: u64,
     pub(crate) file: File,
     pub(crate) written: u64,
+    /// Of these, what was flushed: nothing where nothing is.
     pub(crate) durable: u64,
     /// Bytes of the segment's file, zeros ahead of the records included.
     pub(crate) length: u64,
@@ -142,9 +143,9 @@ impl Writer {
         if self.durability == Durability::Disk {
             self.fill_ahead(self.written + buffer.len() as u64);
             self.file.sync_data().map_err(|e| failed("flush", self, e))?;
+            self.durable = self.written + buffer.len() as u64;
         }
         self.written += buffer.len() as u64;
-        self.durable = self.written;
         buffer.clear();
         Ok(())
     }

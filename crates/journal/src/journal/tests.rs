@@ -129,6 +129,26 @@ fn only_the_last_segment_may_be_torn() {
     assert_eq!(recovered.records, vec![b"two".to_vec()]);
 }
 
+/// A record said of those before it that they were flushed, where nothing is: what a power cut took from the middle was called damage, and
+/// nothing was opened.
+#[test]
+fn what_was_never_flushed_is_cut_where_a_power_cut_took_some_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { durability: Durability::Process };
+    let (journal, _) = Journal::open(directory.path(), options).unwrap();
+    for record in ["one", "two", "three"] {
+        journal.append(record.into()).wait().unwrap();
+    }
+    drop(journal);
+    let path = segment_path(directory.path(), 0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[2 * frame::HEADER_BYTES + "one".len()] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let (_, recovered) = Journal::open(directory.path(), options).unwrap();
+    assert_eq!(recovered.records, vec![b"one".to_vec()]);
+    assert!(recovered.torn_bytes > 0);
+}
+
 #[test]
 fn a_missing_segment_is_refused() {
     for missing in [0, 1] {
