@@ -57,11 +57,15 @@ impl<L: Ledger> ChunkStore<L> {
         header.generation = self.take_generation();
         let path = self.directory.chunk(name);
         // Reserving first makes the charge known before anything is committed, and the write unable to fail for space.
-        file::reserve(&file, offset, data.len() as u64).map_err(|e| OpError::io("allocate in", &path, e))?;
-        let allocated = file::allocated(&file).map_err(|e| OpError::io("measure", &path, e))?;
+        let before = old.allocated();
+        let reserved = file::reserve(&file, offset, data.len() as u64)
+            .map_err(|e| OpError::io("allocate in", &path, e))
+            .and_then(|()| file::allocated(&file).map_err(|e| OpError::io("measure", &path, e)));
+        // A file system may keep what it had found when it finds no more.
+        let allocated = reserved.inspect_err(|_| self.give_back(name, &file, before))?;
         let (charges, postings) = ChunkInfo::recharge(&old.charges, payer, allocated);
         if charges.len() > CHARGED_MAX {
-            self.give_back(name, &file);
+            self.give_back(name, &file, before);
             return Err(OpError::Crowded(name.clone()));
         }
         let info = ChunkInfo { size: header.size, generation: header.generation, charges, ..old.clone() };
@@ -79,8 +83,8 @@ impl<L: Ledger> ChunkStore<L> {
             Ok(booked) => booked,
             Err(refusal) => {
                 drop(gate);
-                if allocated > old.allocated() {
-                    self.give_back(name, &file);
+                if allocated > before {
+                    self.give_back(name, &file, before);
                 }
                 return Err(OpError::Refused(refusal));
             }
@@ -132,9 +136,13 @@ impl<L: Ledger> ChunkStore<L> {
         Ok(header)
     }
 
-    /// After a refusal: blocks that were reserved are freed by replacing the file with a copy of what it really holds. Where there is no room
-    /// for one, the recount of the next start does it.
-    fn give_back(&self, name: &ChunkName, file: &File) {
+    /// After a refusal, blocks that were reserved are freed until it occupies so much again: those beyond the end of the file, then others by
+    /// replacing the file with a copy of what it really holds. Where there is no room for one, the recount of the next start does it.
+    fn give_back(&self, name: &ChunkName, file: &File, before: u64) {
+        let cut = file.metadata().and_then(|meta| file.set_len(meta.len())).and_then(|()| file::allocated(file));
+        if cut.is_ok_and(|left| left <= before) {
+            return;
+        }
         let path = self.directory.new_file(self.next_file());
         let copied = file::copy_without_holes(file, &path).and_then(|_| fs::rename(&path, self.directory.chunk(name)));
         if let Err(error) = copied {

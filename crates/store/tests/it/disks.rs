@@ -1,5 +1,6 @@
 //! Stores on file systems of their own, which fail, are full, or count in a way of their own.
 
+use crate::cluster;
 use crate::disk::{self, Mounted, Store, can_mount, name, open, put};
 use std::fs;
 use std::io::Write;
@@ -68,6 +69,40 @@ fn a_refused_write_on_a_full_disk_takes_no_room() {
         assert_eq!(fs::read_dir(disk.path().join("new")).unwrap().count(), 0);
     }
     with_room(|| put(&store, "alice/small", &[1; 4096])).unwrap();
+}
+
+/// What ext4 and xfs had reserved when they found no more stayed the chunk's, charged to nobody, until the next start.
+#[test]
+fn a_write_that_finds_no_room_keeps_nothing_of_what_it_found() {
+    for (kind, megabytes) in [("ext4", 64), ("xfs", 320)] {
+        if !can_mount(&[&format!("mkfs.{kind}")]) {
+            return;
+        }
+        let ground = tempfile::tempdir().unwrap();
+        let at = |name: &str| ground.path().join(name);
+        let disk = Mounted::image(&at("disk"), &at("image"), kind, megabytes);
+        fs::create_dir(at("journal")).unwrap();
+        symlink(at("journal"), disk.path().join("journal")).unwrap();
+        let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
+        let charged = put(&store, "alice/short", &[1; 4096]).unwrap();
+        // In pieces, so that no 60 KiB lie side by side.
+        for number in 0..64 {
+            fs::write(disk.path().join(format!("piece{number}")), vec![1; 16 << 10]).unwrap();
+        }
+        store.snapshot().unwrap();
+        fill(&disk.path().join("filler"));
+        fs::File::open(disk.path().join("filler")).unwrap().sync_all().unwrap();
+        for number in [20, 30] {
+            fs::remove_file(disk.path().join(format!("piece{number}"))).unwrap();
+        }
+        disk::run("sync", &["-f", disk.path().to_str().unwrap()]);
+        let owner = "alice".into();
+        let refused = store.write_at(&name("alice/short"), "alice", &owner, 4096, &vec![2; 60 << 10], &());
+        assert!(matches!(refused, Err(OpError::NoSpace)), "{kind}: {refused:?}");
+        assert_eq!(cluster::on_disk(disk.path()), charged, "{kind}");
+        let read = store.read(&name("alice/short"), 0, u64::MAX).unwrap().0;
+        assert!(read == [1; 4096], "{kind}");
+    }
 }
 
 /// On a disk that takes nothing more, with chunks that are nowhere but in memory and in the journal, which lies elsewhere: `work` is to fail,
