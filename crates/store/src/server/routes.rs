@@ -52,7 +52,7 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
     }
     is_meant(&head, shared.settings.node)?;
     if path == "/v1/chunks" && head.method == Method::GET {
-        return list(&shared, &head, &peer);
+        return list(&shared, &head, &peer).await;
     }
     if path == "/v1/cancel" && head.method == Method::POST {
         return cancel(&shared, &head, &peer).await;
@@ -319,9 +319,14 @@ impl AsRef<[u8]> for Sent {
 
 async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
     let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), READ)?;
-    let info = shared.chunks.stat(&name).ok_or_else(|| explain(OpError::NotFound(name.clone())))?;
+    let Some(info) = shared.chunks.stat(&name) else {
+        // Whoever is told that a chunk is gone may remove what belongs to it.
+        wait_durable(&shared).await?;
+        return Err(explain(OpError::NotFound(name)));
+    };
     permitted(&name, &info, &capability.user, Access::Read)?;
     if query(&head, "stat") == Some("1") {
+        wait_durable(&shared).await?;
         return Ok(json(&ChunkView::new(&name, &info)));
     }
     let offset = number(&head, "offset")?.unwrap_or(0);
@@ -340,11 +345,13 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     Ok(answer)
 }
 
-fn list(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
+/// What is said to be there, or not to be, a power cut must not take back.
+async fn list(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
     let prefix = query(head, "prefix").unwrap_or_default();
     authorize(head, peer, &shared.settings.capability_key, prefix, LIST)?;
     let limit = number(head, "limit")?.map_or(LIST_MAX, |limit| (limit as usize).min(LIST_MAX));
     let chunks = shared.chunks.list(prefix, query(head, "after").unwrap_or_default(), limit);
+    wait_durable(shared).await?;
     Ok(json(&ChunkList { chunks: chunks.iter().map(|(name, info)| ChunkView::new(name, info)).collect() }))
 }
 

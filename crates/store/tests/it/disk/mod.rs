@@ -51,6 +51,22 @@ impl Drop for Mounted {
     }
 }
 
+/// While it is there nothing is written to the file system at this place, and who writes waits. Drop it before that is unmounted.
+pub struct Frozen(PathBuf);
+
+impl Frozen {
+    pub fn new(at: &Path) -> Self {
+        run("fsfreeze", &["-f", at.to_str().unwrap()]);
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("-u").arg(&self.0).status();
+    }
+}
+
 /// Whether file systems can be mounted and all `programs` are there; else says so.
 pub fn can_mount(programs: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
