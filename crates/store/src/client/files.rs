@@ -199,7 +199,9 @@ impl Files {
         }
         // Stores that fell silent, and how many stripes each is left with: who is silent once is not waited for again at every stripe.
         let silent: Arc<Mutex<BTreeMap<Node, u64>>> = Arc::default();
-        let removed = in_parallel(stripes, WIDTH, |index| {
+        // Who was stopped removes what there is all the same.
+        let unstopped = Stop::default();
+        let removed = in_parallel(stripes, WIDTH, &unstopped, |index| {
             let (this, manifest, silent) = (self.clone(), manifest.clone(), Arc::clone(&silent));
             async move {
                 let Some(node) = manifest.store_of(index) else { return Ok(0) };
@@ -215,7 +217,7 @@ impl Files {
                         if error.leaves_open() {
                             *silent.lock().entry(node).or_default() += 1;
                         }
-                        Ok::<u64, ChunkError>(0)
+                        Ok::<u64, FileError>(0)
                     }
                 }
             }

@@ -42,7 +42,7 @@ impl Files {
     ) -> Result<Transferred, FileError> {
         let target = Arc::new(Target::create(path, manifest.size_bytes)?);
         let done = Arc::new(AtomicU64::new(0));
-        let came = self.stop.or(in_parallel(manifest.stripes(), WIDTH, |index| {
+        let came = in_parallel(manifest.stripes(), WIDTH, &self.stop, |index| {
             let (this, manifest, target) = (self.clone(), manifest.clone(), Arc::clone(&target));
             let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
             async move {
@@ -57,7 +57,7 @@ impl Files {
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, manifest.size_bytes);
                 Ok::<_, FileError>(0)
             }
-        }));
+        });
         if let Err(error) = came.await {
             target.discard();
             return Err(error);

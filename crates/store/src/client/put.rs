@@ -31,7 +31,7 @@ impl Files {
         let stores = self.stores_of_new(&id)?;
         let manifest = Manifest { version: 1, size_bytes, stripe_bytes, id, stores, written_ms: clock::now_ms() };
         let (done, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let written = self.stop.or(in_parallel(manifest.stripes(), WIDTH, |index| {
+        let written = in_parallel(manifest.stripes(), WIDTH, &self.stop, |index| {
             let (this, manifest, source) = (self.clone(), manifest.clone(), Arc::clone(&source));
             let (done, progress) = (Arc::clone(&done), Arc::clone(&progress));
             let begun = Arc::clone(&begun);
@@ -45,7 +45,7 @@ impl Files {
                 progress(done.fetch_add(length, Ordering::Relaxed) + length, size_bytes);
                 Ok::<_, FileError>(view.map_or(0, |view| view.allocated_bytes))
             }
-        }));
+        });
         let written = written.await;
         let placed = match written {
             Ok(allocated) => self.place(name, &source, &manifest).await.map(|(old, own)| (old, allocated + own)),
@@ -56,6 +56,8 @@ impl Files {
             // What a manifest may name must stay; a sweep finds it where none does.
             Err(error @ FileError::Unknown { .. }) => return Err(error),
             Err(error) => {
+                // What was given up may still be under way: what is removed before that is told would be made again.
+                self.chunks().cancel().await;
                 // Those after it were never sent: to look for them took as long as a silent store was waited for, each.
                 self.remove_stripes(&manifest, begun.load(Ordering::Relaxed)).await;
                 return Err(error);

@@ -1,6 +1,7 @@
 //! Moving many stripes at a time.
 
-use super::chunks::ChunkError;
+use super::files::FileError;
+use super::stop::Stop;
 use std::future::Future;
 use tokio::task::JoinSet;
 
@@ -18,13 +19,32 @@ pub struct Transferred {
     pub allocated_bytes: u64,
 }
 
-/// Runs `work` for `0..count`, at most `width` at a time; the first failure ends all.
-pub(crate) async fn in_parallel<F, E>(count: u64, width: usize, mut work: impl FnMut(u64) -> F) -> Result<u64, E>
+/// Runs `work` for `0..count`, at most `width` at a time; the first failure ends all, and so does the stop. Nothing is under way any more when
+/// this returns: who then takes away what was made comes after it.
+pub(crate) async fn in_parallel<F>(
+    count: u64,
+    width: usize,
+    stop: &Stop,
+    work: impl FnMut(u64) -> F,
+) -> Result<u64, FileError>
 where
-    F: Future<Output = Result<u64, E>> + Send + 'static,
-    E: From<ChunkError> + Send + 'static,
+    F: Future<Output = Result<u64, FileError>> + Send + 'static,
 {
     let mut running = JoinSet::new();
+    let done = stop.or(sum_of(count, width, &mut running, work)).await;
+    running.shutdown().await;
+    done
+}
+
+async fn sum_of<F>(
+    count: u64,
+    width: usize,
+    running: &mut JoinSet<Result<u64, FileError>>,
+    mut work: impl FnMut(u64) -> F,
+) -> Result<u64, FileError>
+where
+    F: Future<Output = Result<u64, FileError>> + Send + 'static,
+{
     let mut next = 0;
     let mut sum = 0;
     while next < count || !running.is_empty() {

@@ -16,3 +16,4 @@ mod late;
 mod lives;
 mod names;
 mod revocation;
+mod stopped;
