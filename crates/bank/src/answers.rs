@@ -1,12 +1,13 @@
 //! What is done about findings: programs of the site's choice, which read it as JSON. A cheater can make thousands of
 //! findings at once, so few programs run at a time, and for one user never two that make data smaller.
 
+use crate::lead::Lead;
 use crate::wire::FindingView;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -19,14 +20,15 @@ const RUNNING_MAX: usize = 4;
 /// Findings that wait to be told.
 const WAITING_MAX: usize = 10_000;
 
-/// By how much a user is over, and what the user is called.
-#[derive(Debug, Default)]
+/// By how much a user is over, what the user is called, and who keeps that it is not seen to yet.
+#[derive(Default)]
 struct Excess {
     name: Option<String>,
     bytes: u64,
+    keeper: Weak<Lead>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Waiting {
     findings: VecDeque<Vec<u8>>,
     /// One each: what is found before the program starts is added up.
@@ -36,7 +38,6 @@ struct Waiting {
 }
 
 /// The programs, and what waits for them.
-#[derive(Debug)]
 pub(crate) struct Answers {
     notify: Vec<String>,
     hook: Vec<String>,
@@ -46,7 +47,7 @@ pub(crate) struct Answers {
 /// One program to run.
 struct Job {
     input: Vec<u8>,
-    hooked: Option<User>,
+    hooked: Option<(User, Excess)>,
 }
 
 impl Answers {
@@ -70,15 +71,22 @@ impl Answers {
     }
 
     /// Has a user's data made smaller, in the background.
-    pub(crate) fn thin(self: &Arc<Self>, user: User, name: Option<String>, excess: u64) {
+    pub(crate) fn thin(self: &Arc<Self>, user: User, name: Option<String>, excess: u64, keeper: Weak<Lead>) {
         if self.hook.is_empty() {
             return;
         }
         let mut waiting = self.waiting.lock();
         let sum = waiting.hooks.entry(user).or_default();
         sum.name = name;
-        sum.bytes = sum.bytes.saturating_add(excess);
+        // What a lead begins with holds what was found under the one before.
+        sum.bytes = if sum.keeper.ptr_eq(&keeper) { sum.bytes.saturating_add(excess) } else { excess };
+        sum.keeper = keeper;
         self.start(&mut waiting);
+    }
+
+    /// What was found under this lead, and waits, is another's to see to.
+    pub(crate) fn leave(&self, lead: &Lead) {
+        self.waiting.lock().hooks.retain(|_, excess| !std::ptr::eq(excess.keeper.as_ptr(), lead));
     }
 
     fn start(self: &Arc<Self>, waiting: &mut Waiting) {
@@ -91,9 +99,12 @@ impl Answers {
     async fn work(self: Arc<Self>) {
         while let Some(job) = self.next() {
             let program = if job.hooked.is_some() { &self.hook } else { &self.notify };
-            run(program, &job.input).await;
-            if let Some(user) = job.hooked {
+            let is_done = run(program, &job.input).await;
+            if let Some((user, excess)) = job.hooked {
                 self.waiting.lock().hooked.remove(&user);
+                if let Some(keeper) = excess.keeper.upgrade().filter(|_| is_done) {
+                    keeper.settled(user, excess.bytes);
+                }
             }
         }
     }
@@ -104,7 +115,7 @@ impl Answers {
         if let Some((user, excess)) = user.and_then(|user| waiting.hooks.remove_entry(&user)) {
             waiting.hooked.insert(user);
             let input = serde_json::json!({"user": excess.name, "user_number": user, "excess_bytes": excess.bytes});
-            return Some(Job { input: input.to_string().into_bytes(), hooked: Some(user) });
+            return Some(Job { input: input.to_string().into_bytes(), hooked: Some((user, excess)) });
         }
         // Whoever runs a hook that another one waits for comes back here afterwards.
         let input = waiting.findings.pop_front();
@@ -115,8 +126,9 @@ impl Answers {
     }
 }
 
-async fn run(command: &[String], input: &[u8]) {
-    let Some((program, arguments)) = command.split_first() else { return };
+/// Whether it ended well.
+async fn run(command: &[String], input: &[u8]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
     let run = async {
@@ -131,11 +143,12 @@ async fn run(command: &[String], input: &[u8]) {
         child.wait().await
     };
     match tokio::time::timeout(TIME_MAX, run).await {
-        Ok(Ok(status)) if status.success() => {}
+        Ok(Ok(status)) if status.success() => return true,
         Ok(Ok(status)) => tracing::warn!(%program, %status, "the answer to a finding fails"),
         Ok(Err(error)) => tracing::warn!(%program, %error, "the answer to a finding cannot be run"),
         Err(_) => tracing::warn!(%program, "the answer to a finding takes too long"),
     }
+    false
 }
 
 #[cfg(test)]
@@ -204,14 +217,14 @@ mod tests {
         let go = directory.path().join("go");
         let then = format!("until [ -e {} ]; do sleep 0.02; done", go.display());
         let answers = Answers::new(Vec::new(), program(directory.path(), &then));
-        answers.thin(User(1), Some("alice".into()), 1);
+        answers.thin(User(1), Some("alice".into()), 1, Weak::new());
         let until = tokio::time::Instant::now() + Duration::from_secs(30);
         while files(directory.path(), "input").is_empty() {
             assert!(tokio::time::Instant::now() < until, "the program does not begin");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for _ in 0..100 {
-            answers.thin(User(1), Some("alice".into()), 10);
+            answers.thin(User(1), Some("alice".into()), 10, Weak::new());
         }
         std::fs::write(go, "").unwrap();
         done(&answers).await;

@@ -17,7 +17,7 @@ pub(crate) fn is_own(key: &[u8]) -> bool {
     key.first() == Some(&b'~')
 }
 
-fn key(tag: u8, numbers: &[u64]) -> RowBytes {
+pub(crate) fn key(tag: u8, numbers: &[u64]) -> RowBytes {
     let mut key = RowBytes::from_slice(&[b'~', tag]);
     for number in numbers {
         key.extend_from_slice(&number.to_be_bytes());
@@ -25,7 +25,7 @@ fn key(tag: u8, numbers: &[u64]) -> RowBytes {
     key
 }
 
-fn number(key: &[u8], position: usize) -> Option<u64> {
+pub(crate) fn number(key: &[u8], position: usize) -> Option<u64> {
     Some(u64::from_be_bytes(key.get(2 + position * 8..10 + position * 8)?.try_into().ok()?))
 }
 

@@ -37,8 +37,9 @@ impl Lead {
         Self { live, engine, post, posted, shard, expiry, answers }
     }
 
-    /// It is another's now: who waits for an answer is to ask there.
+    /// It is another's now: who waits for an answer is to ask there, and what users are over is seen to there.
     pub(crate) fn end(&self) {
+        self.answers.leave(self);
         self.post.lock().waiting.clear();
         self.posted.notify_waiters();
     }
@@ -58,7 +59,15 @@ impl Lead {
         settled.await.unwrap_or(Err(EngineError::Deposed))
     }
 
-    pub(crate) fn carry_out(&self, actions: &[BankAction]) {
+    /// The site's program has ended well: what it was told of one user it is not told again.
+    pub(crate) fn settled(&self, user: User, bytes: u64) {
+        let mut live = self.live.lock();
+        let writes = live.settled(user, bytes);
+        // Else it is told once more, which does no harm.
+        self.engine.append(&writes, Box::new(|_| ()));
+    }
+
+    pub(crate) fn carry_out(self: &Arc<Self>, actions: &[BankAction]) {
         for action in actions {
             match action {
                 BankAction::ToClient(client, message) => self.deliver(*client, message),
@@ -69,7 +78,7 @@ impl Lead {
                 }
                 BankAction::Hook { user, excess } => {
                     let name = self.live.lock().memory.name(*user).map(str::to_owned);
-                    self.answers.thin(*user, name, *excess);
+                    self.answers.thin(*user, name, *excess, Arc::downgrade(self));
                 }
                 BankAction::Epoch { epoch, .. } => {
                     self.post.lock().mail.age(self.expiry);

@@ -20,6 +20,7 @@ mod lead;
 mod live;
 mod mail;
 mod member;
+mod owed;
 pub mod rebuild;
 mod routes;
 pub mod rows;

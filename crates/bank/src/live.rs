@@ -3,6 +3,7 @@
 use crate::config::BankSettings;
 use crate::engine::EngineError;
 use crate::history::{Memory, is_own};
+use crate::owed::Owed;
 use crate::rows::{Rows, apply};
 use crate::shards;
 use crate::wire::FindingView;
@@ -15,6 +16,7 @@ use ullage_voucher::{Incarnation, Micros, User, Write};
 pub(crate) struct Live {
     pub(crate) core: BankCore,
     pub(crate) memory: Memory,
+    owed: Owed,
     pub(crate) rows: Rows,
 }
 
@@ -38,7 +40,7 @@ impl Live {
             let core_rows = own.map(|(key, value)| (key.as_slice(), value.as_slice()));
             BankCore::load(config, keys, Incarnation(1), core_rows, &mut out)?
         };
-        let memory = Memory::load(&rows);
+        let (memory, mut owed) = (Memory::load(&rows), Owed::load(&rows));
         let kept = shards::check(settings, shard, &rows, &memory)?;
         if kept.is_some() && !rows.is_empty() {
             let (shards, expiry, reconcile) =
@@ -49,7 +51,15 @@ impl Live {
             );
         }
         out.writes.extend(kept);
-        let mut live = Self { core, memory, rows };
+        for action in &out.actions {
+            if let BankAction::Hook { user, excess } = action {
+                owed.add(*user, *excess, &mut out.writes);
+            }
+        }
+        // With what whoever led before had found, and not seen to any more.
+        out.actions.retain(|action| !matches!(action, BankAction::Hook { .. }));
+        out.actions.extend(owed.all().map(|(user, excess)| BankAction::Hook { user, excess }));
+        let mut live = Self { core, memory, owed, rows };
         apply(&mut live.rows, &out.writes);
         Ok((live, Outcome { writes: out.writes, actions: out.actions }))
     }
@@ -71,6 +81,7 @@ impl Live {
                     let view = self.view(finding);
                     self.memory.found(view, user, epoch, &mut out.writes);
                 }
+                BankAction::Hook { user, excess } => self.owed.add(*user, *excess, &mut out.writes),
                 _ => {}
             }
         }
@@ -84,6 +95,14 @@ impl Live {
         let from = outcome.writes.len();
         self.memory.set_name(user, name, &mut outcome.writes);
         apply(&mut self.rows, &outcome.writes[from..]);
+    }
+
+    /// The site's program has seen to so much of what a user is over.
+    pub(crate) fn settled(&mut self, user: User, bytes: u64) -> Vec<Write> {
+        let mut writes = Vec::new();
+        self.owed.settle(user, bytes, &mut writes);
+        apply(&mut self.rows, &writes);
+        writes
     }
 
     /// A finding as it is kept: with the time at which it was made, also when it is told again after a restart.

@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::engine::Done;
+use crate::rows::apply;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
 use ullage_journal::Durability;
-use ullage_voucher::bank::Waits;
-use ullage_voucher::{KeyId, Keyring, Piece, Write};
+use ullage_voucher::bank::{Answer, Waits};
+use ullage_voucher::message::{Base, Renew, Report, SpentLine};
+use ullage_voucher::{Epoch, Incarnation, KeyId, Keyring, Node, Piece, Write};
 
 const U: User = User(1);
 const A: Client = Client(1);
@@ -18,6 +20,7 @@ struct Slow {
     holds: AtomicBool,
     held: Mutex<Vec<Done>>,
     given_up: AtomicBool,
+    rows: Mutex<Rows>,
 }
 
 impl Slow {
@@ -32,7 +35,8 @@ impl Slow {
 }
 
 impl Engine for Slow {
-    fn append(&self, _: &[Write], done: Done) {
+    fn append(&self, writes: &[Write], done: Done) {
+        apply(&mut self.rows.lock(), writes);
         if self.holds.load(Ordering::SeqCst) {
             self.held.lock().push(done);
         } else {
@@ -60,16 +64,27 @@ impl Engine for Slow {
 }
 
 fn member() -> Arc<Member> {
+    with_hook("")
+}
+
+/// A program of the shell's makes smaller what a cheater has.
+fn with_hook(hook: &str) -> Arc<Member> {
     let engine = EngineChoice::Embedded { directory: PathBuf::new(), durability: Durability::Process };
     let mut settings = BankSettings::new(engine, Arc::new(Keyring::with_root(KeyId(1), [1; 32])), [2; 32]);
     settings.policy = Policy::Revocation { timeout: Micros::from_secs(20), waits: Waits::Answers };
+    settings.answer = Answer::Hook;
+    let hook = if hook.is_empty() { Vec::new() } else { ["sh", "-c", hook].map(str::to_owned).to_vec() };
     let (failed, _) = mpsc::unbounded_channel();
-    Arc::new(Member::new(0, Arc::new(settings), Answers::new(Vec::new(), Vec::new()), failed))
+    Arc::new(Member::new(0, Arc::new(settings), Answers::new(Vec::new(), hook), failed))
 }
 
 /// It leads, and A has all that U may have.
 async fn leads() -> (Arc<Member>, Arc<Slow>, Vec<Piece>) {
-    let (member, engine) = (member(), Arc::new(Slow::default()));
+    leads_with(member()).await
+}
+
+async fn leads_with(member: Arc<Member>) -> (Arc<Member>, Arc<Slow>, Vec<Piece>) {
+    let engine = Arc::new(Slow::default());
     let known: Arc<dyn Engine> = Arc::<Slow>::clone(&engine);
     member.take_lead(known, Rows::new()).await.unwrap();
     member.step(|_, _, _| {}, vec![BankEvent::SetQuota { user: U, quota: 100 }]).await.unwrap();
@@ -133,4 +148,43 @@ async fn a_bank_that_ends_while_it_takes_the_lead_leaves_it() {
     engine.complete();
     takes.await.unwrap();
     assert!(!engine.is_leading() && member.current().is_none());
+}
+
+/// A bank that ended before the site's program had, which was ended with it, never told it again by how much the user was over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cheater_is_over_is_told_again_by_the_next_bank_where_the_program_had_not_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let (begun, input) = (directory.path().join("begun"), directory.path().join("input"));
+    let (member, engine, pieces) = leads_with(with_hook(&format!("touch {}; sleep 60", begun.display()))).await;
+    let (store, incarnation, bank, epoch) = (Node(101), Incarnation(1), Incarnation(0), Epoch(1));
+    let base = Some(Base { fresh: true, epoch: Epoch(0), used: Vec::new() });
+    let (before, boot, beat) = (Vec::new(), 1, 1);
+    let renew = Renew { store, incarnation, boot, beat, bank, before, epoch, free: 0, total: 0, base };
+    let (voucher, terms) = (pieces[0].id(), pieces[0].voucher.terms);
+    let line = SpentLine { voucher, epoch: terms.epoch, user: U, value: terms.value, client: A, amount: 150 };
+    let (used, spent, refunds) = (vec![(U, 150)], vec![line], Vec::new());
+    let report = Report { store, incarnation, epoch: Epoch(2), used, spent, refunds };
+    member.store(vec![StoreToBank::Renew(renew), StoreToBank::Report(report)]).await.unwrap();
+    let come = |file: PathBuf| async move {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !file.exists() {
+            assert!(Instant::now() < until, "{} does not come", file.display());
+            tokio::time::sleep(TICK).await;
+        }
+    };
+    come(begun).await;
+    let rows = engine.rows.lock().clone();
+    let (next, engine) =
+        (with_hook(&format!("cat > {0}.new; mv {0}.new {0}", input.display())), Arc::new(Slow::default()));
+    *engine.rows.lock() = rows.clone();
+    let known: Arc<dyn Engine> = Arc::<Slow>::clone(&engine);
+    next.take_lead(known, rows).await.unwrap();
+    come(input.clone()).await;
+    let told: serde_json::Value = serde_json::from_slice(&std::fs::read(input).unwrap()).unwrap();
+    assert_eq!(told["excess_bytes"], 50);
+    let until = Instant::now() + Duration::from_secs(10);
+    while engine.rows.lock().keys().any(|key| key.starts_with(b"~X")) {
+        assert!(Instant::now() < until, "it would be told once more");
+        tokio::time::sleep(TICK).await;
+    }
 }
