@@ -4,6 +4,7 @@
 //! ([`accounts`]). A background task carries its messages to the bank and the answers back (`link`).
 
 pub mod accounts;
+mod clock;
 mod config;
 mod housekeeping;
 mod link;

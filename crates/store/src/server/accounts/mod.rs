@@ -9,13 +9,13 @@ mod unchecked;
 
 pub use payment::{OP_MAX, Payment, Unpaid};
 
+use super::clock;
 use super::config::StoreSettings;
 use super::note::{CREDIT, Note, row};
 use ledger::with_op;
 use payment::STEPS_MAX;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 use ullage_bank::identity;
 use ullage_bank::rows::Rows;
 use ullage_net::keyfile;
@@ -53,7 +53,6 @@ pub struct Accounts {
     unchecked: Option<HashMap<User, i64>>,
     /// What a core wants done: kept for its memory.
     out: StoreOutput,
-    origin: Instant,
 }
 
 struct Plan {
@@ -90,13 +89,12 @@ impl Accounts {
             next_credit: keyfile::random_u64() >> 8,
             unchecked: settings.bank.is_none().then(HashMap::new),
             out: StoreOutput::default(),
-            origin: Instant::now(),
         }
     }
 
     /// The cores' clock.
     pub fn now(&self) -> Micros {
-        Micros(self.origin.elapsed().as_micros() as u64)
+        clock::now()
     }
 
     fn shard_of(&self, user: User) -> u32 {
