@@ -155,7 +155,7 @@ async fn a_bank_that_ends_while_it_takes_the_lead_leaves_it() {
 async fn what_a_cheater_is_over_is_told_again_by_the_next_bank_where_the_program_had_not_ended() {
     let directory = tempfile::tempdir().unwrap();
     let (begun, input) = (directory.path().join("begun"), directory.path().join("input"));
-    let (member, engine, pieces) = leads_with(with_hook(&format!("touch {}; sleep 60", begun.display()))).await;
+    let (member, engine, pieces) = leads_with(with_hook(&format!("touch {}; exec sleep 60", begun.display()))).await;
     let (store, incarnation, bank, epoch) = (Node(101), Incarnation(1), Incarnation(0), Epoch(1));
     let base = Some(Base { fresh: true, epoch: Epoch(0), used: Vec::new() });
     let (before, boot, beat) = (Vec::new(), 1, 1);
