@@ -50,16 +50,20 @@ pub enum Error {
     /// Two first uses met.
     #[error("another `ullage up` is making the space of {0}; try again when it has ended")]
     Overtaken(std::path::PathBuf),
+    /// Another command changed the settings between when they were read and when the catalog was locked.
+    #[error("the settings of {0} were changed by another command just now; try again")]
+    Changed(std::path::PathBuf),
 }
 
 impl Error {
-    /// Whether another process has the catalog or a pool, or is making the space.
+    /// Whether another process has the catalog or a pool, or is making the space, or had it until now.
     pub(crate) fn is_lock(&self) -> bool {
         matches!(
             self,
             Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Locked(_)))
                 | Self::Pool { source: ullage_pool::Error::Locked(_), .. }
                 | Self::Overtaken(_)
+                | Self::Changed(_)
         )
     }
 

@@ -20,6 +20,9 @@ use ullage_policy::choose::Spread;
 use ullage_pool::{AbsentPool, DirPool, NullPool, Pool, PoolConfig, Tree, Uuid};
 use ullage_types::{Bytes, PoolId, ROOT};
 
+/// Reads what a space is to be opened with: its settings as they are now, and what was asked for.
+pub type ReadSettings<'a> = dyn Fn() -> Result<SpaceSettings> + 'a;
+
 /// An open space, not yet mounted.
 pub struct OpenSpace {
     /// The file system.
@@ -41,20 +44,20 @@ pub struct OpenSpace {
 impl OpenSpace {
     /// Opens the space of this state, making what is new in it. Nothing is changed when anything is refused.
     ///
-    /// What is to be imported is; `progress` is told how far that has come.
+    /// `read` reads the settings, anew for each try. What is to be imported is; `progress` is told how far that has come.
     pub fn open(
         state: &State,
-        settings: SpaceSettings,
+        read: &ReadSettings<'_>,
         options: SpaceOptions,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
-        match Self::with(state, settings.clone(), options.clone(), false, progress) {
+        match Self::with(state, read, options.clone(), false, progress) {
             // What is free on the disk says nothing of a quota.
             Err(error) if error.is_full() && ballast::give_up(state) => {
                 tracing::warn!(
                     "the state has no room left ({error}): half of what was held for this is used now; make room"
                 );
-                Self::with(state, settings, options, true, progress)
+                Self::with(state, read, options, true, progress)
             }
             opened => opened,
         }
@@ -63,11 +66,15 @@ impl OpenSpace {
     /// With what is held for the catalog given up in part, none is held again.
     fn with(
         state: &State,
-        mut settings: SpaceSettings,
+        read: &ReadSettings<'_>,
         options: SpaceOptions,
         given_up: bool,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
+        // Nothing is locked yet: what changes the pools of a space that is down may be at work.
+        let known = state.load()?;
+        let is_changed = || state.load().is_ok_and(|now| now != known);
+        let mut settings = read()?;
         let spread: Spread = settings
             .spread
             .parse()
@@ -81,6 +88,8 @@ impl OpenSpace {
             precheck(pool, space_uuid).map_err(|refused| {
                 if first_use::is_overtaken(state, &settings) {
                     Error::Overtaken(state.dir().to_owned())
+                } else if is_changed() {
+                    Error::Changed(state.dir().to_owned())
                 } else {
                     refused
                 }
@@ -93,6 +102,10 @@ impl OpenSpace {
         let mut ballast = Ballast::of(state)?;
         ballast.release()?;
         let store = open_store(state)?;
+        // From here on nobody else writes them; what is known is written below.
+        if is_changed() {
+            return Err(Error::Changed(state.dir().to_owned()));
+        }
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let catalog = Catalog::open(store.clone(), uid, gid, ullage_fs::now())?;
         let mut members = Vec::new();
@@ -348,7 +361,7 @@ mod tests {
         let state = State::at(state.path().join("state"));
         let place = format!("p={}", pool.path().display()).parse().unwrap();
         let settings = SpaceSettings::new(&pool.path().join("none"), vec![place], "most-free".into()).unwrap();
-        let open = || OpenSpace::open(&state, settings.clone(), SpaceOptions::default(), &mut |_, _| {});
+        let open = || OpenSpace::open(&state, &|| Ok(settings.clone()), SpaceOptions::default(), &mut |_, _| {});
         // What is counted cannot be written, which is done when the space is open.
         let blocked = state.dir().join("turns.new");
         std::fs::create_dir_all(&blocked).unwrap();
@@ -358,5 +371,29 @@ mod tests {
         }
         std::fs::remove_dir(&blocked).unwrap();
         open().unwrap_or_else(|error| panic!("{error}")).space.give_up();
+    }
+
+    /// What `pool add` wrote was written over by a start that had read the settings before it had the catalog.
+    #[test]
+    fn a_start_whose_settings_were_changed_before_it_had_the_catalog_leaves_them_and_is_tried_again() {
+        let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [pool, more, state] = &dirs;
+        let state = State::at(state.path().join("state"));
+        let place = |name, dir: &tempfile::TempDir| format!("{name}={}", dir.path().display()).parse().unwrap();
+        let first = || SpaceSettings::new(&pool.path().join("none"), vec![place("p", pool)], "most-free".into());
+        let open = |read: &ReadSettings<'_>| OpenSpace::open(&state, read, SpaceOptions::default(), &mut |_, _| {});
+        open(&first).unwrap_or_else(|error| panic!("{error}")).space.give_up();
+        let read = || {
+            let settings = state.existing()?;
+            let mut added = settings.clone();
+            added.pools.push(PoolSettings { id: 1, ..place("more", more) });
+            state.store(&added)?;
+            Ok(settings)
+        };
+        let error = open(&read).err().expect("they were changed");
+        assert!(error.is_lock(), "{error}");
+        let opened = open(&|| state.existing()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(opened.settings.pools.len(), 2);
+        opened.space.give_up();
     }
 }

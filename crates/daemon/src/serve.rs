@@ -8,14 +8,14 @@ use crate::mirror::Mirror;
 use crate::mounting::mount::{Mount, ServeOptions};
 use crate::mounting::mountable;
 use crate::mounting::mountpoint;
-use crate::open::OpenSpace;
+use crate::open::{OpenSpace, ReadSettings};
 use crate::pools::add;
 use crate::pools::drain;
 use crate::pools::remove;
 use crate::process::notify;
 use crate::process::rlimits;
 use crate::settings::config::private;
-use crate::{Progress, Result, SpaceSettings, State, control, end_signals};
+use crate::{Progress, Result, State, control, end_signals};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,15 +44,16 @@ pub struct Serving {
 
 /// Opens and mounts a space.
 ///
-/// `progress` is told how far what takes long has come.
+/// `read` reads its settings: anew whenever another process was waited for, which may have changed them. `progress` is told how far what
+/// takes long has come.
 pub fn serve(
     state: &State,
-    settings: SpaceSettings,
+    read: &ReadSettings<'_>,
     options: SpaceOptions,
     how: ServeOptions,
     progress: &mut Progress<'_>,
 ) -> Result<Serving> {
-    let point = settings.mountpoint.clone();
+    let point = read()?.mountpoint;
     mountable::refuse_unmountable()?;
     how.refuse_unmountable()?;
     state.refuse_users()?;
@@ -60,7 +61,7 @@ pub fn serve(
     let files = rlimits::raise_descriptors();
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4 * 3), ..options };
     let mut start = || -> Result<Serving> {
-        let open = Arc::new(OpenSpace::open(state, settings.clone(), options.clone(), progress)?);
+        let open = Arc::new(OpenSpace::open(state, read, options.clone(), progress)?);
         let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;

@@ -235,7 +235,10 @@ impl Up {
 
     fn serve(&self) -> anyhow::Result<ExitCode> {
         let (mountpoint, state) = self.place()?;
-        let settings = self.settings(&mountpoint, &state)?;
+        let refused = |error: anyhow::Error| {
+            error.downcast().unwrap_or_else(|error| ullage_daemon::Error::Refused(format!("{error:#}")))
+        };
+        let read = || self.settings(&mountpoint, &state).map_err(refused);
         let options = SpaceOptions {
             passthrough: !self.no_passthrough,
             linger: Duration::from_millis(self.linger_ms),
@@ -247,7 +250,7 @@ impl Up {
         ullage_daemon::end_at_any_panic();
         crate::log::bound();
         // Who waits for this may have been ended: the mount serves whether or not anybody listens.
-        let serving = ullage_daemon::serve(&state, settings, options, how, &mut |what, count| {
+        let serving = ullage_daemon::serve(&state, &read, options, how, &mut |what, count| {
             if self.report_ready && told.elapsed() > Duration::from_millis(100) {
                 told = Instant::now();
                 say!("{PROGRESS}{count} {what}");

@@ -41,6 +41,56 @@ fn a_start_waits_for_the_last_user_of_a_mount_that_was_taken_away() {
     space.down_and_check();
 }
 
+/// Regression: it had read the settings before the pool left with the end it waited for, and was refused since there was no such pool.
+#[test]
+fn a_start_that_waits_for_an_end_knows_of_the_pool_that_left_with_it() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    space.add_beside();
+    space.up();
+    (0..4).for_each(|n| fs::write(space.path(format!("file-{n}")), "content").unwrap());
+    space.pool_command("remove", &["beside"]).ok();
+    let file = File::create(space.path("last")).unwrap();
+    ullage(["down".as_ref(), space.mount.as_os_str(), "--lazy".as_ref()]).ok();
+    let last = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        drop(file);
+    });
+    space.up();
+    last.join().unwrap();
+    let settings = fs::read_to_string(space.state.join("space.toml")).unwrap();
+    assert!(!settings.contains("\"beside\""), "{settings}");
+    (0..4).for_each(|n| assert_eq!(fs::read(space.path(format!("file-{n}"))).unwrap(), b"content"));
+    space.down_and_check();
+}
+
+/// Regression: what `pool add` wrote while it had the catalog was written over by a start that had read the settings before.
+#[test]
+fn a_pool_that_comes_while_a_start_waits_for_the_catalog_stays_in_the_space() {
+    let space = Space::plain();
+    space.down();
+    let (settings, place) = (space.state.join("space.toml"), space.pool().with_file_name("more"));
+    fs::create_dir(&place).unwrap();
+    // As `pool add` holds it.
+    let lock = File::open(space.state.join("catalog/lock")).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let up = scope.spawn(|| space.try_up());
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!up.is_finished(), "it did not wait: nothing was tested");
+        let text = fs::read_to_string(&settings).unwrap();
+        let more = format!("\n[[pool]]\nname = \"more\"\nid = 1\npath = \"{}\"\n", place.display());
+        fs::write(&settings, text + &more).unwrap();
+        drop(lock);
+        up.join().unwrap().ok();
+    });
+    let listed = space.pool_command("list", &["--json"]).json();
+    assert_eq!(listed["pools"].as_array().unwrap().len(), 2, "{listed}");
+    assert!(fs::read_to_string(&settings).unwrap().contains("\"more\""));
+    space.down_and_check();
+}
+
 /// Regression: the one that came second to the catalog removed the mount point on which the first was about to mount, and said that
 /// the catalog was in use.
 #[test]
