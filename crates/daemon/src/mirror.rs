@@ -179,8 +179,24 @@ impl Worker {
         let due = self.generation.as_ref().is_none_or(Current::is_outgrown);
         // At the end nothing new is begun when nothing changed since the start.
         let idle = turn.last && turn.waiting.is_empty() && !turn.gap && !self.failed;
+        let renewed = self.renew_draining();
         let begun = if due && !idle { self.begin(&turn) } else { Ok(()) };
-        begun.and(self.write_tail(turn.waiting))
+        renewed.and(begun).and(self.write_tail(turn.waiting))
+    }
+
+    /// Has the copies of the settings say which pools are being emptied now. Not from where that changes: one thread writes there.
+    fn renew_draining(&mut self) -> Result<()> {
+        let Some(space) = self.space.upgrade() else { return Ok(()) };
+        let mut settings = self.settings.clone();
+        // One that is not there is not emptied, whatever is to become of it.
+        for pool in settings.pools.iter_mut().filter(|pool| !pool.absent) {
+            pool.draining = space.pools().is_draining(PoolId(pool.id));
+        }
+        if settings != self.settings {
+            self.writer.write_settings(&settings)?;
+            self.settings = settings;
+        }
+        Ok(())
     }
 
     /// Begins a new generation.

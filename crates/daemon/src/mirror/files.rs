@@ -89,17 +89,15 @@ pub(crate) fn read_settings(pool: &Path) -> Option<SpaceSettings> {
     toml::from_str(&fs::read_to_string(pool.join(DIRECTORY).join(SETTINGS)).ok()?).ok()
 }
 
-/// Has the copies in the pools say what the settings are now, where there are some: rebuild asks for every pool that they name.
+/// Has the copies in the pools say what the settings are now, where there are some: rebuild asks for every pool that they name. Not while the
+/// space is up: its mirror writes them too.
 pub(crate) fn renew_settings(settings: &SpaceSettings) {
     let of_this_space = |files: &Path| read_settings(files).is_some_and(|known| known.uuid == settings.uuid);
     for files in settings.with_files().map(PoolSettings::files).filter(|files| of_this_space(files)) {
         let path = files.join(DIRECTORY).join(SETTINGS);
         let text = toml::to_string(settings).map_err(io::Error::other);
         if let Err(error) = text.and_then(|text| replace(&path, &text)) {
-            tracing::info!(
-                "{} cannot be written ({error}): it still names a pool that has left the space",
-                path.display()
-            );
+            tracing::info!("{} cannot be written ({error}): it says what the settings were before", path.display());
         }
     }
 }

@@ -40,6 +40,7 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     if cancel {
         settings.set_draining(pool.id, false);
         state.store(&settings)?;
+        mirror::renew_settings(&settings);
         store.close()?;
         return Ok(Removed::Kept);
     }
@@ -58,6 +59,7 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
         }
         settings.set_draining(pool.id, true);
         state.store(&settings)?;
+        mirror::renew_settings(&settings);
         Removed::Draining(files.len() as u64, files.iter().map(|(_, bytes)| *bytes).sum())
     };
     store.close()?;

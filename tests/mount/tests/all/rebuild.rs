@@ -1,11 +1,12 @@
 //! `ullage rebuild`: what comes back from pools alone, and what does not.
 
+use crate::turns::every_second;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{Outcome, program, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
 /// Two pools, taken in turns.
@@ -134,6 +135,59 @@ fn a_pool_that_was_being_emptied_is_so_after_a_rebuild() {
     fill(&space, 4, 4);
     (0..8).for_each(|n| expect(&space, n));
     (4..8).for_each(|n| assert!(space.backing(&space.path(format!("dir/file-{n}"))).starts_with(&pools(&space)[0])));
+    space.down_and_check();
+}
+
+/// The copies of the settings said what was so at the start.
+#[test]
+fn a_pool_that_is_emptied_since_the_start_is_so_after_a_rebuild_and_one_that_stays_is_not() {
+    let mut space = two();
+    every_second(&space);
+    fill(&space, 0, 4);
+    let copy = pools(&space)[0].join(".ullage-mirror/space.toml");
+    let says = |what: &str| fs::read_to_string(&copy).is_ok_and(|text| text.contains(what));
+    let soon = Duration::from_secs(20);
+    space.pool_command("remove", &["b", "--no-wait"]).ok();
+    eventually("the copy says that it is being emptied", soon, || says("draining = true"));
+    space.pool_command("remove", &["b", "--cancel"]).ok();
+    eventually("the copy says that it stays", soon, || !says("draining"));
+    space.pool_command("remove", &["b", "--no-wait"]).ok();
+    let c = format!("c={}", pools(&space)[0].with_file_name("c").display());
+    fs::create_dir(pools(&space)[0].with_file_name("c")).unwrap();
+    space.pool_command("add", &[&c]).ok();
+    space.pools.push(c);
+    eventually("the copy names the new pool", soon, || says("\"c\""));
+    assert!(says("draining = true"), "what has come after it took away that it is being emptied");
+    space.kill();
+    rebuild(&mut space, &[]);
+    assert!(fs::read_to_string(space.state.join("space.toml")).unwrap().contains("draining"));
+    (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
+
+/// As the one before, without a turn of the mirror between.
+#[test]
+fn copies_of_the_settings_say_which_pool_is_emptied_when_that_is_changed_at_an_end_or_after_it() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    let says = |space: &Space, drains: bool| {
+        for pool in pools(space) {
+            let text = fs::read_to_string(pool.join(".ullage-mirror/space.toml")).unwrap();
+            assert_eq!(text.contains("draining = true"), drains, "{}", pool.display());
+        }
+    };
+    space.down();
+    space.pool_command("remove", &["b"]).ok();
+    says(&space, true);
+    space.pool_command("remove", &["b", "--cancel"]).ok();
+    says(&space, false);
+    space.pool_command("remove", &["b"]).ok();
+    space.up();
+    space.pool_command("remove", &["b", "--cancel"]).ok();
+    space.down();
+    says(&space, false);
+    rebuild(&mut space, &[]);
+    (0..4).for_each(|n| expect(&space, n));
     space.down_and_check();
 }
 

@@ -10,7 +10,7 @@ use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 
 /// Takes a space down and up again that mirrors its catalog, and counts, each second from then on.
-fn every_second(space: &Space) {
+pub fn every_second(space: &Space) {
     space.down();
     let settings = space.state.join("space.toml");
     let text = fs::read_to_string(&settings).unwrap();
