@@ -134,7 +134,9 @@ impl OpenSpace {
         store.set_room(ballast.clone());
         let size = options.size.map(|bytes| move |before| Limit { bytes, ..before });
         // What stands in the tree of one that is not there stays as it is.
-        let trees_in_step = settings.pools.iter().any(|pool| pool.layout == Layout::Mirror) && take_in_step(state)?;
+        let of_now = turns::is_of_now(state, &settings, &state.in_step_path())?;
+        let has_trees = settings.pools.iter().any(|pool| pool.layout == Layout::Mirror);
+        let trees_in_step = has_trees && take_in_step(state)? && of_now;
         let options = SpaceOptions { trees_in_step, ..options };
         let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.device()))), options);
         // What goes on in it would have its store locked when that is opened once more.
@@ -229,7 +231,7 @@ pub(crate) fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Resul
     Ok(())
 }
 
-/// Whether the plain trees were left in step; from here on they are not known to be.
+/// Whether the plain trees were left in step, at some time; from here on they are not known to be.
 pub(crate) fn take_in_step(state: &State) -> Result<bool> {
     let path = state.in_step_path();
     match std::fs::remove_file(&path) {

@@ -14,7 +14,7 @@ use crate::pools::drain;
 use crate::pools::remove;
 use crate::process::notify;
 use crate::process::rlimits;
-use crate::settings::config::private;
+use crate::settings::config::replace;
 use crate::{Progress, Result, State, control, end_signals};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ impl Serving {
         }
         if matches!(written, Ok(true)) {
             if self.open.space.trees_in_step() && !self.open.settings.pools.iter().any(|pool| pool.absent) {
-                leave_in_step(&self.state);
+                leave_in_step(&self.state, self.open.turns.now());
             }
             let settings = || self.open.settings_now(&self.state);
             let take_out = || remove::all_drained(&self.state, settings()?, &*self.open.store);
@@ -181,10 +181,10 @@ fn listen(
     control::listen(state, Arc::new(answer))
 }
 
-/// The next start need not compare the plain trees with the catalog.
-fn leave_in_step(state: &State) {
+/// The next start need not compare the plain trees with the catalog, where both are of this turn.
+fn leave_in_step(state: &State, turn: u64) {
     let path = state.in_step_path();
-    if let Err(error) = private().truncate(true).open(&path).and_then(|file| file.sync_all()) {
+    if let Err(error) = replace(&path, &turn.to_string()) {
         tracing::info!("{} cannot be made ({error}): the next start looks at all of the plain trees", path.display());
     }
 }

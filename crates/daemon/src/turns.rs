@@ -7,7 +7,7 @@
 use crate::error::io_error;
 use crate::held::Held;
 use crate::settings::config::replace;
-use crate::{Error, PoolSettings, Result, SpaceSettings, State};
+use crate::{Error, Layout, PoolSettings, Result, SpaceSettings, State};
 use parking_lot::Mutex;
 use std::fs;
 use std::io::ErrorKind;
@@ -93,6 +93,11 @@ impl Turns {
         Ok(Self { state: Held::open(state.dir())?, shown: state.turns_path(), counted: Mutex::new(counted) })
     }
 
+    /// What was counted last.
+    pub(crate) fn now(&self) -> u64 {
+        self.counted.lock().number
+    }
+
     /// A pool that is added to the space counts with it from now on.
     pub(crate) fn join(&self, pool: &PoolSettings) -> Result<()> {
         let pool = Pool::hold(&pool.name, &pool.files())?;
@@ -119,6 +124,18 @@ impl Turns {
         }
         Ok(())
     }
+}
+
+/// Whether what was left in the state with this number is of the same time as it and as its plain trees.
+pub(crate) fn is_of_now(state: &State, settings: &SpaceSettings, left: &Path) -> Result<bool> {
+    let Some(number) = read(left)? else { return Ok(false) };
+    let trees = settings.with_files().filter(|pool| pool.layout == Layout::Mirror);
+    for path in trees.map(|pool| pool.files().join(IN_POOL)).chain([state.turns_path()]) {
+        if read(&path)? != Some(number) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A new state of what is in the pools is as new as they are.

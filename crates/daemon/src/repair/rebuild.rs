@@ -127,6 +127,8 @@ fn build(
     }
     let open = fs::Permissions::from_mode(0o711);
     fs::set_permissions(state.dir(), open).map_err(io_error("open up", state.dir()))?;
+    // An earlier state that was here may have left its word for trees that show what the new one has not.
+    crate::open::take_in_step(state)?;
     crate::turns::take_over(state, settings)?;
     state.store(settings)?;
     // Last: with it the space is there.

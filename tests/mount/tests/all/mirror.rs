@@ -1,6 +1,7 @@
 //! Pools in the `mirror` layout: a plain tree shows what the mount shows, whatever happens; and a directory with files in it
 //! becomes a space.
 
+use crate::rebuild::copy;
 use crate::unborn::is_in_step;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use std::collections::BTreeMap;
@@ -427,6 +428,64 @@ fn the_plain_tree_of_a_pool_that_was_copied_is_followed_as_before() {
     expect_same(&space, &pool);
     fs::remove_dir_all(space.path("sub")).unwrap();
     expect_same(&space, &pool);
+    space.down_and_check();
+}
+
+/// An older state said that it was in step, which it had been then: names that the space had not stayed, and others were missing.
+#[test]
+fn a_plain_tree_that_is_newer_than_its_state_is_looked_at() {
+    let space = new();
+    let (tree, kept) = (space.pool(), space.ground.join("kept"));
+    fs::create_dir_all(space.path("dir/sub")).unwrap();
+    (0..20).for_each(|n| fs::write(space.path(format!("dir/file-{n}")), format!("content {n}")).unwrap());
+    symlink("file-1", space.path("dir/link")).unwrap();
+    expect_same(&space, &tree);
+    space.down();
+    copy(&space.state, &kept);
+    assert!(kept.join("trees-in-step").exists(), "it was not in step");
+    space.up();
+    fs::rename(space.path("dir"), space.path("moved")).unwrap();
+    fs::remove_dir(space.path("moved/sub")).unwrap();
+    fs::create_dir(space.path("made")).unwrap();
+    fs::write(space.path("made/since"), "since").unwrap();
+    fs::rename(space.path("moved/file-3"), space.path("made/file-3")).unwrap();
+    expect_same(&space, &tree);
+    space.down();
+    copy(&kept, &space.state);
+    let turns = tree.join(".ullage/.ullage-turns");
+    space.try_up().refused(&format!("remove {}", turns.display()));
+    fs::remove_file(turns).unwrap();
+    space.up();
+    expect_same(&space, &tree);
+    assert_eq!(fs::read_to_string(tree.join("dir/file-3")).unwrap(), "content 3");
+    space.down();
+    // What was made since is lost, as was said: a repair finds it.
+    space.try_check(&["--repair"]).ok();
+    space.check();
+}
+
+/// What an earlier state had left there said that its tree was in step.
+#[test]
+fn a_plain_tree_is_looked_at_after_a_rebuild_where_the_state_was() {
+    let space = new();
+    let tree = space.pool();
+    fs::write(space.path("last"), "last").unwrap();
+    expect_same(&space, &tree);
+    space.down();
+    // It is believed where it is so, or none of this says anything.
+    fs::remove_file(tree.join("last")).unwrap();
+    space.up();
+    assert!(is_in_step(&space) && !tree.join("last").exists(), "all was looked at");
+    space.down();
+    assert!(space.state.join("trees-in-step").exists());
+    fs::remove_dir_all(space.state.join("catalog")).unwrap();
+    fs::remove_file(space.state.join("space.toml")).unwrap();
+    let words = ["rebuild".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
+    let pool = format!("main={}", tree.display());
+    ullage(words.into_iter().chain(["--pool".as_ref(), pool.as_ref()])).ok();
+    space.up();
+    eventually("it is looked at", Duration::from_secs(20), || tree.join("last").exists());
+    expect_same(&space, &tree);
     space.down_and_check();
 }
 
