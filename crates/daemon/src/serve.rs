@@ -16,9 +16,10 @@ use crate::process::notify;
 use crate::process::rlimits;
 use crate::settings::config::replace;
 use crate::{Progress, Result, State, control, end_signals};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::SpaceOptions;
 
@@ -34,12 +35,11 @@ const WAYS_PATIENCE: Duration = Duration::from_secs(3);
 /// A mounted space.
 pub struct Serving {
     state: State,
-    mountpoint: PathBuf,
     mount: Arc<Mount>,
     open: Arc<OpenSpace>,
     mirror: Option<Arc<Mirror>>,
     busy: control::Busy,
-    signals: Signals,
+    waiter: Waiter,
 }
 
 /// Opens and mounts a space.
@@ -66,13 +66,21 @@ pub fn serve(
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
-        let busy = listen(state, &point, &mount, &open, mirror.clone())?;
-        open.space.show_top(WAYS_PATIENCE);
-        // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
-        if open.space.has_limited_files() {
-            open.space.learn_ways(WAYS_PATIENCE);
-        }
-        Ok(Serving { state: state.clone(), mountpoint: point.clone(), mount, open, mirror, busy, signals })
+        let begin = || -> Result<_> {
+            let busy = listen(state, &point, &mount, &open, mirror.clone())?;
+            open.space.show_top(WAYS_PATIENCE);
+            // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
+            if open.space.has_limited_files() {
+                open.space.learn_ways(WAYS_PATIENCE);
+            }
+            Ok((busy, Waiter::start(signals, mount.clone(), point.clone())?))
+        };
+        let (busy, waiter) = begin().inspect_err(|_| {
+            // Nobody would serve it.
+            let _ = mount.unmount(true);
+            let _ = mount.wait();
+        })?;
+        Ok(Serving { state: state.clone(), mount, open, mirror, busy, waiter })
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
     loop {
@@ -93,20 +101,11 @@ pub fn serve(
 
 impl Serving {
     /// Serves until the mount ends: by `ullage down`, umount(8), or a signal.
-    pub fn run(mut self) -> Result<()> {
+    pub fn run(self) -> Result<()> {
         notify::supervisor(notify::READY);
-        let (mount, mountpoint) = (self.mount.clone(), self.mountpoint.clone());
-        let handle = self.signals.handle();
-        let waiter = std::thread::spawn(move || {
-            for signal in self.signals.forever() {
-                tracing::info!("unmounting {} on signal {signal}", mountpoint.display());
-                end(&mount);
-            }
-        });
         let ended = self.mount.wait();
         notify::supervisor(notify::STOPPING);
-        handle.close();
-        let _ = waiter.join();
+        self.waiter.stop();
         let over = self.open.changes.end();
         let written = self.open.store.settle();
         if let Some(mirror) = &self.mirror {
@@ -130,6 +129,32 @@ impl Serving {
         self.busy.wait(Duration::from_secs(1));
         written?;
         ended
+    }
+}
+
+/// Who waits for signals.
+struct Waiter {
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+impl Waiter {
+    /// Begins to wait: before anybody is told that the space is up, since there may be no thread to be had for it.
+    fn start(mut signals: Signals, mount: Arc<Mount>, mountpoint: PathBuf) -> Result<Self> {
+        let handle = signals.handle();
+        let wait = move || {
+            for signal in signals.forever() {
+                tracing::info!("unmounting {} on signal {signal}", mountpoint.display());
+                end(&mount);
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
+        Ok(Self { handle, thread: thread.map_err(io_error("wait for signals of", "this process"))? })
+    }
+
+    fn stop(self) {
+        self.handle.close();
+        let _ = self.thread.join();
     }
 }
 

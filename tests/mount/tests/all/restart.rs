@@ -133,3 +133,22 @@ fn what_was_removed_right_before_the_end_is_gone_with_it() {
     }
     space.down_and_check();
 }
+
+/// Its mount point was dead: what comes after the mount could not be made, and nobody took that away.
+#[test]
+fn a_start_that_fails_after_the_mount_leaves_none() {
+    for transport in ["device", "fuser"] {
+        let mut space = Space::plain();
+        space.down();
+        space.flags = vec!["--transport".into(), transport.into()];
+        // In the place of the socket there is something that cannot be removed.
+        let blocked = space.state.join("control.sock");
+        fs::create_dir_all(blocked.join("file")).unwrap();
+        let refused = space.try_up();
+        assert_eq!(refused.code, Some(1), "{}", refused.err);
+        assert!(!is_mounted(&space.mount), "{transport}");
+        fs::remove_dir_all(&blocked).unwrap();
+        space.up();
+        space.down_and_check();
+    }
+}
