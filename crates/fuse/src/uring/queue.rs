@@ -53,6 +53,8 @@ pub(crate) struct Queue {
     last_commit: Option<u64>,
     /// Since the last submission a request was given to a worker, or a peer fetched one that had waited.
     look_again: bool,
+    /// Registrations wait for the next submission: who looked for waiting requests before that found nothing of what comes until then.
+    registers: bool,
     /// A regular file among them, so that the kernel knows it; 0 if there was none.
     regular_node: NodeId,
     inbox: Arc<Inbox>,
@@ -78,6 +80,7 @@ impl Queue {
             least_in_kernel: depth.max(LEAST_DEPTH) / 2,
             last_commit: None,
             look_again: false,
+            registers: false,
             regular_node: NodeId(0),
             inbox,
             tally: core.counters.tally(),
@@ -136,9 +139,14 @@ impl Queue {
                 return Ok(());
             }
             let suspicion = self.inbox.waiting.suspicion();
-            if std::mem::take(&mut self.look_again) && suspicion.is_some() && self.last_commit.is_none() {
+            let registers = std::mem::take(&mut self.registers);
+            if std::mem::take(&mut self.look_again) && (suspicion.is_some() || registers) && self.last_commit.is_none() {
                 // The registrations have to be there before the message is.
-                self.ring.wait(0, &mut self.completions)?;
+                if !self.ring.try_wait(0, &mut self.completions)? {
+                    (self.look_again, self.registers) = (true, registers);
+                    std::thread::yield_now();
+                    continue;
+                }
                 if self.core.connection.poke(self.regular_node).is_err() {
                     self.poke_by_statfs();
                 }
@@ -238,6 +246,7 @@ impl Queue {
         }
         while !self.ended && self.in_kernel < self.least_in_kernel && self.entries.len() < MOST_ENTRIES {
             self.grow()?;
+            self.registers = true;
         }
         Ok(())
     }
