@@ -3,8 +3,8 @@
 use super::{Directory, Tree};
 use crate::Locator;
 use crate::dir::record;
-use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::io;
 use ullage_types::Timestamp;
@@ -39,12 +39,25 @@ impl Tree {
         Ok(record::bind(&file)?)
     }
 
-    /// The same for a name that is no regular file and no directory.
+    /// The same for a name that is no regular file and no directory. Who can write there may have put something else in its place, which
+    /// counts as gone: what a link leads to is not ours.
     pub fn show_name(&self, above: &Directory, name: &[u8], shown: Shown, link: bool) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let what = rustix::fs::openat(above, name, flags, Mode::empty())?;
+        let is_meant = match FileType::from_raw_mode(rustix::fs::fstat(&what)?.st_mode) {
+            FileType::Symlink => link,
+            FileType::RegularFile | FileType::Directory => false,
+            _ => !link,
+        };
+        if !is_meant {
+            return Err(Errno::NOENT.into());
+        }
         let owner = (Some(Uid::from_raw(shown.uid)), Some(Gid::from_raw(shown.gid)));
-        self.may(rustix::fs::chownat(above, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW))?;
+        self.may(rustix::fs::chownat(&what, "", owner.0, owner.1, AtFlags::EMPTY_PATH))?;
         if !link {
-            self.may(rustix::fs::chmodat(above, name, Mode::from_raw_mode(shown.mode), AtFlags::empty()))?;
+            // No call takes such a descriptor and a mode.
+            let own = format!("/proc/self/fd/{}", what.as_raw_fd());
+            self.may(rustix::fs::chmodat(CWD, own, Mode::from_raw_mode(shown.mode), AtFlags::empty()))?;
         }
         if let Some(times) = shown.times {
             rustix::fs::utimensat(above, name, &timestamps(times), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -82,4 +95,28 @@ impl Tree {
 fn timestamps((atime, mtime): (Timestamp, Timestamp)) -> Timestamps {
     let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
     Timestamps { last_access: time(atime), last_modification: time(mtime) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::tree;
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    /// Who could write in the tree put a link where a fifo had just been made, and root gave what it led to the fifo's permissions.
+    #[test]
+    fn a_link_that_came_to_stand_where_a_fifo_was_gives_nothing_outside_other_permissions() {
+        let (dir, tree, root) = tree();
+        let outside = tempfile::NamedTempFile::new().unwrap();
+        std::fs::set_permissions(outside.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(outside.path(), dir.path().join("x")).unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let shown = Shown { mode: 0o666, uid, gid, times: None };
+        let _ = tree.show_name(&root, b"x", shown, false);
+        assert_eq!(std::fs::metadata(outside.path()).unwrap().mode() & 0o7777, 0o600);
+        // What does belong there gets them.
+        tree.special(&root, b"fifo", ullage_types::Kind::Fifo, 0).unwrap();
+        tree.show_name(&root, b"fifo", shown, false).unwrap();
+        assert_eq!(std::fs::symlink_metadata(dir.path().join("fifo")).unwrap().mode() & 0o7777, 0o666);
+    }
 }
