@@ -123,8 +123,9 @@ impl Up {
         if let Some(reserve) = self.reserve {
             command.arg("--reserve").arg(format!("{}B", reserve.0));
         }
+        // In one word with the flag: a name may begin as flags do.
         for name in &self.without {
-            command.arg("--without").arg(name);
+            command.arg(format!("--without={name}"));
         }
         command.arg("--options").arg(self.flags.to_string());
         command.arg("--transport").arg(self.transport.to_string());
@@ -132,7 +133,7 @@ impl Up {
         // A first use is written down by the daemon once everything was found in order; until then it is handed over.
         if state.load()?.is_none() {
             for pool in &settings.pools {
-                command.arg("--pool").arg(pool.to_string());
+                command.arg(format!("--pool={pool}"));
             }
             command.arg("--spread").arg(&settings.spread);
             if self.import {

@@ -115,3 +115,24 @@ fn a_state_directory_with_a_comma_is_found_by_the_mount_point() {
     }
     space.down_and_check();
 }
+
+/// Regression: what ran in the background was given such a name as a word of its own, took it for a flag, and said so with a text about
+/// flags that nobody had written.
+#[test]
+fn a_pool_whose_name_begins_with_a_dash_is_one_like_others() {
+    let ground = Ground::new();
+    let (disk, more) = (ground.directory("disk"), ground.directory("more"));
+    let space = Space::on(ground, &disk);
+    let up = |flags: &[String]| {
+        let mut words = vec!["up".into(), space.mount.clone(), "--state".into(), space.state.clone()];
+        words.extend(flags.iter().map(Into::into));
+        ullage(words).ok();
+    };
+    up(&[format!("--pool=-x={}", space.pool().display()), format!("--pool=--more={}", more.display())]);
+    fs::write(space.path("file"), "content").unwrap();
+    space.down();
+    up(&["--without=--more".to_owned()]);
+    space.down();
+    up(&[]);
+    space.down_and_check();
+}
