@@ -14,7 +14,7 @@ use inodes::Inodes;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -54,7 +54,7 @@ pub(crate) fn give_up(state: &State) -> bool {
 
 /// Makes what is held shorter; gives back how long it was.
 fn cut(path: &Path, shorter: impl FnOnce(u64) -> u64) -> std::io::Result<u64> {
-    let file = File::options().write(true).open(path)?;
+    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
     let length = file.metadata()?.len();
     file.set_len(shorter(length))?;
     // Some file systems have it only then.

@@ -2,8 +2,12 @@
 
 use crate::Result;
 use crate::error::io_error;
-use std::fs::File;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory that stays the same one, whatever becomes of its path: disks are unmounted lazily, and others mounted over them.
@@ -14,10 +18,37 @@ impl Held {
         File::open(path).map(Self).map_err(io_error("open", path))
     }
 
+    /// One that is ours alone, made where there is none.
+    pub(crate) fn own(path: &Path) -> io::Result<Self> {
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let own = Self::own_there(path)?;
+        own.0.set_permissions(fs::Permissions::from_mode(0o700))?;
+        Ok(own)
+    }
+
+    /// The same where there is one; through no link, which may be somebody's who can write beside it.
+    pub(crate) fn own_there(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into()))
+    }
+
     /// The path of a file in it, for as long as it is held.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd())).join(name)
+        by_descriptor(&self.0).join(name)
     }
+}
+
+/// A path that leads to what is open, and nowhere else.
+pub(crate) fn by_descriptor(open: &impl AsRawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
+}
+
+/// Changes the mode of what is open as a place only, which needs no permission to come to it.
+pub(crate) fn chmod(what: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
+    rustix::fs::chmodat(CWD, by_descriptor(what), Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
 /// What people know as the path of a file in a directory that is held.

@@ -3,9 +3,9 @@
 //! Its engine makes files, and so does every start. Pools on the same disk leave some to it while the space is up; a few lie ready for a
 //! start that finds none, since others have taken them.
 
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use crate::held::Held;
+use crate::settings::config::private;
+use std::fs;
 use std::path::PathBuf;
 
 const NAME: &str = "ballast.inodes";
@@ -42,16 +42,13 @@ impl Inodes {
 
     /// Holds them again where there are plenty.
     pub(super) fn take(&self, disk: &rustix::fs::StatVfs) -> std::io::Result<()> {
-        let files = || (0..self.least / HELD_PART).map(|n| self.dir.join(n.to_string()));
+        let last = (0..self.least / HELD_PART).next_back().map(|n| self.dir.join(n.to_string()));
         // Made one after the other: with the last all are there.
-        if disk.f_favail < self.least * PLENTY || files().next_back().is_none_or(|last| last.exists()) {
+        if disk.f_favail < self.least * PLENTY || last.is_none_or(|last| last.exists()) {
             return Ok(());
         }
-        match fs::DirBuilder::new().mode(0o700).create(&self.dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        files().try_for_each(|file| File::create(file).map(drop))
+        let dir = Held::own(&self.dir)?;
+        (0..self.least / HELD_PART).try_for_each(|n| private().open(dir.join(&n.to_string())).map(drop))
     }
 
     /// Whether the engine can make files: pools leave twice as many.

@@ -10,12 +10,11 @@ use self::guests::Guests;
 use self::messages::{Answer, Request};
 use crate::error::io_error;
 use crate::{Result, State};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -29,9 +28,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A path to the socket that fits the kernel's 108 bytes however long the state's path is.
 pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
-    use rustix::fs::{Mode, OFlags, open};
     // As a place only: others may pass through the state directory, not read it.
-    let dir = open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let dir = rustix::fs::open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| io_error("open", state.dir())(errno.into()))?;
     let dir = std::fs::File::from(dir);
     let path = format!("/proc/self/fd/{}/control.sock", std::os::fd::AsRawFd::as_raw_fd(&dir)).into();
@@ -68,8 +66,7 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
     let (_dir, path) = short_path(state)?;
     let _ = std::fs::remove_file(state.socket_path());
     let listener = UnixListener::bind(&path).map_err(io_error("listen on", state.socket_path()))?;
-    std::fs::set_permissions(state.socket_path(), Permissions::from_mode(0o666))
-        .map_err(io_error("open up", state.socket_path()))?;
+    open_up(&path).map_err(io_error("open up", state.socket_path()))?;
     let busy = Busy::default();
     let counted = busy.clone();
     std::thread::Builder::new()
@@ -102,6 +99,15 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
         })
         .map_err(io_error("serve", state.socket_path()))?;
     Ok(busy)
+}
+
+/// Lets all users come to the socket. Who can write beside it may have put something else in its place.
+fn open_up(path: &Path) -> std::io::Result<()> {
+    let what = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&what)?.st_mode) != FileType::Socket {
+        return Err(rustix::io::Errno::NOTSOCK.into());
+    }
+    Ok(crate::held::chmod(&what, 0o666)?)
 }
 
 /// How the answer to what is no request begins, in all versions.
@@ -269,6 +275,22 @@ mod tests {
                 answering.join().unwrap();
             });
         }
+    }
+
+    /// Where a link had come to stand in the place of the socket, everybody could write what it led to.
+    #[test]
+    fn nothing_but_the_socket_is_opened_up_to_all() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let [kept, link, socket] = ["kept", "link", "socket"].map(|name| dir.path().join(name));
+        std::fs::write(&kept, "").unwrap();
+        std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&kept, &link).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert!(open_up(&link).is_err() && open_up(&kept).is_err());
+        open_up(&socket).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&kept), mode(&socket)), (0o600, 0o666));
     }
 
     #[test]

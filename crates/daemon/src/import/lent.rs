@@ -1,8 +1,8 @@
 //! Permissions that something of an ordinary user's has for a while, and gives back whatever happens.
 
-use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::path::Path;
+use crate::held::{by_descriptor, chmod};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 
 /// What is lent until this is dropped.
 #[derive(Default)]
@@ -22,18 +22,9 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let Some((what, mode)) = &self.0 else { return };
         if let Err(error) = chmod(what, *mode) {
-            let path = std::fs::read_link(own(what)).unwrap_or_default();
+            let path = std::fs::read_link(by_descriptor(what)).unwrap_or_default();
             let path = path.display();
             tracing::warn!("{path} did not get its permissions back ({error}): `chmod {mode:o}` gives them to it");
         }
     }
-}
-
-/// By its descriptor, which needs no permission to come to it.
-fn chmod(what: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
-    rustix::fs::chmodat(CWD, own(what), Mode::from_raw_mode(mode), AtFlags::empty())
-}
-
-fn own(what: &OwnedFd) -> std::path::PathBuf {
-    Path::new("/proc/self/fd").join(what.as_raw_fd().to_string())
 }

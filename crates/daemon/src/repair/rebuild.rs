@@ -68,6 +68,7 @@ pub fn rebuild(
             state.dir().display()
         )));
     }
+    state.refuse_users()?;
     for pool in &pools {
         // A state of root's would have root write there.
         let files = PoolSettings { layout: PoolSettings::layout_of(&pool.path), ..pool.clone() }.files();

@@ -379,9 +379,24 @@ impl State {
     }
 
     /// Refuses a space of an ordinary user's to root: what root writes there only root can read, which keeps its user out; and where
-    /// names in it lead is for that user to say.
+    /// names in it lead is for that user to say. Until there are settings it is whose the directory is, and the link that leads to it.
     pub(crate) fn refuse_users(&self) -> Result<()> {
-        refuse_users_of(&self.dir, &self.settings_path())
+        let is_new = fs::symlink_metadata(self.settings_path()).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if !is_new {
+            return refuse_users_of(&self.dir, &self.settings_path());
+        }
+        // With a slash at its end it would be what the link leads to.
+        let dir: PathBuf = self.dir.components().collect();
+        let owners = [fs::symlink_metadata(&dir), fs::metadata(&dir)];
+        let user = owners.into_iter().flatten().map(|there| there.uid()).find(|owner| *owner != 0);
+        match user.filter(|_| rustix::process::geteuid().is_root()) {
+            None => Ok(()),
+            Some(user) => Err(Error::Refused(format!(
+                "{} belongs to user {user}, who could have root write wherever a link in it leads: run this as that user (`sudo -u '#{user}' \
+                 ullage …`), or have the state in a directory of root's (--state), or one that is not there yet",
+                dir.display()
+            ))),
+        }
     }
 
     /// Writes the settings in one step, where they are others: a disk that is full stops no start that has nothing to write.
@@ -430,11 +445,21 @@ pub(crate) fn refuse_users_of(dir: &Path, made: &Path) -> Result<()> {
     )))
 }
 
-/// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere.
+/// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere. No link leads
+/// to it: that may be somebody's who can write in the directory.
 pub(crate) fn private() -> fs::OpenOptions {
     let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).mode(0o600);
+    options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options
+}
+
+/// The same in the place of what a crash may have left there, or somebody has put there.
+pub(crate) fn anew(path: &Path) -> std::io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    private().create_new(true).open(path)
 }
 
 /// Writes a file durably and in one step, for nobody but its owner.
@@ -442,7 +467,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let write = || {
-        let mut file = private().truncate(true).open(&new)?;
+        let mut file = anew(Path::new(&new))?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -478,5 +503,26 @@ mod tests {
             SpaceSettings::new(Path::new("/mnt"), pools(&["a=/x", "b=/y"]), default_spread()).expect("valid");
         let text = toml::to_string(&settings).expect("written");
         assert_eq!(toml::from_str::<SpaceSettings>(&text).expect("read"), settings);
+    }
+
+    /// Regression: where somebody had put a link, what it led to was emptied and written.
+    #[test]
+    fn what_is_written_goes_through_no_link() {
+        let dir = tempfile::tempdir().expect("made");
+        let [kept, path, new] = ["kept", "file", "file.new"].map(|name| dir.path().join(name));
+        fs::write(&kept, "content").expect("written");
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o644)).expect("set");
+        std::os::unix::fs::symlink(&kept, &new).expect("made");
+        assert!(private().truncate(true).open(&new).is_err() && private().append(true).open(&new).is_err());
+        std::os::unix::fs::symlink(&kept, &path).expect("made");
+        replace(&path, "new").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        assert!(fs::symlink_metadata(&path).expect("there").is_file() && fs::symlink_metadata(&new).is_err());
+        let is_kept = fs::metadata(&kept).expect("there").mode() & 0o777 == 0o644;
+        assert!(is_kept && fs::read(&kept).expect("there") == b"content");
+        // What a crash left is in nobody's way.
+        fs::write(&new, "half").expect("written");
+        replace(&path, "newer").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"newer");
     }
 }

@@ -1,7 +1,7 @@
 //! What an ordinary user's own mount is.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
@@ -288,6 +288,80 @@ fn root_looks_at_a_space_of_an_ordinary_user_as_that_user() {
     assert!(!made.exists(), "root made a file where its user may not");
     nobody(&["mv".as_ref(), aside.as_os_str(), lock.as_os_str()]).ok();
     space.check();
+}
+
+fn gone_is_fine(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Regression: without settings a state directory counted as root's, whoever had made it. What its user had put links to there root
+/// emptied, filled or closed.
+#[test]
+fn root_makes_no_space_in_a_state_directory_of_an_ordinary_user() {
+    let ground = Ground::new();
+    let disk = ground.directory("disk");
+    let mut space = Space::on(ground, &disk);
+    // There is a pool to rebuild from.
+    space.up();
+    space.down();
+    let (pool, more) = (space.pools[0].clone(), space.ground.directory("more"));
+    let (kept, theirs) = (space.ground.join("kept"), space.ground.directory("theirs"));
+    fs::write(&kept, "content").unwrap();
+    fs::set_permissions(&kept, Permissions::from_mode(0o640)).unwrap();
+    let names = ["ullage.log", "ballast", "ballast.inodes", "uuid.new", "space.toml.new", "turns.new", "trees-in-step"];
+    for name in names {
+        symlink(&kept, theirs.join(name)).unwrap();
+    }
+    chown(&theirs, Some(NOBODY), Some(NOBODY)).unwrap();
+    let own = space.ground.directory("own");
+    let link = space.ground.join("link");
+    symlink(&own, &link).unwrap();
+    lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+    space.pools = vec![format!("main={}", more.display())];
+    let settled = std::mem::replace(&mut space.state, theirs.clone());
+    for state in [&theirs, &link] {
+        space.state.clone_from(state);
+        for flags in [&[][..], &["--foreground".into()]] {
+            let words = space.up_arguments().into_iter().chain(flags.iter().cloned());
+            ullage(words).refused("belongs to user 65534");
+        }
+        let words =
+            ["rebuild".as_ref(), space.mount.as_os_str(), "--state".as_ref(), state.as_os_str(), "--pool".as_ref()];
+        ullage(words.into_iter().chain([pool.as_ref()])).refused("belongs to user 65534");
+    }
+    let untouched = || {
+        assert_eq!(fs::read(&kept).unwrap(), b"content");
+        assert_eq!(fs::metadata(&kept).unwrap().mode() & 0o7777, 0o640);
+    };
+    untouched();
+    assert_eq!(fs::read_dir(&theirs).unwrap().count(), names.len());
+    assert_eq!(fs::read_dir(&own).unwrap().count() + fs::read_dir(&more).unwrap().count(), 0);
+    // Root's own link leads wherever it likes, and what a start of root's made is root's, whoever has the directory by then.
+    lchown(&link, Some(0), Some(0)).unwrap();
+    space.up();
+    space.down();
+    for path in [&link, &own] {
+        lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    space.up();
+    space.down_and_check();
+    // Nor does a link lead it elsewhere there.
+    let aside = space.ground.directory("aside");
+    fs::remove_dir_all(own.join("ballast.inodes")).or_else(gone_is_fine).unwrap();
+    symlink(&aside, own.join("ballast.inodes")).unwrap();
+    for name in ["ullage.log", "ballast", "space.toml.new", "turns.new"] {
+        fs::remove_file(own.join(name)).or_else(gone_is_fine).unwrap();
+        symlink(&kept, own.join(name)).unwrap();
+    }
+    space.try_up().refused("ullage.log");
+    fs::remove_file(own.join("ullage.log")).unwrap();
+    space.up();
+    space.down_and_check();
+    untouched();
+    assert_eq!(fs::read_dir(&aside).unwrap().count(), 0);
+    (space.state, space.pools) = (settled, vec![pool]);
+    space.up();
+    space.down_and_check();
 }
 
 /// Seventy-five threads were started at the mount. Where so many cannot be, that was dead at once, and `up` said nothing of it; and
