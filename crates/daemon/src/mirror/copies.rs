@@ -28,6 +28,11 @@ impl<'a> Copies<'a> {
 
     pub(super) fn fail(&mut self, path: &Path, error: io::Error) {
         let _ = fs::remove_file(path);
+        self.pass_over(path, error);
+    }
+
+    /// The same of one that was not begun.
+    pub(super) fn pass_over(&mut self, path: &Path, error: io::Error) {
         self.failed.get_or_insert_with(|| (path.to_owned(), error));
     }
 }

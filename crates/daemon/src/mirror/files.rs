@@ -1,6 +1,7 @@
 //! The files of a mirror: their names, and how they are found again.
 
 use crate::error::io_error;
+use crate::held::Held;
 use crate::settings::config::replace;
 use crate::{PoolSettings, Result, SpaceSettings};
 use std::fs;
@@ -96,7 +97,8 @@ pub(crate) fn renew_settings(settings: &SpaceSettings) {
     for files in settings.with_files().map(PoolSettings::files).filter(|files| of_this_space(files)) {
         let path = files.join(DIRECTORY).join(SETTINGS);
         let text = toml::to_string(settings).map_err(io::Error::other);
-        if let Err(error) = text.and_then(|text| replace(&path, &text)) {
+        let own = || Held::own_there(&files.join(DIRECTORY));
+        if let Err(error) = text.and_then(|text| replace(&own()?.join(SETTINGS), &text)) {
             tracing::info!("{} cannot be written ({error}): it says what the settings were before", path.display());
         }
     }

@@ -4,11 +4,12 @@ use super::copies::{Copies, Rest};
 use super::files::{DIRECTORY, Generation, SETTINGS, generations};
 use crate::error::io_error;
 use crate::held::{Held, shown};
+use crate::settings::config::anew;
 use crate::{PoolSettings, Result, SpaceSettings};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use ullage_fs::PoolMember;
 use ullage_types::Bytes;
 
@@ -53,7 +54,8 @@ impl Place {
 
     /// Removes the files whose names are such.
     fn remove(&self, such: impl Fn(&str) -> bool) {
-        for entry in fs::read_dir(self.dir()).into_iter().flatten().flatten() {
+        let Ok(own) = Held::own_there(&self.dir()) else { return };
+        for entry in fs::read_dir(own.join("")).into_iter().flatten().flatten() {
             if such(&entry.file_name().to_string_lossy()) {
                 let _ = fs::remove_file(entry.path());
             }
@@ -113,7 +115,7 @@ impl Writer {
         let mut out = Copies::new(None);
         let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.has_inodes());
         for place in without {
-            out.fail(&place.dir().join(format!("{name}.new")), Errno::NOSPC.into());
+            out.pass_over(&place.dir().join(format!("{name}.new")), Errno::NOSPC.into());
         }
         write_into(with.into_iter().map(Place::dir), name, &mut out, fill)?;
         Ok(out.bytes)
@@ -196,12 +198,23 @@ fn write_into(
     fill: &mut Fill<'_>,
 ) -> Result<()> {
     let new = format!("{name}.new");
+    // As long as there are paths in them.
+    let mut held = Vec::new();
     for dir in dirs {
-        let path = dir.join(&new);
-        match private(&dir).and_then(|()| File::create(&path)) {
+        // It holds every name of the space: for nobody but its owner.
+        let own = match Held::own(&dir) {
+            Ok(own) => own,
+            Err(error) => {
+                out.pass_over(&dir.join(&new), error);
+                continue;
+            }
+        };
+        let path = own.join(&new);
+        match anew(&path) {
             Ok(file) => out.files.push((path, file)),
             Err(error) => out.fail(&path, error),
         }
+        held.push(own);
     }
     let filled = fill(out);
     let mut written = 0;
@@ -230,16 +243,6 @@ fn write_into(
         }
         _ => Ok(()),
     }
-}
-
-/// Makes it where there is none. It holds every name of the space: for nobody but its owner.
-fn private(dir: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    match fs::create_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
 }
 
 #[cfg(test)]

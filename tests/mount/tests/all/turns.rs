@@ -1,7 +1,8 @@
 //! Which of a state and its pools is newer, while the space is up and its disks come and go.
 
 use crate::rebuild::{copy, expect, fill, pools, rebuild, two};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
@@ -30,6 +31,41 @@ fn until_counted(space: &Space, pools: &[PathBuf]) {
         fs::write(space.path(format!("tick-{}", names.next().unwrap_or(0))), "").unwrap();
         pools.iter().zip(&before).all(|(pool, before)| counted(pool) >= before + 2)
     });
+}
+
+/// Regression: who could write in the directory of a pool had root empty any file, or close any directory and clear it.
+#[test]
+fn no_link_in_the_directory_of_a_pool_leads_what_is_written_there_elsewhere() {
+    let space = Space::plain();
+    every_second(&space);
+    let (pool, kept, other) = (space.pool(), space.ground.join("kept"), space.ground.directory("other"));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    for file in [&kept, &other.join("of-others.new"), &other.join("space.toml.new")] {
+        fs::write(file, "content").unwrap();
+    }
+    fs::set_permissions(&kept, Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(&other, Permissions::from_mode(0o755)).unwrap();
+    symlink(&kept, pool.join(".ullage-turns.new")).unwrap();
+    until_counted(&space, std::slice::from_ref(&pool));
+    assert_eq!((fs::read(&kept).unwrap(), mode(&kept)), (b"content".to_vec(), 0o640));
+    space.down();
+    let (mirror, aside) = (pool.join(".ullage-mirror"), pool.join("aside"));
+    fs::rename(&mirror, &aside).unwrap();
+    symlink(&other, &mirror).unwrap();
+    space.up();
+    until_counted(&space, std::slice::from_ref(&pool));
+    space.down();
+    assert_eq!((fs::read_dir(&other).unwrap().count(), mode(&other)), (2, 0o755));
+    assert!(space.log().contains("Not a directory"), "{}", space.log());
+    fs::remove_file(&mirror).unwrap();
+    fs::rename(&aside, &mirror).unwrap();
+    // Nor does one in the mirror's directory.
+    let settings = mirror.join("space.toml.new");
+    symlink(&kept, &settings).unwrap();
+    space.up();
+    eventually("the settings are mirrored", Duration::from_secs(30), || fs::symlink_metadata(&settings).is_err());
+    space.down_and_check();
+    assert_eq!((fs::read(&kept).unwrap(), mode(&kept)), (b"content".to_vec(), 0o640));
 }
 
 /// Only starts and ends were counted: after a crash a state that was copied at any time of the last run was taken for the newest, and
