@@ -140,7 +140,8 @@ impl Queue {
             }
             let suspicion = self.inbox.waiting.suspicion();
             let registers = std::mem::take(&mut self.registers);
-            if std::mem::take(&mut self.look_again) && (suspicion.is_some() || registers) && self.last_commit.is_none() {
+            if std::mem::take(&mut self.look_again) && (suspicion.is_some() || registers) && self.last_commit.is_none()
+            {
                 // The registrations have to be there before the message is.
                 if !self.ring.try_wait(0, &mut self.completions)? {
                     (self.look_again, self.registers) = (true, registers);
