@@ -109,9 +109,15 @@ mod tests {
     #[test]
     fn this_process_shows_what_it_references() {
         let me = std::process::id() as i32;
-        clear_refs(me).unwrap();
-        let block = vec![1u8; 8 << 20];
-        let rollup = Rollup::read(me).unwrap();
-        assert!(std::hint::black_box(&block).len() == 8 << 20 && rollup.referenced >= 8 << 10, "{rollup:?}");
+        let mut block = vec![0u8; 8 << 20];
+        let mut rollup = Rollup::default();
+        // What the machine does to find out what is in use takes some of it for unused now and then.
+        let shows = (1..100).any(|round| {
+            clear_refs(me).unwrap();
+            std::hint::black_box(&mut block).fill(round);
+            rollup = Rollup::read(me).unwrap();
+            rollup.referenced >= 8 << 10
+        });
+        assert!(shows, "{rollup:?}");
     }
 }
