@@ -51,12 +51,7 @@ impl Lead {
         outcome: Outcome,
         durable: oneshot::Receiver<Result<(), EngineError>>,
     ) -> Result<Vec<BankAction>, EngineError> {
-        let settled = tokio::spawn(async move {
-            durable.await.unwrap_or(Err(EngineError::Deposed))?;
-            self.carry_out(&outcome.actions);
-            Ok(outcome.actions)
-        });
-        settled.await.unwrap_or(Err(EngineError::Deposed))
+        Settling { lead: self, rest: Some((outcome, durable)), is_apart: false }.wait().await
     }
 
     /// The site's program has ended well: what it was told of one user it is not told again.
@@ -102,6 +97,37 @@ impl Lead {
                 post.mail.put(user_of(message), client, message);
                 self.posted.notify_waiters();
             }
+        }
+    }
+}
+
+/// What was appended, and is to be carried out when it is durable. Where the handler that waits for that is dropped, a task of its own goes on:
+/// one for every step would cost each of them.
+struct Settling {
+    lead: Arc<Lead>,
+    rest: Option<(Outcome, oneshot::Receiver<Result<(), EngineError>>)>,
+    is_apart: bool,
+}
+
+impl Settling {
+    async fn wait(mut self) -> Result<Vec<BankAction>, EngineError> {
+        let Some((_, durable)) = &mut self.rest else { return Ok(Vec::new()) };
+        let durable = durable.await.unwrap_or(Err(EngineError::Deposed));
+        let outcome = self.rest.take().map(|(outcome, _)| outcome);
+        durable?;
+        let actions = outcome.map(|outcome| outcome.actions).unwrap_or_default();
+        self.lead.carry_out(&actions);
+        Ok(actions)
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        // That task is dropped with the runtime only.
+        let rest = self.rest.take().filter(|_| !self.is_apart);
+        if let (Some(rest), Ok(runtime)) = (rest, tokio::runtime::Handle::try_current()) {
+            let apart = Self { lead: Arc::clone(&self.lead), rest: Some(rest), is_apart: true };
+            runtime.spawn(apart.wait());
         }
     }
 }
