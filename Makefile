@@ -101,10 +101,11 @@ test: tools
 # The tests of mounts on a machine that stands still for up to so many milliseconds again and again.
 STALL ?= 130
 ONLY ?=
+PACKAGES ?= -p ullage-mount-tests --test all
 stalls: tools
 	cargo build -p ullage-cli -p ullage-mount-tests --bins
 	ULLAGE_BIN="$(TARGET)/debug/ullage" RUST_TEST_THREADS=$(THREADS) "$(TARGET)/debug/stalls" --longest $(STALL) \
-		cargo test -p ullage-mount-tests --test all -- $(ONLY)
+		cargo test $(PACKAGES) -- $(ONLY)
 
 # What takes longer (about two hours): lint, every decoder fuzzed, hundreds of kills and power cuts, generated tests that look where
 # nobody looked before, the big runs of vouchers, and what a write costs in a fence where there is the kernel of `new-kernel`.
