@@ -2,13 +2,12 @@
 
 use crate::Result;
 use crate::error::io_error;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use ullage_pool::by_descriptor;
 
 /// A directory that stays the same one, whatever becomes of its path: disks are unmounted lazily, and others mounted over them.
 pub(crate) struct Held(File);
@@ -39,16 +38,6 @@ impl Held {
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         by_descriptor(&self.0).join(name)
     }
-}
-
-/// A path that leads to what is open, and nowhere else.
-pub(crate) fn by_descriptor(open: &impl AsRawFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
-}
-
-/// Changes the mode of what is open as a place only, which needs no permission to come to it.
-pub(crate) fn chmod(what: &OwnedFd, mode: u32) -> rustix::io::Result<()> {
-    rustix::fs::chmodat(CWD, by_descriptor(what), Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
 /// What people know as the path of a file in a directory that is held.

@@ -22,10 +22,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use ullage_catalog::{Backing, Brought, Catalog, Inode, New};
+use ullage_catalog::{Backing, Brought, Catalog, Inode, New, Record};
 use ullage_pool::{Binding, Directory, Hint, Pool, Tree};
 use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
-use xattrs::xattrs;
+use xattrs::{Attribute, xattrs};
 
 /// Files whose records are made durable together.
 const BATCH: usize = 4096;
@@ -131,8 +131,11 @@ impl Import<'_> {
         Lent::to(&level.directory, name, stat.st_mode & 0o7777, bits)
     }
 
-    fn lend_regular(&self, level: &Level, name: &[u8], kind: Kind, stat: &Stat) -> rustix::io::Result<Lent> {
-        if kind == Kind::Regular { self.lend(level, name, stat, 0o600) } else { Ok(Lent::default()) }
+    /// The attributes of a name, and what is lent for these to be read: after a first look, since bits that are lent change an ACL.
+    fn told(&self, level: &Level, name: &[u8], stat: &Stat, bits: u32) -> rustix::io::Result<(Vec<Attribute>, Lent)> {
+        let told = xattrs(&level.directory, name)?;
+        let lent = self.lend(level, name, stat, bits)?;
+        Ok((told.all_of(&level.directory, name)?, lent))
     }
 
     /// Takes in one name; gives the directory that it is.
@@ -152,6 +155,7 @@ impl Import<'_> {
         if kind == Kind::Directory {
             return self.enter(level, name, known, path).map(Some);
         }
+        let bits = if kind == Kind::Regular { 0o600 } else { 0 };
         let first = if kind == Kind::Regular && stat.st_nlink > 1 {
             taken_in(self.catalog, self.tree, above, name).map_err(io_error("import", path))?
         } else {
@@ -162,9 +166,8 @@ impl Import<'_> {
             if !same && !self.is_it(&known, level, name, &stat).map_err(fail)? {
                 return Err(taken(path));
             }
-            let told = xattrs(above, name).map_err(fail)?;
-            let _lent = self.lend_regular(level, name, kind, &stat).map_err(fail)?;
-            self.bring_up(&known, &stat, told.all_of(above, name).map_err(fail)?)?;
+            let (xattrs, _lent) = self.told(level, name, &stat, bits).map_err(fail)?;
+            self.bring_up(&known, &stat, xattrs)?;
             // Of an import that was interrupted: other names of it may be still to come. A regular file has one in the pool already.
             let is_here = known.record().backing.is_none_or(|backing| backing.pool == self.id);
             if stat.st_nlink > if kind == Kind::Regular { 2 } else { 1 } && is_here {
@@ -179,10 +182,8 @@ impl Import<'_> {
             self.catalog.link(&first, &level.inode, name, ullage_fs::now())?;
             return Ok(None);
         }
-        // Before any bits are lent: they change an ACL.
-        let told = xattrs(above, name).map_err(fail)?;
-        let _lent = self.lend_regular(level, name, kind, &stat).map_err(fail)?;
-        let mut new = New { xattrs: told.all_of(above, name).map_err(fail)?, ..self.plain(kind, &stat) };
+        let (xattrs, _lent) = self.told(level, name, &stat, bits).map_err(fail)?;
+        let mut new = New { xattrs, ..self.plain(kind, &stat) };
         match kind {
             Kind::Regular => {
                 let hint = Hint { parent: level.inode.id, pid: 0 };
@@ -218,15 +219,8 @@ impl Import<'_> {
     /// Whether what the space has by this name was taken in from here, or is the same as if it had been. It may be from another pool.
     fn is_it(&self, known: &Inode, level: &Level, name: &[u8], stat: &Stat) -> rustix::io::Result<bool> {
         let record = known.record();
-        if Kind::from_mode(stat.st_mode) != Some(record.kind) {
-            return Ok(false);
-        }
-        Ok(match record.kind {
-            Kind::Regular => record.backing.is_some_and(|backing| backing.pool == self.id),
-            Kind::Symlink => rustix::fs::readlinkat(&level.directory, name, Vec::new())?.as_bytes() == &*record.target,
-            Kind::CharDevice | Kind::BlockDevice => u64::from(record.rdev) == stat.st_rdev,
-            Kind::Fifo | Kind::Socket | Kind::Directory => true,
-        })
+        let is_here = |record: &Record| record.backing.as_ref().is_some_and(|backing| backing.pool == self.id);
+        Ok(is_like(&record, &level.directory, name, stat)? && (record.kind != Kind::Regular || is_here(&record)))
     }
 
     /// Takes in a directory, but for what is in it.
@@ -234,11 +228,9 @@ impl Import<'_> {
         let fail = |errno: Errno| io_error("import", path)(errno.into());
         let (above, kind) = (&level.directory, Kind::Directory);
         let stat = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
-        let told = xattrs(above, name).map_err(fail)?;
-        let lent = self.lend(level, name, &stat, 0o700).map_err(fail)?;
+        let (xattrs, lent) = self.told(level, name, &stat, 0o700).map_err(fail)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = Arc::new(rustix::fs::openat(above, name, flags, Mode::empty()).map_err(fail)?);
-        let xattrs = told.all_of(above, name).map_err(fail)?;
         let inode = match known {
             Some(inode) if inode.kind == kind => {
                 self.bring_up(&inode, &stat, xattrs)?;
@@ -309,6 +301,16 @@ impl Import<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a name is of what a record says, as far as that can be told without what names its file.
+fn is_like(record: &Record, above: &Directory, name: &[u8], stat: &Stat) -> rustix::io::Result<bool> {
+    Ok(Kind::from_mode(stat.st_mode) == Some(record.kind)
+        && match record.kind {
+            Kind::Symlink => rustix::fs::readlinkat(above, name, Vec::new())?.as_bytes() == &*record.target,
+            Kind::CharDevice | Kind::BlockDevice => u64::from(record.rdev) == stat.st_rdev,
+            Kind::Regular | Kind::Fifo | Kind::Socket | Kind::Directory => true,
+        })
 }
 
 /// The file that a name was taken in as already.

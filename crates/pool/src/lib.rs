@@ -29,5 +29,5 @@ pub use pool::{
     Access, Binding, Description, Fresh, Hint, Locator, Marks, Numbers, Pool, Prepare, Prepared, Suspect, Usage, Wait,
     leaf_of,
 };
-pub use sys::{Lease, probe_lease, reopen};
+pub use sys::{Lease, by_descriptor, chmod, probe_lease, reopen};
 pub use tree::{Directory, FILES, Missing, Placed, Shown, Tree};

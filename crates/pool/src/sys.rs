@@ -1,9 +1,10 @@
 //! System calls that no crate wraps safely.
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use std::path::PathBuf;
 use std::sync::Once;
 
 /// A new file in this directory, without a name.
@@ -62,8 +63,17 @@ pub fn is_damage(errno: Errno) -> bool {
 
 /// Opens the file of a descriptor once more, in another way.
 pub fn reopen(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(by_descriptor(file), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A path that leads to what is open, and nowhere else.
+pub fn by_descriptor(open: impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd()))
+}
+
+/// Changes the mode of what is open as a place only, which needs no permission to come to it: no call takes such a descriptor and a mode.
+pub fn chmod(what: impl AsFd, mode: u32) -> rustix::io::Result<()> {
+    rustix::fs::chmodat(CWD, by_descriptor(what), Mode::from_raw_mode(mode), AtFlags::empty())
 }
 
 /// Whether something that was written to a file was lost on its way to the disk, and nobody was told of it. From then on nobody is: without a

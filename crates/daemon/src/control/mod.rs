@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use ullage_pool::{by_descriptor, chmod};
 
 /// The longest request, in bytes.
 const REQUEST_MAX: u64 = 64 * 1024;
@@ -32,7 +33,7 @@ pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
     let dir = rustix::fs::open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| io_error("open", state.dir())(errno.into()))?;
     let dir = std::fs::File::from(dir);
-    let path = format!("/proc/self/fd/{}/control.sock", std::os::fd::AsRawFd::as_raw_fd(&dir)).into();
+    let path = by_descriptor(&dir).join("control.sock");
     Ok((dir, path))
 }
 
@@ -107,7 +108,7 @@ fn open_up(path: &Path) -> std::io::Result<()> {
     if FileType::from_raw_mode(rustix::fs::fstat(&what)?.st_mode) != FileType::Socket {
         return Err(rustix::io::Errno::NOTSOCK.into());
     }
-    Ok(crate::held::chmod(&what, 0o666)?)
+    Ok(chmod(&what, 0o666)?)
 }
 
 /// How the answer to what is no request begins, in all versions.

@@ -1,8 +1,8 @@
 //! Permissions that something of an ordinary user's has for a while, and gives back whatever happens.
 
-use crate::held::{by_descriptor, chmod};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
+use ullage_pool::{by_descriptor, chmod};
 
 /// What is lent until this is dropped.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! What an import took in that was refused in the end, or interrupted, and that has another name since, or none: as the refusal says.
 
-use super::taken_in;
+use super::{is_like, taken_in};
 use crate::Result;
 use crate::error::io_error;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -85,16 +85,8 @@ fn is_there(catalog: &Catalog, trees: &[&Tree], level: &Level, entry: &Entry) ->
         let is_it = || -> io::Result<bool> {
             Ok(taken_in(catalog, tree, above, &entry.name)?.is_some_and(|file| file.id == entry.file))
         };
-        let record = || Ok::<_, io::Error>(catalog.get(entry.file).map_err(io::Error::other)?.record());
-        let same = Kind::from_mode(stat.st_mode) == Some(entry.kind)
-            && match entry.kind {
-                Kind::Regular => is_it()?,
-                Kind::Symlink => {
-                    rustix::fs::readlinkat(above, &*entry.name, Vec::new())?.as_bytes() == &*record()?.target
-                }
-                Kind::CharDevice | Kind::BlockDevice => stat.st_rdev == u64::from(record()?.rdev),
-                Kind::Fifo | Kind::Socket | Kind::Directory => true,
-            };
+        let record = catalog.get(entry.file).map_err(io::Error::other)?.record();
+        let same = is_like(&record, above, &entry.name, &stat)? && (entry.kind != Kind::Regular || is_it()?);
         if same {
             return Ok(true);
         }

@@ -1,8 +1,9 @@
 //! Extended attributes of what is imported.
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use ullage_pool::by_descriptor;
 
 pub(super) type Attribute = (Vec<u8>, Vec<u8>);
 
@@ -35,7 +36,7 @@ pub(super) fn xattrs(above: &OwnedFd, name: &[u8]) -> rustix::io::Result<Told> {
     let mut told = Told { found: Vec::new(), all: true };
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = by_descriptor(&file);
     let mut names = vec![0u8; 65536];
     let length = match rustix::fs::listxattr(&*path, &mut names[..]) {
         Err(Errno::NOTSUP) => 0,

@@ -359,7 +359,7 @@ pub(crate) fn is_full(error: &ullage_pool::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::Filesystem;
-    use crate::headroom::lend::tests::lending;
+    use crate::headroom::lend::tests::{lending, lending_file};
     use crate::open_file::handle;
     use crate::test_kernel::TestKernel;
     use std::fs::File;
@@ -371,15 +371,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_measured_at_its_last_close_is_measured_later() {
         let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        let path = dir.path().join("backing");
-        std::fs::write(&path, vec![1; 65536]).unwrap();
-        {
-            let mut open = node.open.lock();
-            let backing = open.backing.as_deref_mut().unwrap();
-            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
-            backing.discards = false;
-        }
+        let (space, node) = lending_file(dir.path(), 65536);
         space.forget(node.id, 1);
         let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
         assert!(space.do_release(node.id, handle(0, true, false)).is_err(), "its directory is not found");
@@ -397,14 +389,12 @@ mod tests {
     #[test]
     fn a_file_that_changes_while_a_space_ends_is_closed_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        let path = dir.path().join("backing");
-        std::fs::write(&path, vec![1; 65536]).unwrap();
+        let (space, node) = lending_file(dir.path(), 65536);
         {
             let mut open = node.open.lock();
             (open.handles, open.writers) = (0, 0);
             let backing = open.backing.as_deref_mut().unwrap();
-            (backing.file, backing.discards) = (Arc::new(File::open(&path).unwrap()), false);
+            backing.file = Arc::new(File::open(dir.path().join("backing")).unwrap());
             (backing.claimed, backing.writable) = (true, false);
         }
         space.settle(&node, true);

@@ -166,10 +166,9 @@ fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headroom::lend::tests::lending;
+    use crate::headroom::lend::tests::{lending, lending_file};
     use crate::{Caller, Filesystem};
     use std::cell::Cell;
-    use std::fs::File;
     use std::time::Instant;
     use ullage_catalog::{Limit, Subject};
     use ullage_types::{FileId, NodeId, PoolId};
@@ -178,14 +177,10 @@ mod tests {
     #[test]
     fn who_finds_no_room_waits_for_the_end_of_writes_that_asked() {
         let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        let path = dir.path().join("backing");
-        std::fs::write(&path, b"").unwrap();
+        let (space, node) = lending_file(dir.path(), 0);
         {
             let mut open = node.open.lock();
-            let backing = open.backing.as_deref_mut().unwrap();
-            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
-            (backing.discards, backing.unseen) = (false, true);
+            open.backing.as_deref_mut().unwrap().unseen = true;
             space.brake.engage(&mut open);
         }
         let caller = Caller { uid: 0, gid: 0, pid: 1 };

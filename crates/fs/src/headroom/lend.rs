@@ -341,9 +341,12 @@ impl Space {
         let began = Instant::now();
         let is_waited_for = |node: &Arc<Node>| {
             let open = node.open.lock();
-            let patience =
-                if open.grant.lent() > 0 || !open.grant.has_let_go() { patience } else { patience.min(UNDER_WAY) };
-            (open.grant.lent() > 0 || open.grant.has_let_go()) && began.elapsed() < patience
+            let patience = match () {
+                () if open.grant.lent() > 0 => patience,
+                () if open.grant.has_let_go() => patience.min(UNDER_WAY),
+                () => return false,
+            };
+            began.elapsed() < patience
         };
         while nodes.iter().any(is_waited_for) {
             std::thread::sleep(PAUSE);
@@ -399,6 +402,20 @@ pub(crate) mod tests {
         let caller = Caller { uid: 0, gid: 0, pid: 1 };
         let (entry, _) = space.do_create(caller, NodeId(1), b"file", 0o600, 0, libc::O_WRONLY as u32).unwrap();
         let node = space.node(entry.node).unwrap();
+        (space, node)
+    }
+
+    /// The same with a backing file on a disk, which is measured, and so much in it.
+    pub(crate) fn lending_file(dir: &std::path::Path, bytes: usize) -> (Arc<Space>, Arc<Node>) {
+        let (space, node) = lending(dir);
+        let path = dir.join("backing");
+        std::fs::write(&path, vec![1; bytes]).unwrap();
+        {
+            let mut open = node.open.lock();
+            let backing = open.backing.as_deref_mut().unwrap();
+            backing.file = Arc::new(std::fs::File::options().write(true).open(&path).unwrap());
+            backing.discards = false;
+        }
         (space, node)
     }
 

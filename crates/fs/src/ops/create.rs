@@ -345,20 +345,26 @@ mod tests {
     use super::*;
     use crate::headroom::lend::tests::lending;
 
+    const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+
+    /// A file that was made, and is not open yet.
+    fn made(space: &Space) -> (Arc<Inode>, PoolId, Fresh) {
+        let parent = space.inode(NodeId(1)).unwrap();
+        let ahead = space.fetched(&parent, CALLER).unwrap();
+        space.make_regular(CALLER, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap()
+    }
+
     /// What was known of the backing file was forgotten: its registration was never ended, and room that was lent was not known of.
     #[test]
     fn who_guesses_the_number_of_a_file_and_opens_it_first_keeps_its_backing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (space, _) = lending(dir.path());
-        let caller = Caller { uid: 0, gid: 0, pid: 1 };
-        let parent = space.inode(NodeId(1)).unwrap();
-        let ahead = space.fetched(&parent, caller).unwrap();
-        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap();
+        let (inode, pool, fresh) = made(&space);
         let guessed = space.nodes.enter(inode.clone());
-        let earlier = space.do_open(caller, guessed.id, libc::O_RDONLY as u32).unwrap();
+        let earlier = space.do_open(CALLER, guessed.id, libc::O_RDONLY as u32).unwrap();
         let file = |node: &Node| node.open.lock().backing.as_deref().map(|backing| (backing.writable, backing.unseen));
         guessed.open.lock().backing.as_deref_mut().unwrap().unseen = true;
-        let (entry, opened) = space.open_new(caller, inode, pool, fresh, libc::O_WRONLY as u32).unwrap();
+        let (entry, opened) = space.open_new(CALLER, inode, pool, fresh, libc::O_WRONLY as u32).unwrap();
         assert_eq!(entry.node, guessed.id);
         assert_eq!(file(&guessed), Some((true, true)));
         for handle in [earlier.handle, opened.handle] {
@@ -371,12 +377,9 @@ mod tests {
     fn a_file_that_could_be_made_and_not_opened_is_not_held_for_anybody() {
         let dir = tempfile::tempdir().unwrap();
         let (space, _) = lending(dir.path());
-        let caller = Caller { uid: 0, gid: 0, pid: 1 };
-        let parent = space.inode(NodeId(1)).unwrap();
-        let ahead = space.fetched(&parent, caller).unwrap();
-        let (inode, pool, fresh) = space.make_regular(caller, &parent, Some(b"new"), 0o600, 0, &ahead).unwrap();
+        let (inode, pool, fresh) = made(&space);
         let above = std::mem::replace(&mut inode.lock().record.parent, ullage_types::FileId(u64::MAX));
-        assert!(space.open_new(caller, inode.clone(), pool, fresh, libc::O_WRONLY as u32).is_err());
+        assert!(space.open_new(CALLER, inode.clone(), pool, fresh, libc::O_WRONLY as u32).is_err());
         inode.lock().record.parent = above;
         assert!(space.nodes.find(inode.id).is_none_or(|node| !node.is_known()));
         space.do_unlink(NodeId(1), b"new").unwrap();

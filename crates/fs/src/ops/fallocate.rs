@@ -128,24 +128,15 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use crate::Filesystem;
-    use crate::headroom::lend::tests::lending;
-    use std::fs::File;
-    use std::sync::Arc;
+    use crate::headroom::lend::tests::lending_file;
     use ullage_types::FileId;
 
     /// Whoever came to map the file next waited for its end, which never came, and soon everybody who opened a file.
     #[test]
     fn an_allocation_that_fails_before_it_begins_has_not_begun_to_take_blocks_away() {
         let dir = tempfile::tempdir().unwrap();
-        let (space, node) = lending(dir.path());
-        let path = dir.path().join("backing");
-        std::fs::write(&path, b"content").unwrap();
-        {
-            let mut open = node.open.lock();
-            let backing = open.backing.as_deref_mut().unwrap();
-            backing.file = Arc::new(File::options().write(true).open(&path).unwrap());
-            (backing.discards, backing.unseen) = (false, true);
-        }
+        let (space, node) = lending_file(dir.path(), 7);
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
         space.look_after(Some(&node));
         let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
         assert!(space.fallocate(node.id, 1, 0, 1 << 30, 0).is_err(), "its directory is not found");

@@ -1,9 +1,7 @@
 //! LINK.
 
 use crate::headroom::{ANY, SMALL};
-use crate::node::Node;
 use crate::{Entry, Outcome, Space};
-use std::sync::Arc;
 use ullage_types::NodeId;
 
 impl Space {
@@ -28,20 +26,10 @@ impl Space {
         self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.trees.name(parent.id, name);
         if is_first {
-            self.closed_before_it_had_a_name(&node);
+            // Who closed it when it had none left it alone: it was to go.
+            self.closes_unused(&node);
         }
         self.entry(file)
-    }
-
-    /// Who closed a file that had no name then left it alone: it was to go.
-    fn closed_before_it_had_a_name(&self, node: &Arc<Node>) {
-        let Some(mut open) = node.open.try_lock() else { return self.settler.push_in_use(node) };
-        if open.handles == 0
-            && open.backing.is_some()
-            && let Err(error) = self.closed(node, &mut open)
-        {
-            node.not_measured(error);
-        }
     }
 }
 

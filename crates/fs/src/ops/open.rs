@@ -21,12 +21,14 @@ impl Space {
         opened
     }
 
-    /// What was opened for something that failed is closed in its time, where nobody else has it open.
+    /// A backing file that is open and that nobody has a handle on is closed in its time: an open may have failed half-way.
     pub(crate) fn closes_unused(&self, node: &Arc<Node>) {
-        match node.open.try_lock() {
-            Some(mut open) if open.handles == 0 && open.backing.is_some() => self.settler.push(node, &mut open),
-            Some(_) => {}
-            None => self.settler.push_in_use(node),
+        let Some(mut open) = node.open.try_lock() else { return self.settler.push_in_use(node) };
+        if open.handles == 0
+            && open.backing.is_some()
+            && let Err(error) = self.closed(node, &mut open)
+        {
+            node.not_measured(error);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A space that ends while a pool is emptied.
 
-use crate::pools::away::tests::{Named, space_of, space_with};
+use crate::pools::away::tests::{space_of, space_with};
 use crate::pools::pool_of;
 use crate::test_kernel::TestKernel;
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use ullage_pool::{Tree, Uuid};
 use ullage_types::PoolId;
 
-/// Waits until a pool is asked for something.
-fn asked(pool: &Named, what: impl Fn(&Named) -> bool) {
+fn eventually(what: &str, is: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
-    while !what(pool) {
-        assert!(Instant::now() < until, "nothing goes there");
+    while !is() {
+        assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -28,14 +27,10 @@ fn a_plain_tree_is_not_said_to_be_in_step_when_a_file_is_still_on_its_way_to_its
     space.set_kernel(Arc::new(TestKernel::default()));
     let held = pools[1].keeps.lock();
     space.drain(PoolId(0)).unwrap();
-    asked(&pools[1], |pool| pool.kept.load(Relaxed) > 0);
+    eventually("it is asked for a name", || pools[1].kept.load(Relaxed) > 0);
     space.do_detach();
     drop(held);
-    let until = Instant::now() + Duration::from_secs(20);
-    while pool_of(&node.inode) != Some(PoolId(1)) {
-        assert!(Instant::now() < until, "it goes there all the same");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually("it goes there all the same", || pool_of(&node.inode) == Some(PoolId(1)));
     assert!(!space.trees_in_step());
 }
 
@@ -48,11 +43,11 @@ fn a_copy_that_is_ready_when_no_more_is_to_be_moved_is_thrown_away() {
     node.open.lock().backing.as_deref().unwrap().file.set_len(0).unwrap();
     let held = pools[1].drafts.lock();
     space.drain(PoolId(0)).unwrap();
-    asked(&pools[1], |pool| !pool.drafted.lock().is_empty());
+    eventually("it is asked for a draft", || !pools[1].drafted.lock().is_empty());
     space.stop_draining(PoolId(0));
     assert!(!space.drains.stop(), "one is still at a file");
     drop(held);
-    asked(&pools[1], |pool| !pool.closed.lock().is_empty() || pool_of(&node.inode) == Some(PoolId(1)));
+    eventually("it is done", || !pools[1].closed.lock().is_empty() || pool_of(&node.inode) == Some(PoolId(1)));
     assert_eq!(pool_of(&node.inode), Some(PoolId(0)));
 }
 

@@ -14,7 +14,7 @@ use crate::descriptors::Descriptors;
 use crate::sys;
 use crate::which::Which;
 use crate::{Binding, Error, Fences, Fresh, Hint, Marks, Numbers, Prepare, Prepared, Wait};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -328,7 +328,7 @@ impl Core {
         if names {
             rustix::fs::renameat(&dir, name::of_draft(name), &dir, name).map_err(fail)?;
         } else {
-            let own = format!("/proc/self/fd/{}", draft.file.as_raw_fd());
+            let own = sys::by_descriptor(&draft.file);
             rustix::fs::linkat(rustix::fs::CWD, own, &dir, name, AtFlags::SYMLINK_FOLLOW).map_err(fail)?;
         }
         let flushed = rustix::fs::fsync(&draft.file);

@@ -17,11 +17,11 @@
 //! | 44–51 | version 3: time of birth of that inode, in nanoseconds since 1970 |
 //! | last 4 | CRC-32 of the bytes before |
 
+use crate::sys::by_descriptor;
 use crate::which::Which;
 use rustix::fd::AsFd;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
 use ullage_types::{Class, FileId, Generation};
 
 /// The name of the attribute.
@@ -112,8 +112,7 @@ pub fn of(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
 
 /// The same of a file that is open as a path only.
 pub fn at_path(file: impl AsFd) -> rustix::io::Result<Option<Record>> {
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    read(|bytes| rustix::fs::getxattr(path, NAME, bytes))
+    read(|bytes| rustix::fs::getxattr(by_descriptor(file), NAME, bytes))
 }
 
 fn read(get: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Option<Record>> {

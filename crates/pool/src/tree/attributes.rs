@@ -3,8 +3,9 @@
 use super::{Directory, Tree};
 use crate::Locator;
 use crate::dir::record;
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use crate::sys::chmod;
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::io;
 use ullage_types::Timestamp;
@@ -55,9 +56,7 @@ impl Tree {
         let owner = (Some(Uid::from_raw(shown.uid)), Some(Gid::from_raw(shown.gid)));
         self.may(rustix::fs::chownat(&what, "", owner.0, owner.1, AtFlags::EMPTY_PATH))?;
         if !link {
-            // No call takes such a descriptor and a mode.
-            let own = format!("/proc/self/fd/{}", what.as_raw_fd());
-            self.may(rustix::fs::chmodat(CWD, own, Mode::from_raw_mode(shown.mode), AtFlags::empty()))?;
+            self.may(chmod(&what, shown.mode))?;
         }
         if let Some(times) = shown.times {
             rustix::fs::utimensat(above, name, &timestamps(times), AtFlags::SYMLINK_NOFOLLOW)?;

@@ -3,11 +3,11 @@
 //! another space has both: so it says of which space as well.
 
 use crate::dir::record::{self, Record};
+use crate::sys::by_descriptor;
 use crate::which::Which;
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
 use ullage_types::{FileId, Generation};
 
 /// On directories of the tree: the id of theirs, little-endian, which inode they are, and of which space, with a byte before that which makes
@@ -79,7 +79,7 @@ pub fn disown(directory: impl AsFd) -> rustix::io::Result<()> {
 pub fn is_backing(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Result<bool> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = by_descriptor(&file);
     let mut bytes = [0u8; record::LONGEST + 1];
     let record = match rustix::fs::getxattr(path, record::NAME, &mut bytes[..]) {
         Ok(length) => bytes.get(..length).and_then(Record::decode),

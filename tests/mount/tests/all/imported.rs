@@ -1,6 +1,7 @@
 //! `up --import`: what is neither a regular file nor a directory.
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, mknodat};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,24 @@ fn bed() -> (Space, PathBuf) {
     space.flags = vec!["--import".into()];
     let tree = space.pool();
     (space, tree)
+}
+
+/// Its directories as an import meets them, or the other way round.
+fn as_listed(tree: &Path) -> Vec<OsString> {
+    let all = fs::read_dir(tree).unwrap().map(|entry| entry.unwrap().file_name());
+    all.filter(|name| name.to_string_lossy().starts_with("dir-")).collect()
+}
+
+/// Begins an import that comes to another file system in this directory; gives what to say once more.
+fn refused_half_way(space: &Space, dir: &Path) -> Vec<OsString> {
+    let middle = dir.join("mounted");
+    fs::create_dir(&middle).unwrap();
+    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
+    let words = space.up_arguments();
+    let refused = ullage(&words);
+    unmount(&middle);
+    refused.refused("is on another file system");
+    words
 }
 
 fn pipe(at: &Path) {
@@ -56,9 +75,7 @@ fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
     for dir in 0..9 {
         fs::create_dir(tree.join(format!("dir-{dir}"))).unwrap();
     }
-    // As the import meets them, or the other way round.
-    let dirs: Vec<_> = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    let dirs: Vec<_> = dirs.into_iter().filter(|name| name.to_string_lossy().starts_with("dir-")).collect();
+    let dirs = as_listed(&tree);
     pipe(&tree.join(&dirs[0]).join("pipe"));
     symlink("somewhere", tree.join(&dirs[0]).join("link")).unwrap();
     for dir in &dirs[1..] {
@@ -66,13 +83,7 @@ fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
             fs::hard_link(tree.join(&dirs[0]).join(name), tree.join(dir).join(name)).unwrap();
         }
     }
-    let middle = tree.join(&dirs[4]).join("mounted");
-    fs::create_dir(&middle).unwrap();
-    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
-    let words = space.up_arguments();
-    let refused = ullage(&words);
-    unmount(&middle);
-    refused.refused("is on another file system");
+    let words = refused_half_way(&space, &tree.join(&dirs[4]));
     // As it is asked for: once more. The same words were refused, since there was a space by then.
     ullage(&words).ok();
     space.flags.clear();
@@ -99,15 +110,8 @@ fn what_was_changed_between_a_refused_import_and_the_next_is_taken_in_as_it_is()
         pipe(&dir.join("pipe"));
         symlink("somewhere", dir.join("link")).unwrap();
     }
-    let dirs: Vec<_> = fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    let dirs: Vec<_> = dirs.into_iter().filter(|name| name.to_string_lossy().starts_with("dir-")).collect();
-    let middle = tree.join(&dirs[4]).join("mounted");
-    fs::create_dir(&middle).unwrap();
-    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
-    let words = space.up_arguments();
-    let refused = ullage(&words);
-    unmount(&middle);
-    refused.refused("is on another file system");
+    let dirs = as_listed(&tree);
+    let words = refused_half_way(&space, &tree.join(&dirs[4]));
     for dir in &dirs {
         let of = |name: &str| tree.join(dir).join(name);
         for path in [of(""), of("file"), of("pipe")] {
