@@ -42,6 +42,11 @@ impl Extent {
         self.logical..self.logical + self.length
     }
 
+    /// Where they lie on the disk, while they have a place there.
+    pub fn place(&self) -> Range<u64> {
+        self.physical..self.physical + self.length
+    }
+
     fn is_written(&self) -> bool {
         self.flags & !(LAST | MERGED) == 0
     }

@@ -2,6 +2,7 @@
 
 use crate::{Durability, JournalError, frame, snapshot};
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// What a journal held when it was opened.
@@ -80,9 +81,11 @@ fn read_segment(
         return Err(JournalError::Damaged { path, offset: at as u64, durable });
     }
     recovered.torn_bytes += torn;
-    // What was read of the last one may never have been flushed.
+    // What was read of the last one may never have been flushed, or be in memory alone since its flush failed: that counts as written.
     if at < bytes.len() || is_last {
         let file = OpenOptions::new().write(true).open(&path).map_err(|e| JournalError::io("open", &path, e))?;
+        let whole = bytes.get(..at).filter(|_| is_last).unwrap_or_default();
+        file.write_all_at(whole, 0).map_err(|e| JournalError::io("write", &path, e))?;
         file.set_len(at as u64).map_err(|e| JournalError::io("truncate", &path, e))?;
         file.sync_all().map_err(|e| JournalError::io("flush", &path, e))?;
     }

@@ -117,6 +117,9 @@ pub trait Engine: Send + Sync {
     /// Makes everything applied so far durable.
     fn persist(&self) -> Result<(), Error>;
 
+    /// All that was applied is durable, and nothing more will be: may be noted for the next opening.
+    fn rest(&self) {}
+
     /// The keys of all values that are not what was written.
     fn damaged(&self) -> Result<Vec<Vec<u8>>, Error> {
         Ok(Vec::new())

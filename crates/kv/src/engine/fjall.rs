@@ -3,7 +3,7 @@
 //! Everything lies in *one* keyspace, what the engine keeps for itself under another first byte than the
 //! data: so the number of the last applied commit and the data it speaks of can never be flushed apart.
 
-use super::checked;
+use super::{checked, journals};
 use crate::key_range::{first_key, prefix_end};
 use crate::kv::Visit;
 use crate::{Change, Engine, Error, Seq};
@@ -49,6 +49,7 @@ impl FjallEngine {
     /// Fails with [`Error::Locked`] while another process has it open and with [`Error::Newer`] when a later
     /// version wrote it.
     pub fn open(path: &Path, options: FjallOptions) -> Result<Self, Error> {
+        journals::make_durable(path).map_err(|source| failed(path, fjall::Error::Io(source)))?;
         // The log above the engine keeps what its journal has not yet synced, so no batch waits for one.
         let database = Database::builder(path)
             .cache_size(options.cache_bytes)
@@ -169,6 +170,12 @@ impl Engine for FjallEngine {
 
     fn persist(&self) -> Result<(), Error> {
         self.database.persist(PersistMode::SyncData).map_err(|e| failed(&self.path, e))
+    }
+
+    fn rest(&self) {
+        if let Err(error) = journals::note(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "the next start writes the journals once more");
+        }
     }
 
     fn damaged(&self) -> Result<Vec<Vec<u8>>, Error> {

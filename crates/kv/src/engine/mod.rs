@@ -2,6 +2,7 @@
 
 mod checked;
 mod fjall;
+mod journals;
 mod memory;
 
 pub use self::fjall::{FjallEngine, FjallOptions};

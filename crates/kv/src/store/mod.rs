@@ -85,7 +85,10 @@ impl Store {
         {
             return Err(self.core.poison(Error::Engine("the background thread panicked".to_owned())));
         }
-        self.settle().map(|_| ())
+        if self.settle()? {
+            self.core.engine.rest();
+        }
+        Ok(())
     }
 }
 

@@ -15,6 +15,8 @@ use crate::run::program;
 use crate::space::Space;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -165,6 +167,25 @@ impl Machine {
         // What is mounted keeps it.
         self.disks.iter().for_each(|disk| fs::remove_file(frozen(&disk.image)).expect("the copy was made"));
         copy
+    }
+
+    /// What the first disk holds where a file on it lies, for [`Machine::put_back`].
+    #[track_caller]
+    pub fn kept(&self, file: &Path) -> Vec<(u64, Vec<u8>)> {
+        let image = File::open(&self.disks[0].image).expect("it is there");
+        let extents = ullage_extents::extents(&File::open(file).expect("it is there"), 0..u64::MAX >> 1);
+        let read = |place: Range<u64>| {
+            let mut bytes = vec![0; (place.end - place.start) as usize];
+            image.read_exact_at(&mut bytes, place.start).expect("it can be read");
+            (place.start, bytes)
+        };
+        extents.expect("it has a map").iter().map(|extent| read(extent.place())).collect()
+    }
+
+    /// Leaves the first disk as if it had refused what was written there since, and the kernel had taken that for written.
+    pub fn put_back(&self, kept: &[(u64, Vec<u8>)]) {
+        let image = File::options().write(true).open(&self.disks[0].image).expect("it is there");
+        kept.iter().for_each(|(at, bytes)| image.write_all_at(bytes, *at).expect("it can be written"));
     }
 
     /// Copies every image in an instant, one after the other.

@@ -31,6 +31,7 @@ mod pools;
 mod power;
 mod rebuild;
 mod refused;
+mod refused_writes;
 mod remote;
 mod repair;
 mod restart;
