@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ullage_journal::{Journal, Options};
 use ullage_mount_tests::crash::power::{Kind, Machine, Writes};
 use ullage_mount_tests::run::program;
 
@@ -52,4 +53,25 @@ fn what_the_catalogs_disk_refused_is_durable_after_the_next_start() {
         copy.down_and_check();
         machine.space.down_and_check();
     }
+}
+
+/// A bank's or store's journal was read from memory, and what came next stood behind a hole.
+#[test]
+fn what_the_disk_of_a_journal_refused_is_durable_after_the_next_start() {
+    let machine = Machine::new(Kind::Ext4, false, Writes::Ordered, &[]);
+    let directory = machine.space.pool().with_file_name("journal");
+    fs::create_dir(&directory).unwrap();
+    let records = |directory: &Path| Journal::open(directory, Options::default()).unwrap().1.records.len();
+    let (journal, _) = Journal::open(&directory, Options::default()).unwrap();
+    journal.append(vec![1; 100]).wait().unwrap();
+    let segment = fs::read_dir(&directory).unwrap().flatten().map(|entry| entry.path()).max().unwrap();
+    let kept = machine.kept(&segment);
+    journal.append(vec![2; 40_000]).wait().unwrap();
+    drop(journal);
+    machine.put_back(&kept);
+    assert_eq!(records(&directory), 2);
+    let copy = machine.after_a_cut();
+    assert_eq!(records(&copy.pool().with_file_name("journal")), 2);
+    copy.down_and_check();
+    machine.space.down_and_check();
 }
