@@ -42,7 +42,8 @@ impl Core {
     /// Clears the marks of leaves at rest, and forgets those that nobody uses.
     pub fn clear_idle(&self) {
         let kept = |leaf: &Leaf| self.is_ahead(leaf);
-        self.leaves.clear_idle(self.config.clear_after, kept, &self.marks, || self.sync().is_ok());
+        self.leaves
+            .clear_idle(self.config.clear_after, kept, &self.marks, || self.sync().is_ok() && self.written.all());
         self.leaves.trim();
     }
 }

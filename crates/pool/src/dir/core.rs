@@ -9,6 +9,7 @@ use super::probe::{self, Abilities};
 use super::record::{self, Record};
 use super::series::Series;
 use super::stats::Counters;
+use super::written::Written;
 use super::{PoolConfig, name};
 use crate::descriptors::Descriptors;
 use crate::sys;
@@ -63,6 +64,7 @@ pub struct Core {
     /// What it leaves to others.
     pub floor: Arc<Floor>,
     pub leaves: Leaves,
+    pub written: Written,
     pub series: Box<[Series]>,
     /// Ready files of all series; each holds a descriptor.
     pub ready: AtomicU32,
@@ -112,6 +114,7 @@ impl Core {
             fs_type,
             descriptors,
             leaves: Leaves::new(config.sparse, usize::try_from(descriptors.limit() / 8).unwrap_or(usize::MAX)),
+            written: Written::default(),
             series,
             ready: AtomicU32::new(0),
             most_ready: u32::try_from(descriptors.limit() / 4).unwrap_or(u32::MAX).min(MOST_READY),

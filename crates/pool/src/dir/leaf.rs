@@ -237,6 +237,7 @@ pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dir::written::Written;
     use crate::testing::NoMarks;
     use std::fs::File;
     use std::sync::mpsc;
@@ -275,6 +276,24 @@ mod tests {
         (10..13).for_each(open);
         assert_eq!((0..20).filter(|number| is_open(*number)).collect::<Vec<_>>(), [10, 11, 12]);
         assert!((0..20).all(|number| leaves.get(&Sparse::default().leaf(0, number)).is_marked()));
+    }
+
+    /// syncfs(2) fails once: a second later the marks were gone, and nobody found what a reboot took of the files there.
+    #[test]
+    fn a_leaf_stays_marked_once_something_could_not_be_written() {
+        let (leaves, written) = (Leaves::new(Sparse::default(), 8), Written::default());
+        let clear = |sync: &mut dyn FnMut() -> rustix::io::Result<()>| {
+            leaves.clear_idle(Duration::ZERO, |_| false, &NoMarks, || written.out(sync).is_ok() && written.all());
+        };
+        let leaf = leaves.get("2-512/000.0/000");
+        let mark = || mark_all(&[Arc::clone(&leaf)], &NoMarks).unwrap();
+        mark();
+        clear(&mut || Ok(()));
+        assert!(!leaf.is_marked());
+        mark();
+        clear(&mut || Err(Errno::IO));
+        clear(&mut || Ok(()));
+        assert!(leaf.is_marked());
     }
 
     /// Who marked leaves ahead for one series waited for the flush of another's.

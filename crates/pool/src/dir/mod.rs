@@ -28,6 +28,7 @@ mod stats;
 mod survey;
 mod suspects;
 mod worker;
+mod written;
 
 pub use clear::clear;
 pub use config::{PoolConfig, Uuid};
@@ -479,7 +480,7 @@ impl Pool for DirPool {
         }
         self.core.sync()?;
         if self.core.flusher.has_begun() {
-            self.core.leaves.clear_idle(Duration::ZERO, |_| false, &self.core.marks, || true);
+            self.core.leaves.clear_idle(Duration::ZERO, |_| false, &self.core.marks, || self.core.written.all());
         }
         Ok(())
     }

@@ -92,6 +92,6 @@ impl Core {
 
     /// Everything on disk.
     pub fn sync(&self) -> Result<(), Error> {
-        rustix::fs::syncfs(self.root()).map_err(Error::io("flush", &self.path))
+        self.written.out(|| rustix::fs::syncfs(self.root())).map_err(Error::io("flush", &self.path))
     }
 }
