@@ -15,6 +15,7 @@ mod fuzz;
 mod headroom;
 mod hurry;
 mod lazy;
+mod lost;
 mod node;
 mod open_file;
 mod ops;

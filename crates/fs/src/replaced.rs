@@ -2,6 +2,7 @@
 //! nobody called fsync(2). ext4 does so (`auto_da_alloc`), and editors count on it: the old file is gone a second later, and after a
 //! power cut there would be neither.
 
+use crate::lost::Lost;
 use crate::pools::Pools;
 use crate::{sys, threads};
 use parking_lot::Mutex;
@@ -26,14 +27,16 @@ const OPEN: usize = 128;
 /// The files that wait for that.
 pub(crate) struct Replaced {
     pools: Arc<Pools>,
+    lost: Arc<Lost>,
     waiting: Mutex<Vec<Arc<Inode>>>,
     /// A thread is at work.
     busy: Arc<AtomicBool>,
 }
 
 impl Replaced {
-    pub(crate) fn start(catalog: &Catalog, pools: &Arc<Pools>) -> Arc<Self> {
-        let replaced = Arc::new(Self { pools: pools.clone(), waiting: Mutex::default(), busy: Arc::default() });
+    pub(crate) fn start(catalog: &Catalog, pools: &Arc<Pools>, lost: &Arc<Lost>) -> Arc<Self> {
+        let (pools, lost) = (pools.clone(), lost.clone());
+        let replaced = Arc::new(Self { pools, lost, waiting: Mutex::default(), busy: Arc::default() });
         let ahead: Arc<dyn Ahead> = replaced.clone();
         catalog.kv().set_ahead(Arc::downgrade(&ahead));
         replaced
@@ -54,17 +57,17 @@ impl Replaced {
             return None;
         }
         let files = Arc::new(std::mem::take(&mut *self.waiting.lock()));
-        let (pools, own, busy) = (self.pools.clone(), files.clone(), self.busy.clone());
+        let (pools, lost, own, busy) = (self.pools.clone(), self.lost.clone(), files.clone(), self.busy.clone());
         let (ends, end) = mpsc::channel();
         let started = threads::start("replaced", move || {
-            write_out(&pools, &own);
-            drop((pools, own));
+            write_out(&pools, &lost, &own);
+            drop((pools, lost, own));
             busy.store(false, Relaxed);
             // Who waited may have gone on.
             let _ = ends.send(());
         });
         if started.is_err() {
-            write_out(&self.pools, &files);
+            write_out(&self.pools, &self.lost, &files);
             self.busy.store(false, Relaxed);
         }
         Some(end)
@@ -80,14 +83,14 @@ impl Ahead for Replaced {
     }
 }
 
-fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
+fn write_out(pools: &Pools, lost: &Lost, files: &[Arc<Inode>]) {
     let mut journals = BTreeSet::new();
     for files in files.chunks(OPEN) {
-        let open: Vec<(PoolId, File)> = files.iter().filter_map(|file| open(pools, file)).collect();
-        for (_, file) in &open {
+        let open: Vec<(PoolId, Binding, File)> = files.iter().filter_map(|file| open(pools, file)).collect();
+        for (.., file) in &open {
             let _ = sys::begin_writing(file);
         }
-        for (pool, file) in &open {
+        for (pool, binding, file) in &open {
             let written = if pools.blocks(*pool).has_journal() {
                 journals.insert(*pool);
                 sys::write_out(file)
@@ -96,6 +99,7 @@ fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
             };
             if let Err(error) = written {
                 tracing::warn!(%error, "a file that was renamed over another is not on disk yet");
+                lost.note(binding.file, binding.generation, error.into());
             }
         }
     }
@@ -110,11 +114,12 @@ fn write_out(pools: &Pools, files: &[Arc<Inode>]) {
 
 /// The backing file, by a descriptor of its own: no lock is taken that somebody may hold who waits for the log. That of a file that was replaced itself
 /// since, too: the log that is about to be written may still have its name.
-fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, File)> {
+fn open(pools: &Pools, file: &Inode) -> Option<(PoolId, Binding, File)> {
     let place = file.lock().record.backing.clone()?;
     let pool = pools.get(place.pool).ok().filter(|pool| !pool.discards())?;
     let binding = Binding { file: file.id, generation: place.generation, locator: Locator(place.locator) };
-    Some((place.pool, pool.open(&binding, Access::Read).ok()?))
+    let file = pool.open(&binding, Access::Read).ok()?;
+    Some((place.pool, binding, file))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::headroom::Headroom;
 use crate::headroom::brake::Brake;
 use crate::headroom::lend::Lender;
 use crate::lazy::Lazy;
+use crate::lost::Lost;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
 use crate::ops::Listing;
@@ -60,6 +61,7 @@ pub struct Space {
     pub(crate) options: SpaceOptions,
     pub(crate) reaper: Reaper,
     pub(crate) replaced: Arc<Replaced>,
+    pub(crate) lost: Arc<Lost>,
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) headroom: Headroom,
@@ -86,10 +88,12 @@ impl Space {
     /// A space over an open catalog and its pools.
     pub fn new(catalog: Arc<Catalog>, pools: Arc<Pools>, options: SpaceOptions) -> Arc<Self> {
         threads::note_cpus();
-        let replaced = Replaced::start(&catalog, &pools);
+        let lost = Arc::new(Lost::default());
+        let replaced = Replaced::start(&catalog, &pools, &lost);
         let space = Arc::new_cyclic(|own| Self {
             own: own.clone(),
             replaced,
+            lost,
             nodes: Nodes::new(catalog.root().clone()),
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),

@@ -17,9 +17,19 @@ pub(crate) fn write_out(file: &File) -> io::Result<()> {
     sync_range(file, all)
 }
 
+/// Whether nothing that was written could not be kept, as far as this descriptor was not told before: nothing is written out for that.
+pub(crate) fn was_kept(file: &File) -> io::Result<()> {
+    sync_part(file, 1, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
+}
+
 fn sync_range(file: &File, how: libc::c_uint) -> io::Result<()> {
+    sync_part(file, 0, how)
+}
+
+/// Of 0 bytes: of all.
+fn sync_part(file: &File, bytes: i64, how: libc::c_uint) -> io::Result<()> {
     // SAFETY: the call takes no memory of ours, and the borrow keeps the descriptor open.
-    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, how) } {
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, bytes, how) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -24,6 +24,9 @@ impl Space {
         let stream = self.stream(node.id)?;
         let (short, measured, late) = {
             let mut open = node.open.lock();
+            if let Some(why) = self.lost.take(&node.inode) {
+                open.told(Err(why))?;
+            }
             let short = data_only && self.only_times_changed(&open)?;
             if !short {
                 self.record_measure(&node, &mut open)?;

@@ -17,7 +17,7 @@ use crate::headroom::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::turns::{Turn, Turns};
-use crate::{Caller, Errno, Outcome, Space, hurry, without_reserve};
+use crate::{Caller, Errno, Outcome, Space, hurry, sys, without_reserve};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::VecDeque;
@@ -344,6 +344,11 @@ impl Space {
         }
         // The second of us is the copy's own.
         let Some(rest) = self.at_rest(node, open, 2)? else { return Ok(None) };
+        if let Err(error) = sys::was_kept(&before.file) {
+            // What is left of it goes, and whoever syncs it learns of that.
+            tracing::warn!(%error, "something that was written to inode {} could not be kept where it lay", node.inode.id);
+            self.lost.note(node.inode.id, fresh.binding.generation, error.into());
+        }
         let behind = open.backing.as_deref().is_some_and(|backing| backing.times_behind);
         let record = behind.then(|| node.inode.record());
         let Measure { atime, mtime, .. } = rest.measure;

@@ -266,6 +266,59 @@ fn data_that_is_written_out_below_a_limit_and_cannot_be_fails_every_fsync_too() 
     space.down_and_check();
 }
 
+/// What took a name of another is written out before that is for good: the thread that did so was told, and nobody else.
+#[test]
+fn data_that_cannot_be_written_before_its_file_takes_a_name_fails_the_next_fsync() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let space = with_pool_on(ground, &disk);
+    let (name, new) = (space.path("name"), space.path("new"));
+    durable(&name).unwrap();
+    let open = |path: &Path| File::options().create(true).truncate(false).write(true).open(path).unwrap();
+    let file = open(&new);
+    file.write_all_at(&MARKED.repeat(LOST), 0).unwrap();
+    file.sync_all().unwrap();
+    disk.fail_where_marked();
+    file.write_all_at(&vec![2; 65_536], 0).unwrap();
+    drop(file);
+    fs::rename(&new, &name).unwrap();
+    // The log is written, and nobody has the file open any more, the server included.
+    std::thread::sleep(Duration::from_secs(5));
+    let file = open(&name);
+    assert!(file.sync_all().is_err() && file.sync_data().is_err());
+    drop(file);
+    eventually("the file is closed", Duration::from_secs(5), || open(&name).sync_all().is_ok());
+    space.down_and_check();
+}
+
+/// The descriptor that had not told of it yet was closed with the old file.
+#[test]
+fn data_that_could_not_be_written_fails_every_fsync_after_its_file_went_to_another_pool_too() {
+    let mut ground = Ground::new();
+    let disk = Disk::new(&mut ground);
+    let state = ground.directory("good").join("state");
+    let beside = ground.directory("beside");
+    let mut space = Space::on(ground, &disk.mounted);
+    space.state = state;
+    space.flags = ["--no-passthrough"].map(Into::into).into();
+    space.up();
+    let file = File::options().create_new(true).write(true).open(space.path("file")).unwrap();
+    file.write_all_at(&MARKED.repeat(LOST), 0).unwrap();
+    file.sync_all().unwrap();
+    disk.fail_where_marked();
+    file.write_all_at(&vec![2; 65_536], 0).unwrap();
+    program("sync", ["-f".as_ref(), disk.mounted.as_os_str()]);
+    space.pool_command("add", &[&format!("beside={}", beside.display())]).ok();
+    space.pool_command("remove", &["main"]).ok();
+    assert_eq!(space.stat(&space.path("file"))["pool"], "beside");
+    assert!(file.sync_all().is_err() && file.sync_data().is_err());
+    drop(file);
+    let open = || File::open(space.path("file")).unwrap();
+    eventually("the file is closed", Duration::from_secs(5), || open().sync_all().is_ok());
+    assert_eq!(fs::read(space.path("file")).unwrap().len(), 65_536);
+    space.down_and_check();
+}
+
 /// Whoever comes to map a limited file that has holes has it written out where these find no room: what failed then he was told of, and nobody else.
 #[test]
 fn data_that_is_written_out_for_who_comes_to_map_and_cannot_be_fails_every_fsync_too() {
