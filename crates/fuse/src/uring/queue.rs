@@ -64,6 +64,8 @@ pub(crate) struct Queue {
     completions: Vec<Completion>,
     out: Vec<u8>,
     scratch: Vec<u8>,
+    /// Said once.
+    lacks_memory: bool,
     ended: bool,
 }
 
@@ -87,6 +89,7 @@ impl Queue {
             completions: Vec::new(),
             out: vec![0; core.max_transfer],
             scratch: Vec::new(),
+            lacks_memory: false,
             ended: false,
             core,
         };
@@ -246,10 +249,25 @@ impl Queue {
             self.inbox.waiting.suspect();
         }
         while !self.ended && self.in_kernel < self.least_in_kernel && self.entries.len() < MOST_ENTRIES {
-            self.grow()?;
+            if !self.grow_where_there_is_memory()? {
+                break;
+            }
             self.registers = true;
         }
         Ok(())
+    }
+
+    /// Registers one more entry, unless there is no memory for it: what comes then waits until some that there are have come back.
+    fn grow_where_there_is_memory(&mut self) -> io::Result<bool> {
+        match self.grow() {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                if !std::mem::replace(&mut self.lacks_memory, true) {
+                    tracing::warn!(queue = self.id, %error, "no more requests at once than {}", self.entries.len());
+                }
+                Ok(false)
+            }
+            grown => grown.map(|()| true),
+        }
     }
 
     /// The longer way to a message on this CPU, where no regular file is at hand: somebody else calls statfs(2).

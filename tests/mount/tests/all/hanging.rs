@@ -104,6 +104,16 @@ fn check(flags: &[&str], transport: &str, alone: bool) {
     space.down_and_check();
 }
 
+/// Of the memory that a daemon may have not much is left, whose process this gives.
+fn bound_memory(space: &Space) -> u32 {
+    let pid = space.pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let size: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
+    program("prlimit", [format!("--pid={pid}"), format!("--as={}:", (size + (16 << 10)) << 10)]).ok();
+    pid
+}
+
 /// More reads of pages wait for the disk than the kernel lets be under way at once by itself; others are answered all the same.
 fn check_reads(flags: &[&str]) {
     let Bed { space, disk, cold, lively, .. } = bed(flags, false);
@@ -157,4 +167,29 @@ fn a_disk_of_an_only_pool_that_hangs_stalls_only_who_needs_it_over_io_uring() {
     if uring_is_on() {
         check(&["--transport", "io-uring"], "io_uring", true);
     }
+}
+
+/// The whole connection was broken off where there was no memory for one more entry of a queue.
+#[test]
+fn a_queue_without_memory_for_more_goes_on_with_what_it_has() {
+    if !uring_is_on() {
+        return;
+    }
+    let Bed { space, disk, cold, .. } = bed(&["--transport", "io-uring", "--no-passthrough"], false);
+    assert_transport(&space, "io_uring");
+    let files: Vec<File> = cold.iter().map(|path| File::open(path).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let hanging = disk.hang();
+        let pid = bound_memory(&space);
+        let reading: Vec<_> = files.iter().map(|file| scope.spawn(|| file.read_at(&mut [0; 4096], 0))).collect();
+        std::thread::sleep(Duration::from_secs(1));
+        drop(hanging);
+        for read in reading {
+            read.join().unwrap().unwrap();
+        }
+        program("prlimit", [format!("--pid={pid}"), "--as=unlimited:".into()]).ok();
+    });
+    assert!(space.log().contains("no more requests at once"), "it was not put to the test:\n{}", space.log());
+    drop(files);
+    space.down_and_check();
 }
