@@ -17,5 +17,5 @@ pub mod watchdog;
 
 pub use sys::{
     Handle, close, come_first, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write,
-    with_own_descriptors,
+    with_own_descriptors, write_as_32_bit_program,
 };

@@ -28,6 +28,50 @@ pub fn with_own_descriptors<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
+/// pwrite(2) as 32-bit programs call it: through their gate, with a stack and a buffer that four bytes can name.
+#[cfg(target_arch = "x86_64")]
+pub fn write_as_32_bit_program(file: &File, data: &[u8], offset: u64) -> std::io::Result<usize> {
+    const PWRITE64: u64 = 181;
+    const STACK: usize = 64 << 10;
+    let low = MapFlags::PRIVATE | MapFlags::from_bits_retain(libc::MAP_32BIT as u32);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address, so that no memory in use is replaced.
+    let memory = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), STACK + data.len(), access, low) }?;
+    // SAFETY: it is as long as both; the call reads the buffer alone, the stack is put back right after it, and signals may use the low one.
+    let outcome = unsafe {
+        let buffer = memory.cast::<u8>().add(STACK);
+        std::ptr::copy_nonoverlapping(data.as_ptr(), buffer, data.len());
+        let mut outcome = PWRITE64;
+        std::arch::asm!(
+            "push rbx",
+            "mov ebx, r14d",
+            "mov r13, rsp",
+            "mov rsp, r12",
+            "int 0x80",
+            "mov rsp, r13",
+            "pop rbx",
+            inout("rax") outcome,
+            in("rcx") buffer,
+            in("rdx") data.len(),
+            in("rsi") offset & 0xffff_ffff,
+            in("rdi") offset >> 32,
+            in("r12") buffer.sub(64),
+            out("r13") _,
+            in("r14") file.as_raw_fd() as u64,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+        rustix::mm::munmap(memory, STACK + data.len())?;
+        outcome as i64
+    };
+    usize::try_from(outcome).map_err(|_| std::io::Error::from_raw_os_error(-outcome as i32))
+}
+
+/// There are none here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn write_as_32_bit_program(file: &File, data: &[u8], offset: u64) -> std::io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, data, offset)
+}
+
 /// Maps the start of a file for reading and writing.
 pub fn map(file: &File, length: usize) -> std::io::Result<*mut u8> {
     // SAFETY: the kernel chooses the address, so that no memory in use is replaced.

@@ -1,5 +1,6 @@
 //! What a process that waits for our answer is doing.
 
+mod compat;
 pub(crate) mod looks;
 mod place;
 mod queues;
@@ -189,6 +190,8 @@ pub(crate) fn waits_in(process: i32, call: libc::c_long) -> bool {
 struct Call {
     number: libc::c_long,
     arguments: Vec<u64>,
+    /// Of a program whose addresses have four bytes.
+    is_compat: bool,
 }
 
 impl Call {
@@ -196,14 +199,19 @@ impl Call {
     fn of(thread: u32, text: &str) -> Option<Self> {
         let call = Self::parse(text)?;
         let works = state_of(thread).is_some_and(|(_, flags)| flags & WORKER != 0);
-        Some(if works { Self { number: libc::SYS_io_uring_enter, arguments: Vec::new() } } else { call })
+        let in_rings = || Self { number: libc::SYS_io_uring_enter, arguments: Vec::new(), is_compat: false };
+        Some(if works { in_rings() } else { call })
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let number = words.next()?.parse().ok()?;
-        let arguments = words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
-        Some(Self { number, arguments })
+        let mut arguments: Vec<u64> =
+            words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+        // Six of them, where its stack is, and the next instruction.
+        let is_compat = arguments.get(6).is_some_and(|stack| compat::is_one(*stack));
+        let number = if is_compat { compat::ours(number, &mut arguments) } else { number };
+        Some(Self { number, arguments, is_compat })
     }
 
     fn changes_owner(&self) -> bool {
@@ -254,7 +262,10 @@ impl Call {
             libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
             libc::SYS_splice => Doing::Writing(argument(4).map(spliced)),
             _ if self.is_in_vector() => {
-                Doing::Writing(argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count)))
+                let all = |(at, count)| {
+                    if self.is_compat { short_lengths(thread, at, count) } else { lengths(thread, at, count) }
+                };
+                Doing::Writing(argument(1).zip(argument(2)).and_then(all))
             }
             libc::SYS_io_submit | libc::SYS_io_uring_enter => {
                 let longest = || self.queued(thread).and_then(|queued| queues::longest(&queued));
@@ -301,6 +312,14 @@ fn lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
     let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
     let length = |entry: &[u8]| entry.last_chunk().map(|length| usize::from_ne_bytes(*length) as u64);
     bytes.chunks_exact(ENTRY).try_fold(0u64, |sum, entry| sum.checked_add(length(entry)?))
+}
+
+/// The same of a 32-bit program.
+fn short_lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
+    const ENTRY: usize = 2 * size_of::<u32>();
+    let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
+    let length = |entry: &[u8]| entry.last_chunk().map(|length| u64::from(u32::from_ne_bytes(*length)));
+    bytes.chunks_exact(ENTRY).map(length).sum()
 }
 
 /// The most of a length that one splice(2) from a pipe writes: what fits into one as large as everybody may have it. The pipe is not
@@ -395,14 +414,20 @@ mod tests {
         let says = asked_of(asks, write, || reader.read_exact(&mut vec![0; 1 << 20]).unwrap());
         assert_eq!(says, (Err(Errno::LATER), true));
         assert_eq!(LOOKED.get(), before);
-        let splice = |behind: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, behind, 1000, 0] };
+        let splice = |behind: u64| Call {
+            number: libc::SYS_splice,
+            arguments: vec![0, 0, 0, behind, 1000, 0],
+            is_compat: false,
+        };
         assert!(splice(4096).is_in_memory() && !splice(0).is_in_memory());
     }
 
     /// What came from a socket stands for more than a page in a page of a pipe: 4 MiB were let go on as one.
     #[test]
     fn a_splice_is_as_long_as_a_pipe_may_hold() {
-        let splice = |length: u64| Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, 0, length, 0] }.doing(0);
+        let splice = |length: u64| {
+            Call { number: libc::SYS_splice, arguments: vec![0, 0, 0, 0, length, 0], is_compat: false }.doing(0)
+        };
         assert_eq!(splice(1000), Doing::Writing(Some(1000)));
         let Doing::Writing(Some(most)) = splice(1 << 40) else { panic!("{:?}", splice(1 << 40)) };
         let pipe: u64 = std::fs::read_to_string("/proc/sys/fs/pipe-max-size").unwrap().trim().parse().unwrap();
@@ -421,6 +446,21 @@ mod tests {
         let asks = |thread| [doing_within(thread, Duration::from_millis(100)), doing(thread)].map(Result::unwrap);
         let says = asked_of(asks, write, || reader.read_exact(&mut vec![0; 1 << 20]).unwrap());
         assert_eq!(says, [Doing::Writing(Some(CALL)), Doing::Writing(Some(1 << 20))]);
+    }
+
+    /// Their write(2) was taken for a stat(2), of which nobody knows what it writes, and the getpid(2) of others for a writev(2).
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_of_32_bit_programs_have_numbers_of_their_own() {
+        let call = |text: &str| Call::parse(text).unwrap();
+        let short = "0xffd01000 0xf7fc5579";
+        let write = call(&format!("4 0x3 0x8049000 0x20000 0x0 0x0 0x0 {short}"));
+        assert_eq!((write.doing(0), write.descriptor()), (Doing::Writing(Some(0x20000)), Some(3)));
+        assert_eq!(call(&format!("181 0x3 0x8049000 0x10 0x1000 0x2 0x0 {short}")).arguments[3], 0x2_0000_1000);
+        assert!(call(&format!("212 0x8049000 0x1 0x1 0x0 0x0 0x0 {short}")).changes_owner());
+        assert!(!call(&format!("20 0x1 0x2 0x3 0x0 0x0 0x0 {short}")).is_in_vector());
+        let long = call("4 0x3 0x7fff0000 0x20000 0x0 0x0 0x0 0x7ffed5465728 0x5594f61a4c8b");
+        assert_eq!((long.doing(0), long.descriptor()), (Doing::Writing(None), None));
     }
 
     #[test]

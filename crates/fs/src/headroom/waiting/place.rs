@@ -107,12 +107,13 @@ mod tests {
             (libc::SYS_copy_file_range, [0, 0, descriptor, behind, 0, 0], Place::At(5000)),
         ];
         for (number, arguments, place) in calls {
-            let call = Call { number, arguments: arguments.to_vec() };
+            let call = Call { number, arguments: arguments.to_vec(), is_compat: false };
             assert_eq!(call.furthest(own, None), Some(place), "{number} {arguments:?}");
         }
         rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND).unwrap();
         for flags in [0, u64::from(RWF_NOAPPEND as u32)] {
-            let call = Call { number: libc::SYS_pwritev2, arguments: vec![descriptor, 0, 0, 5000, 0, flags] };
+            let arguments = vec![descriptor, 0, 0, 5000, 0, flags];
+            let call = Call { number: libc::SYS_pwritev2, arguments, is_compat: false };
             assert_eq!(call.place(own), Some(if flags == 0 { Place::End } else { Place::At(5000) }));
         }
     }

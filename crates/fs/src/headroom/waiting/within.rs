@@ -37,7 +37,7 @@ pub(crate) fn copies_up(thread: u32) -> bool {
 fn told_by(stack: &str) -> Doing {
     let is_in = |function: &str| stack.lines().any(|line| line.contains(function));
     // A stack that is shown to its bottom begins in a system call.
-    let is_whole = is_in("syscall") || is_in("SYSCALL");
+    let is_whole = is_in("syscall") || is_in("SYSCALL") || is_in("int80");
     match () {
         () if is_in("splice_write") => Doing::Writing(Some(SENT)),
         () if is_in("write") || !is_whole => Doing::Writing(None),

@@ -25,7 +25,7 @@ fn overshoot(below: Below) -> u64 {
 }
 
 /// Those that go on through a handle of before.
-const OLD: [&str; 5] = ["write", "odd pwrite", "sendfile", "splice", "io_uring"];
+const OLD: [&str; 6] = ["write", "odd pwrite", "32-bit pwrite", "sendfile", "splice", "io_uring"];
 
 /// A file that is open for writing, and limited since.
 fn before(space: &Space, name: &str, room: u64) -> (PathBuf, File) {

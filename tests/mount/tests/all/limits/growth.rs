@@ -10,9 +10,9 @@ use std::path::Path;
 use ullage_mount_tests::ground::listing;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::recount::counted;
-use ullage_mount_tests::ring_write;
 use ullage_mount_tests::run::{LIMIT, eventually};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::{ring_write, write_as_32_bit_program};
 
 const ROOM: u64 = 1 << 20;
 const OWNER: u32 = 4242;
@@ -28,12 +28,17 @@ fn short(count: usize, wanted: usize) -> io::Result<()> {
 pub type Way = (&'static str, fn(&File, &File));
 
 /// Each grows one file until it is refused. The second file has plenty of data and no limit.
-pub const WAYS: [Way; 13] = [
+pub const WAYS: [Way; 14] = [
     ("write", |file, _| {
         until_full(|n| file.write_all_at(&[1; 4096], n * 4096));
     }),
     ("odd pwrite", |file, _| {
         until_full(|n| file.write_all_at(&[2; 70_001], n * 70_001));
+    }),
+    ("32-bit pwrite", |file, _| {
+        let data = vec![3; 100_000];
+        until_full(|n| short(write_as_32_bit_program(file, &data, n * 100_000)?, data.len()));
+        until_full(|n| write_as_32_bit_program(file, &[4; 4096], 2 * ROOM + n * 4096).map(drop));
     }),
     ("append", |file, _| {
         let mut file = OpenOptions::new().append(true).open(format!("/proc/self/fd/{}", fd(file))).unwrap();
