@@ -1,8 +1,9 @@
 //! What lies below a directory, told and counted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Use of a directory, itself included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,17 +27,39 @@ pub fn told(directory: &Path) -> Use {
 pub fn counted(directory: &Path) -> Use {
     let mut seen = HashSet::new();
     let mut total = Use::default();
-    let mut todo = vec![directory.to_owned()];
+    each_below(vec![directory.to_owned()], &mut |_, meta| {
+        if seen.insert(meta.ino()) {
+            total.bytes += meta.blocks() * 512;
+            total.inodes += 1;
+        }
+    });
+    total
+}
+
+/// Files below a directory whose blocks are not those that the file has in its pool, below another: path, blocks as shown, blocks of what has its number there.
+pub fn unlike_pools(directory: &Path, pools: &Path) -> Vec<(PathBuf, u64, Vec<u64>)> {
+    let mut backing: HashMap<u64, Vec<u64>> = HashMap::new();
+    let number = |name: &str| u64::from_str_radix(name.split_once('.')?.0, 16).ok();
+    each_below(vec![pools.to_owned()], &mut |path, meta| {
+        let file = path.file_name().and_then(|name| name.to_str()).and_then(number).filter(|_| meta.is_file());
+        file.into_iter().for_each(|file| backing.entry(file).or_default().push(meta.blocks()));
+    });
+    let mut unlike = Vec::new();
+    each_below(vec![directory.to_owned()], &mut |path, meta| {
+        let there = backing.get(&meta.ino()).cloned().unwrap_or_default();
+        if meta.is_file() && !there.contains(&meta.blocks()) {
+            unlike.push((path.to_owned(), meta.blocks(), there));
+        }
+    });
+    unlike
+}
+
+fn each_below(mut todo: Vec<PathBuf>, visit: &mut dyn FnMut(&Path, &Metadata)) {
     while let Some(path) = todo.pop() {
         let Ok(meta) = path.symlink_metadata() else { continue };
-        if !seen.insert(meta.ino()) {
-            continue;
-        }
-        total.bytes += meta.blocks() * 512;
-        total.inodes += 1;
+        visit(&path, &meta);
         if meta.is_dir() {
             todo.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         }
     }
-    total
 }

@@ -244,6 +244,22 @@ impl Space {
         panic!("`du` says {:?} of {}, counting says {:?}", last.0, directory.display(), last.1);
     }
 
+    /// What is charged for each file is what it takes in its pool, at the latest after settling.
+    #[track_caller]
+    pub fn compare_pools(&self) {
+        let pool = self.pool();
+        let beside = pool.parent().expect("it lies in a directory, as those beside it");
+        let mut last = Vec::new();
+        for _ in 0..100 {
+            last = crate::recount::unlike_pools(&self.mount, beside);
+            if last.is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("what is charged is not what is in the pools: {last:?}");
+    }
+
     /// What the daemon wrote into its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.state.join("ullage.log")).unwrap_or_default()

@@ -72,6 +72,7 @@ pub fn fail(space: &Space, fault: &Fault, seed: u64) -> Failed {
     wrong.extend(newcomers(space));
     if wrong.is_empty() {
         space.compare_du(&space.mount);
+        space.compare_pools();
         space.down_and_check();
         space.up();
         wrong.extend(verify(&space.mount, &promises));

@@ -253,6 +253,7 @@ fn examine(copy: &Space, promises: &BTreeMap<u64, Promise>, lying: bool) -> Vec<
         if !lying {
             wrong.extend(newcomers(copy));
             copy.compare_du(&copy.mount);
+            copy.compare_pools();
             copy.down_and_check();
         }
     } else {

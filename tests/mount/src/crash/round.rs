@@ -50,6 +50,7 @@ pub fn kill(space: &Space, seed: u64) -> (Vec<String>, usize) {
     let promised = load.promises.lock().len();
     if wrong.is_empty() {
         space.compare_du(&space.mount);
+        space.compare_pools();
         space.keep_pools();
         space.down_and_check();
         space.up();
