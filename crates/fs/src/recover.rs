@@ -1,5 +1,5 @@
 //! After an unclean end: only what was recorded as being changed is looked at again, never the whole tree
-//! (DESIGN, invariant 5).
+//! (DESIGN, invariant 5). The catalog's records of files are gone through once, to find what is due in doubtful leaves and not there.
 
 use crate::open_file::Measure;
 use crate::pools::{place_of, pool_of};

@@ -33,6 +33,7 @@ enum Disk {
   crash-campaign --power --rounds 100
   crash-campaign --power --caches --rounds 100    (needs caching-disk beside it: cargo build --bins)
   crash-campaign --rounds 1 --seed 1234    the first crash of that campaign again
+  crash-campaign --power --machine 3 --rounds 1 --seed 1234    the same of a power cut
   crash-campaign --rounds 200 --no-passthrough
   crash-campaign --rounds 200 --drain
   crash-campaign --rounds 200 --limit 1500M
@@ -55,6 +56,9 @@ struct Arguments {
     /// With --power: two disks lose it less than this apart, in milliseconds.
     #[arg(long, default_value_t = 80)]
     apart_ms: u64,
+    /// With --power: all cuts on this one of the machines, as a failure says: 0 and 1 have one disk, 2 and 3 two; even ones ext4, odd ones xfs.
+    #[arg(long, requires = "power", value_parser = clap::value_parser!(u64).range(0..4))]
+    machine: Option<u64>,
     /// The daemon is a known-bad one, built with the feature `flawed`: success is that something lost is found.
     #[arg(long, conflicts_with = "power")]
     canary: bool,
@@ -140,8 +144,11 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
     let writes = if arguments.caches { Writes::Cached } else { Writes::Ordered };
     let machines = [(Kind::Ext4, false), (Kind::Xfs, false), (Kind::Ext4, true), (Kind::Xfs, true)];
     for (number, (kind, two)) in (0u64..).zip(machines) {
-        // A replayed round is the first of each machine.
-        let rounds = (arguments.rounds + 3 - number) / 4;
+        let rounds = match arguments.machine {
+            Some(machine) if machine == number => arguments.rounds,
+            Some(_) => 0,
+            None => (arguments.rounds + 3 - number) / 4,
+        };
         if rounds == 0 {
             continue;
         }
@@ -152,7 +159,8 @@ fn power(arguments: &Arguments, seed: u64) -> ExitCode {
             let (wrong, files) = machine.cut(seed, Duration::from_millis(seed % arguments.apart_ms.max(1)), false);
             (promised, at) = (promised + files, at + 1);
             if !wrong.is_empty() {
-                println!("cut {at} on {kind:?}, {} (seed {seed}):", if two { "two disks" } else { "one disk" });
+                let disks = if two { "two disks" } else { "one disk" };
+                println!("cut {at} on {kind:?}, {disks} (the same with --machine {number} --rounds 1 --seed {seed}):");
                 wrong.iter().take(20).for_each(|wrong| println!("  {wrong}"));
                 return ExitCode::FAILURE;
             }

@@ -27,6 +27,13 @@ fn nothing_is_lost_or_mixed_when_two_disks_lose_power_one_after_the_other() {
     cuts(Machine::new(Kind::Xfs, true, Writes::Ordered, &[]), 4000..4005, Duration::from_millis(40));
 }
 
+/// What was not flushed is lost in part, in any order.
+#[test]
+fn nothing_is_lost_or_mixed_when_a_disk_loses_what_was_not_flushed() {
+    cuts(Machine::new(Kind::Ext4, false, Writes::Cached, &[]), 4100..4104, Duration::ZERO);
+    cuts(Machine::new(Kind::Xfs, true, Writes::Cached, &[]), 4104..4107, Duration::from_millis(40));
+}
+
 #[test]
 fn nothing_is_lost_or_mixed_over_power_cuts_while_a_pool_is_emptied() {
     cuts(Machine::draining(Kind::Ext4, false, Writes::Ordered, &[]), 4500..4503, Duration::ZERO);
