@@ -100,6 +100,9 @@ pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<Queued>>
     Some(queued)
 }
 
+/// Mappings that are looked at: one ring can be mapped any number of times, and each is as large as the largest.
+const MOST_RINGS: usize = 256;
+
 /// Other threads may make rings and take theirs away while we look: so often it is looked again.
 const LOOKS: usize = 64;
 
@@ -108,14 +111,16 @@ pub(super) fn in_rings(thread: u32) -> Option<Vec<Queued>> {
     (0..LOOKS).find_map(|_| {
         let used = numbers(format!("/proc/{thread}/fd")).filter(|descriptor| is_used_ring(thread, *descriptor)).count();
         let maps = std::fs::read_to_string(format!("/proc/{thread}/maps")).ok()?;
-        let requests = |(start, length)| memory(thread, start, usize::try_from(length).ok()?);
-        let mut rings = maps.lines().filter_map(ring).map(requests).collect::<Option<Vec<_>>>()?;
-        // One that is new shows nothing, and stands for no other.
-        rings.retain(|requests| requests.iter().any(|byte| *byte != 0));
-        if rings.is_empty() || rings.len() < used {
-            return None;
+        let (mut rings, mut queued) = (0, Vec::new());
+        for (start, length) in mapped_rings(&maps)? {
+            let requests = memory(thread, start, usize::try_from(length).ok()?)?;
+            // One that is new shows nothing, and stands for no other.
+            if requests.iter().any(|byte| *byte != 0) {
+                rings += 1;
+                queued.extend(writes(thread, &requests)?);
+            }
         }
-        Some(rings.iter().map(|requests| writes(thread, requests)).collect::<Option<Vec<_>>>()?.concat())
+        (rings > 0 && rings >= used).then_some(queued)
     })
 }
 
@@ -148,12 +153,19 @@ fn writes(thread: u32, requests: &[u8]) -> Option<Vec<Queued>> {
     Some(queued)
 }
 
-/// Of a line of `/proc/PID/maps`: where the requests of a ring are, if it is that.
+/// Of `/proc/PID/maps`: where the requests of rings are. None where there are too many to look at.
+fn mapped_rings(maps: &str) -> Option<Vec<(u64, u64)>> {
+    let rings: Vec<_> = maps.lines().filter_map(ring).take(MOST_RINGS + 1).collect();
+    (rings.len() <= MOST_RINGS).then_some(rings)
+}
+
+/// Of a line of it: where the requests of a ring are, if it is that.
 fn ring(line: &str) -> Option<(u64, u64)> {
+    // Address, permissions, offset, device, inode, and what it is: the path of a file, which may end like that, begins at the root.
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let offset = u64::from_str_radix(words.nth(1)?, 16).ok()?;
-    if !line.ends_with(RING) || offset != sqe::MAPPED_AT {
+    if words.nth(2) != Some(RING) || offset != sqe::MAPPED_AT {
         return None;
     }
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
@@ -174,7 +186,17 @@ mod tests {
         assert_eq!(ring(line), Some((0x7f00_0000_0000, 0x2000)));
         assert_eq!(ring("7f0000000000-7f0000002000 rw-s 00000000 00:10 1 anon_inode:[io_uring]"), None);
         assert_eq!(ring("7f0000000000-7f0000002000 rw-p 10000000 00:10 1 /some/file"), None);
+        assert_eq!(ring("7f0000000000-7f0000002000 rw-s 10000000 00:10 1 /tmp/anon_inode:[io_uring]"), None);
+        assert_eq!(ring("7f0000000000-7f0000002000 rw-s 10000000 00:10 1 /tmp/x anon_inode:[io_uring]"), None);
         assert_eq!(ring(""), None);
+    }
+
+    /// All were copied, and kept until the last one was: a user's 65,000 took more memory than there is.
+    #[test]
+    fn a_ring_that_is_mapped_without_end_is_not_looked_at_without_end() {
+        let line = "7f0000000000-7f0000400000 r--s 10000000 00:10 1 anon_inode:[io_uring]\n";
+        assert_eq!(mapped_rings(&line.repeat(MOST_RINGS)).map(|rings| rings.len()), Some(MOST_RINGS));
+        assert_eq!(mapped_rings(&line.repeat(MOST_RINGS + 1)), None);
     }
 
     #[test]
