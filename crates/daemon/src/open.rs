@@ -81,6 +81,7 @@ impl OpenSpace {
             .map_err(|error| Error::Refused(format!("{}: {error}", state.settings_path().display())))?;
         refuse_places(&settings, state)?;
         refuse_all_absent(&settings)?;
+        refuse_half_imported(&settings)?;
         state.refuse_without_catalog()?;
         first_use::take_up(state, &mut settings)?;
         let space_uuid = state.uuid_in(&settings)?;
@@ -160,7 +161,7 @@ fn begin(
     let recovered = space
         .recover(&marked)
         .map_err(|error| Error::Refused(format!("recovery failed: {}", std::io::Error::from_raw_os_error(error.0))))?;
-    if import_pools(space, settings, progress)? {
+    if import_pools(space, settings, state.turns_path().exists(), progress)? {
         state.store(settings)?;
     }
     // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
@@ -183,11 +184,17 @@ fn begin(
 }
 
 /// Takes what lies in the directories of new `mirror` pools into the space, and closes these. Whether there were any.
-fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Progress<'_>) -> Result<bool> {
+fn import_pools(
+    space: &Space,
+    settings: &mut SpaceSettings,
+    was_up: bool,
+    progress: &mut Progress<'_>,
+) -> Result<bool> {
     let trees: Vec<&Tree> = space.pools().members().filter_map(|member| member.tree.as_deref()).collect();
     let (mut imported, mut met) = (false, FxHashSet::default());
-    if settings.pools.iter().any(|pool| pool.import) && !space.catalog().created() {
-        // Of an import that was refused, after which things were given other names.
+    if settings.pools.iter().any(|pool| pool.import) && !space.catalog().created() && !was_up {
+        // Of an import that was refused, after which things were given other names. Not of one that an earlier version left for later: what was
+        // made since is in no tree.
         drop_stale(space.catalog(), &trees)?;
         space.let_unnamed_go().map_err(|error| {
             Error::Refused(format!("what was removed cannot go: {}", std::io::Error::from_raw_os_error(error.0)))
@@ -197,6 +204,8 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
         let Some(tree) = &member.tree else { continue };
         if pool.import {
             let files = import(space.catalog(), (member.id, &*member.pool), tree, &mut met, progress)?;
+            // The names that the pool gave them, before it is known that there is nothing more to be taken in.
+            member.pool.sync().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
             tracing::info!(pool = pool.name, files, "imported");
             pool.import = false;
             imported = true;
@@ -204,6 +213,18 @@ fn import_pools(space: &Space, settings: &mut SpaceSettings, progress: &mut Prog
         tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
     }
     Ok(imported)
+}
+
+/// Names that only a pool shows which is not there would be taken for ones that are gone, once it is.
+fn refuse_half_imported(settings: &SpaceSettings) -> Result<()> {
+    match settings.pools.iter().find(|pool| pool.absent && pool.import) {
+        None => Ok(()),
+        Some(pool) => Err(Error::Refused(format!(
+            "what lies in the pool '{0}' ({1}) is still to be taken in, before anybody uses the space: start it with that pool; or, to do              without, make a new space of the others, with another state",
+            pool.name,
+            pool.path.display()
+        ))),
+    }
 }
 
 fn refuse_all_absent(settings: &SpaceSettings) -> Result<()> {

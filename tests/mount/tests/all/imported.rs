@@ -153,3 +153,36 @@ fn what_was_changed_between_a_refused_import_and_the_next_is_taken_in_as_it_is()
     }
     space.down_and_check();
 }
+
+/// The space was used while a part of it was still to be taken in; once that was, what had been made meanwhile was removed, as in no plain tree.
+#[test]
+fn a_space_of_which_a_part_is_still_to_be_taken_in_loses_nothing_of_what_is_made_meanwhile() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let mut space = Space::on(ground, &disk);
+    let dirs = ["a", "b", "plain"].map(|name| disk.join(name));
+    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    let [a, b, plain] = dirs;
+    space.pools = vec![
+        format!("a={},layout=mirror", a.display()),
+        format!("b={},layout=mirror", b.display()),
+        format!("plain={}", plain.display()),
+    ];
+    space.flags = ["--import", "--spread", "round-robin"].map(Into::into).into();
+    fs::write(a.join("of-a"), "a").unwrap();
+    fs::write(b.join("of-b"), "b").unwrap();
+    fs::create_dir(b.join("dir")).unwrap();
+    refused_half_way(&space, &b.join("dir"));
+    space.pools.clear();
+    space.flags = ["--without", "b"].map(Into::into).into();
+    space.try_up().refused("what lies in the pool 'b'");
+
+    // As a version left it that did not refuse that: its turns were counted.
+    fs::write(space.state.join("turns"), "3").unwrap();
+    fs::rename(a.join("of-a"), a.join("renamed")).unwrap();
+    space.flags.clear();
+    space.up();
+    assert_eq!(fs::read_to_string(space.path("of-a")).unwrap(), "a", "what no tree shows is gone");
+    assert_eq!(fs::read_to_string(space.path("of-b")).unwrap(), "b");
+    space.down_and_check();
+}
