@@ -57,7 +57,7 @@ pub struct Up {
     /// The most that all files together may use, or `none`; stays until it is changed.
     #[arg(long, value_name = "SIZE")]
     size: Option<Most>,
-    /// Room that every pool keeps free: at first use for those that name none of their own, later for all.
+    /// Room that every pool keeps free, but for those that this command names with a reserve of their own.
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
     /// Start without a pool whose disk is gone, or does not answer: its files are there by name, and cannot be read or written. With the next
@@ -130,11 +130,13 @@ impl Up {
         command.arg("--options").arg(self.flags.to_string());
         command.arg("--transport").arg(self.transport.to_string());
         command.arg("--linger-ms").arg(self.linger_ms.to_string());
-        // A first use is written down by the daemon once everything was found in order; until then it is handed over.
-        if state.load()?.is_none() {
-            for pool in &settings.pools {
-                command.arg(format!("--pool={pool}"));
-            }
+        // A first use is written down by the daemon once everything was found in order; until then it is handed over. Later a pool may
+        // be named to say that `--reserve` is not for it.
+        let is_first = state.load()?.is_none();
+        for pool in if is_first { &settings.pools } else { &self.pools } {
+            command.arg(format!("--pool={pool}"));
+        }
+        if is_first {
             command.arg("--spread").arg(&settings.spread);
             if self.import {
                 command.arg("--import");
@@ -198,7 +200,10 @@ impl Up {
                     settings.leave_out(name)?;
                 }
                 if let Some(reserve) = self.reserve {
-                    settings.pools.iter_mut().for_each(|pool| pool.reserve_bytes = reserve);
+                    let own =
+                        |name: &str| self.pools.iter().any(|asked| asked.name == name && asked.reserve_bytes.0 > 0);
+                    let others = settings.pools.iter_mut().filter(|pool| !own(&pool.name));
+                    others.for_each(|pool| pool.reserve_bytes = reserve);
                 }
                 settings
             }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod absent;
+mod again;
 mod away;
 mod commands;
 mod connections;
