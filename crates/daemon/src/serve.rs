@@ -12,7 +12,7 @@ use crate::open::{OpenSpace, ReadSettings};
 use crate::pools::add;
 use crate::pools::drain;
 use crate::pools::remove;
-use crate::process::notify;
+use crate::process::notify::{self, GoesOn};
 use crate::process::rlimits;
 use crate::settings::config::replace;
 use crate::{Progress, Result, State, control, end_signals};
@@ -53,6 +53,7 @@ pub fn serve(
     how: ServeOptions,
     progress: &mut Progress<'_>,
 ) -> Result<Serving> {
+    let _starts = GoesOn::begin();
     let point = read()?.mountpoint;
     mountable::refuse_unmountable()?;
     how.refuse_unmountable()?;
@@ -105,6 +106,7 @@ impl Serving {
         notify::supervisor(notify::READY);
         let ended = self.mount.wait();
         notify::supervisor(notify::STOPPING);
+        let _ends = GoesOn::begin();
         self.waiter.stop();
         let over = self.open.changes.end();
         let written = self.open.store.settle();

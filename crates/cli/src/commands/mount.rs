@@ -62,6 +62,7 @@ const IGNORED_WITH_VALUE: [&str; 13] = [
 In /etc/fstab:
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0
 Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=, without=
+systemd ends a mount that takes longer than 90 seconds: x-systemd.mount-timeout=1h has it wait
 A remount changes those of mount(8) and size=, and names those of the others that differ"
 )]
 pub struct MountHelper {

@@ -75,6 +75,36 @@ fn a_space_in_the_foreground_says_when_it_is_up_and_is_found_after_a_kill() {
     assert!(supervisor.recv(&mut [0; 64]).is_err());
 }
 
+/// Regression: a start or an end that took longer than a supervisor gives, as recovery may and an import, was ended by it, and began anew each time.
+#[test]
+fn a_supervisor_is_told_to_wait_while_a_start_goes_on() {
+    let space = Space::plain();
+    space.down();
+    let supervisor = UnixDatagram::bind(space.ground.join("notify")).unwrap();
+    supervisor.set_read_timeout(Some(LIMIT)).unwrap();
+    let told = || {
+        let mut said = [0; 64];
+        let length = supervisor.recv(&mut said).unwrap();
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    };
+    // It is waited for, for ten seconds.
+    let lock = File::open(space.state.join("catalog/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let mut command = Command::new(binary::path());
+    command.args(space.up_arguments()).arg("--foreground").env("NOTIFY_SOCKET", space.ground.join("notify"));
+    let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let said = told();
+    let microseconds = said.strip_prefix("EXTEND_TIMEOUT_USEC=").and_then(|text| text.parse::<u64>().ok());
+    assert!(microseconds.is_some_and(|more| more > 10_000_000), "{said}");
+    assert!(!is_mounted(&space.mount));
+    drop(lock);
+    assert_eq!(told(), "READY=1");
+    process::signal(daemon.id(), Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert!(daemon.wait().unwrap().success());
+    space.check();
+}
+
 #[test]
 fn after_a_restart_paths_work_at_once_and_old_descriptors_as_is_said() {
     let space = Space::new();
