@@ -11,11 +11,16 @@ pub fn uid_of(name: &str) -> anyhow::Result<u32> {
         Ok(uid) => return Ok(uid),
         Err(_) => {}
     }
-    let entries = entries(&[name.to_owned()]).context("cannot read /etc/passwd")?;
-    let found = users(&entries).find(|(other, _)| *other == name);
-    found
-        .map(|(_, uid)| uid)
-        .with_context(|| format!("there is no user '{name}'; give a name that `getent passwd` knows, or a number"))
+    let told = asked(&[name.to_owned()]);
+    let uid = match &told {
+        // Whatever it calls him: a directory of a company's knows users by several names, and answers with one.
+        Ok(told) => users(told).next().map(|(_, uid)| uid),
+        Err(_) => {
+            let all = listed().context("cannot read /etc/passwd")?;
+            users(&all).find(|(other, _)| *other == name).map(|(_, uid)| uid)
+        }
+    };
+    uid.with_context(|| format!("there is no user '{name}'; give a name that `getent passwd` knows, or a number"))
 }
 
 /// The names of users that have one.
@@ -26,8 +31,8 @@ impl Names {
     pub fn of(uids: impl IntoIterator<Item = u32>) -> Self {
         let numbers: Vec<_> = uids.into_iter().map(|uid| uid.to_string()).collect();
         // A number in place of a name is no error: the user may be long gone.
-        let entries = if numbers.is_empty() { String::new() } else { entries(&numbers).unwrap_or_default() };
-        Self(users(&entries).map(|(name, uid)| (uid, name.to_owned())).collect())
+        let entries = if numbers.is_empty() { Ok(String::new()) } else { asked(&numbers).or_else(|_| listed()) };
+        Self(users(&entries.unwrap_or_default()).map(|(name, uid)| (uid, name.to_owned())).collect())
     }
 
     /// The name, or else the number.
@@ -36,12 +41,15 @@ impl Names {
     }
 }
 
-/// What is known of these users, as lines of passwd(5).
-fn entries(keys: &[String]) -> std::io::Result<String> {
-    match Command::new("getent").args(["passwd", "--"]).args(keys).output() {
-        Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(_) => std::fs::read_to_string("/etc/passwd"),
-    }
+/// What the system knows of these users, as lines of passwd(5). An error where it has nobody to ask.
+fn asked(keys: &[String]) -> std::io::Result<String> {
+    let told = Command::new("getent").args(["passwd", "--"]).args(keys).output()?;
+    Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+}
+
+/// All users of this machine's own, where there is no getent(1).
+fn listed() -> std::io::Result<String> {
+    std::fs::read_to_string("/etc/passwd")
 }
 
 fn users(entries: &str) -> impl Iterator<Item = (&str, u32)> {

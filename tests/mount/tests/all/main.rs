@@ -26,6 +26,7 @@ mod input;
 mod join;
 mod limits;
 mod mirror;
+mod names;
 mod odd_paths;
 mod overlay;
 mod pools;
