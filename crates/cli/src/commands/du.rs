@@ -55,8 +55,8 @@ impl Du {
 fn ask(path: &Path) -> anyhow::Result<DuReport> {
     ullage_daemon::refuse_silent(path, super::PATIENCE)?;
     let (mountpoint, state) = find_mount(path)?;
+    let ino = super::seen(path, path.metadata(), &state, &mountpoint)?.ino();
     let mut client = super::connect(&state, &mountpoint)?;
-    let ino = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
     match client.ask(&Request::Du { ino }).with_context(|| path.display().to_string())? {
         Answer::Du(report) => Ok(report),
         _ => anyhow::bail!("the daemon answered another question"),

@@ -64,9 +64,10 @@ impl Limit {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         ullage_daemon::refuse_silent(&self.path, super::PATIENCE)?;
         let (mountpoint, state) = find_mount(&self.path)?;
-        let mut client = super::connect(&state, &mountpoint)?;
+        // All that is looked for is before the daemon is asked, which waits for no question that takes its time.
         if self.size.is_none() && self.inodes.is_none() {
             let user = self.user.as_deref().map(uid_of).transpose()?;
+            let mut client = super::connect(&state, &mountpoint)?;
             let Answer::Limits { mut limits } = client.ask(&Request::Limits { user })? else {
                 bail!("the daemon answered another question")
             };
@@ -97,6 +98,7 @@ impl Limit {
             Some(Most(Some(most))) => LimitChange::Most(most),
         };
         let request = Request::SetLimit { subject, bytes: change(self.size), inodes: change(self.inodes) };
+        let mut client = super::connect(&state, &mountpoint)?;
         client.patience(None);
         let Answer::LimitSet { unbound } = client.ask(&request)? else { bail!("the daemon answered another question") };
         if self.json {

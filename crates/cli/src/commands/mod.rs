@@ -30,9 +30,12 @@ mod up;
 
 pub use mount::MountHelper;
 
+use anyhow::Context;
 use clap::Subcommand;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use ullage_daemon::State;
 
 /// What the user asks for.
 #[derive(Debug, Subcommand)]
@@ -190,6 +193,14 @@ fn connect(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Result<ul
     let client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;
     client.patience(Some(PATIENCE));
     Ok(client)
+}
+
+/// What was seen of a path in a space, before its daemon is asked. Where nothing could be seen, that may be since there is none.
+fn seen(path: &Path, looked: std::io::Result<Metadata>, state: &State, mountpoint: &Path) -> anyhow::Result<Metadata> {
+    if looked.is_err() {
+        connect(state, mountpoint)?;
+    }
+    looked.with_context(|| format!("cannot look at {}", path.display()))
 }
 
 /// Why there is no daemon to talk to, and what to do.

@@ -61,8 +61,8 @@ fn ask(path: &Path) -> anyhow::Result<StatReport> {
         _ => Path::new("."),
     };
     let (mountpoint, state) = find_mount(if path.is_symlink() { parent } else { path })?;
+    let ino = super::seen(path, path.symlink_metadata(), &state, &mountpoint)?.ino();
     let mut client = super::connect(&state, &mountpoint)?;
-    let ino = path.symlink_metadata().with_context(|| format!("cannot look at {}", path.display()))?.ino();
     match client.ask(&Request::Stat { ino }).with_context(|| path.display().to_string())? {
         Answer::Stat(report) => Ok(report),
         _ => anyhow::bail!("the daemon answered another question"),

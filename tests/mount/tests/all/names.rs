@@ -32,3 +32,12 @@ fn a_user_is_who_the_system_says_whatever_it_calls_him() {
     limit(&space, company, ["--user", "berta", "1G"]).refused("no user 'berta'");
     space.down_and_check();
 }
+
+/// Regression: the daemon waits ten seconds for a question, and was connected to before the name was asked for.
+#[test]
+fn a_name_that_takes_long_to_be_found_is_waited_for() {
+    let space = Space::plain();
+    let slow = "sleep 11; echo 'anna:*:4711:4711::/:/bin/sh'";
+    limit(&space, slow, ["--user", "anna", "1G"]).ok();
+    space.down_and_check();
+}
