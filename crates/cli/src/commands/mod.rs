@@ -190,7 +190,7 @@ fn of_each<T>(paths: &[PathBuf], ask: impl Fn(&Path) -> anyhow::Result<T>) -> (V
 
 /// A connection to the daemon of a space that is up, for questions.
 fn connect(state: &ullage_daemon::State, mountpoint: &Path) -> anyhow::Result<ullage_daemon::Client> {
-    let client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;
+    let mut client = ullage_daemon::Client::connect(state)?.ok_or_else(|| not_up(state, mountpoint))?;
     client.patience(Some(PATIENCE));
     Ok(client)
 }

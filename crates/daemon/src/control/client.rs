@@ -1,19 +1,29 @@
 //! The command's side of the control socket.
 
 use super::messages::{Answer, Request};
+use crate::control::{self, Timed};
 use crate::error::io_error;
 use crate::mounting::mountpoint::is_dead_at;
 use crate::mounting::mounts;
-use crate::{Error, Result, State, control, quoted};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use crate::{Error, Result, State, quoted};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use ullage_fuse::Listed;
 use ullage_types::ROOT;
 
+/// The longest answer, in bytes: some hundred thousand limits. Who asks may be root, and who answers any user.
+const ANSWER_MAX: u64 = 64 << 20;
+/// How long an answer may take to come in once it has begun to.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// As long as it takes: some lifetimes.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+
 /// A connection to a running daemon.
 pub struct Client {
-    reader: BufReader<UnixStream>,
+    stream: UnixStream,
+    patience: Duration,
 }
 
 impl Client {
@@ -25,7 +35,7 @@ impl Client {
         }
         let (_dir, path) = control::short_path(state)?;
         match UnixStream::connect(path) {
-            Ok(stream) => Ok(Some(Self { reader: BufReader::new(stream) })),
+            Ok(stream) => Ok(Some(Self { stream, patience: FOR_EVER })),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
             Err(error) => Err(io_error("connect to", state.socket_path())(error)),
         }
@@ -33,13 +43,13 @@ impl Client {
 
     /// The process that listens, as the kernel knows it; also when it does not answer any more.
     pub fn process(&self) -> Option<u32> {
-        let peer = rustix::net::sockopt::socket_peercred(self.reader.get_ref()).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
     }
 
-    /// How long an answer may take; at first, and with none, as long as it takes.
-    pub fn patience(&self, patience: Option<std::time::Duration>) {
-        let _ = self.reader.get_ref().set_read_timeout(patience);
+    /// How long an answer may take; at first, and with none, as long as it takes until it begins.
+    pub fn patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience.unwrap_or(FOR_EVER);
     }
 
     /// Asks, and gives back the answer; a refusal is an error.
@@ -48,17 +58,18 @@ impl Client {
             || Error::Refused("the daemon ended before it answered; see ullage.log in its state directory".into());
         let mut text = serde_json::to_string(request).map_err(|error| Error::Refused(error.to_string()))?;
         text.push('\n');
-        // Who is turned away unheard is still told why.
-        let _ = self.reader.get_mut().write_all(text.as_bytes());
-        let mut line = String::new();
-        match self.reader.read_line(&mut line) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+        let line = match self.exchange(&text) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(Error::Silent(self.process().unwrap_or_default()));
             }
-            Err(_) | Ok(0) => return Err(broken()),
-            Ok(_) => {}
-        }
-        match serde_json::from_str(&line)
+            Ok(line) if line.len() as u64 == ANSWER_MAX => {
+                return Err(Error::Refused("the daemon's answer cannot be read: it has no end".into()));
+            }
+            Err(_) => return Err(broken()),
+            Ok(line) if line.is_empty() => return Err(broken()),
+            Ok(line) => line,
+        };
+        match serde_json::from_slice(&line)
             .map_err(|error| Error::Refused(format!("the daemon's answer cannot be read: {error}")))?
         {
             Answer::Refused { why } if control::is_unknown(&why) => Err(Error::Refused(
@@ -68,6 +79,20 @@ impl Client {
             Answer::Refused { why } => Err(Error::Refused(why)),
             answer => Ok(answer),
         }
+    }
+
+    /// Sends a request, and waits for the line that answers it.
+    fn exchange(&self, request: &str) -> std::io::Result<Vec<u8>> {
+        let mut timed = Timed { stream: &self.stream, until: Instant::now() + self.patience };
+        // Who is turned away unheard is still told why.
+        let _ = timed.write_all(request.as_bytes());
+        let mut reader = BufReader::new(timed);
+        reader.fill_buf()?;
+        let timed = reader.get_mut();
+        timed.until = timed.until.min(Instant::now() + ANSWER_PATIENCE);
+        let mut line = Vec::new();
+        reader.take(ANSWER_MAX).read_until(b'\n', &mut line)?;
+        Ok(line)
     }
 }
 
@@ -174,4 +199,59 @@ fn mount_around(path: &Path) -> Result<(PathBuf, Option<Listed>)> {
     let around = mounts::list(None)?.into_iter().filter(|m| Some(m.device) == device && path.starts_with(&m.point));
     let inner = around.max_by_key(|mount| mount.point.components().count());
     Ok((path, inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    /// Asks one that answers so; the error, and how long that took.
+    fn against(daemon: impl FnOnce(UnixStream) + Send, patience: Option<Duration>) -> (Error, Duration) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let mut client = Client { stream, patience: FOR_EVER };
+        client.patience(patience);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(move || daemon(other));
+            let error = client.ask(&Request::Df).unwrap_err();
+            drop(client);
+            (error, began.elapsed())
+        })
+    }
+
+    fn repeat(mut stream: UnixStream, bytes: &[u8], pause: Duration) {
+        while stream.write_all(bytes).is_ok() {
+            std::thread::sleep(pause);
+        }
+    }
+
+    /// Regression: each byte began the time anew, so that a user's daemon could keep root's command for ever.
+    #[test]
+    fn who_answers_byte_by_byte_is_not_waited_for_longer_than_others() {
+        let (error, took) = against(|stream| repeat(stream, b" ", PATIENCE / 20), Some(PATIENCE));
+        assert!(matches!(error, Error::Silent(_)), "{error}");
+        assert!(took >= PATIENCE && took < 10 * PATIENCE, "{took:?}");
+    }
+
+    /// Regression: it was read until no memory was left.
+    #[test]
+    fn an_answer_without_an_end_is_not_read_to_the_end() {
+        for patience in [None, Some(ANSWER_PATIENCE)] {
+            let (error, _) = against(|stream| repeat(stream, &[b' '; 1 << 16], Duration::ZERO), patience);
+            assert!(error.to_string().contains("has no end"), "{error}");
+        }
+    }
+
+    /// Who asks for what takes long waits for that.
+    #[test]
+    fn an_answer_that_begins_late_is_waited_for() {
+        let late = |mut stream: UnixStream| {
+            std::thread::sleep(PATIENCE);
+            let _ = stream.write_all(b"{\"answer\":\"refused\",\"why\":\"late\"}\n");
+        };
+        let (error, took) = against(late, None);
+        assert!(error.to_string() == "late" && took >= PATIENCE, "{error}");
+    }
 }
