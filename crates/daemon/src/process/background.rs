@@ -62,11 +62,17 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
             Err(Error::Refused(format!("the daemon ended before it was ready; see {}", state.log_path().display())))
         }
         (_, why) => {
+            // Names in it may have lines of their own; it is the last that is said.
+            let mut why = why.to_owned();
+            for line in stdout.lines().map_while(std::io::Result::ok) {
+                why.push('\n');
+                why.push_str(line.trim_start());
+            }
             let _ = child.wait();
             if first {
                 forget(state);
             }
-            Err(Error::Refused(why.to_owned()))
+            Err(Error::Refused(why))
         }
     }
 }

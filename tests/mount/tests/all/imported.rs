@@ -68,6 +68,25 @@ fn what_is_imported_keeps_its_acl_and_attributes_whatever_it_is() {
     space.down_and_check();
 }
 
+/// Regression: what was told of why ended with the first line of the name.
+#[test]
+fn an_import_that_is_refused_for_a_name_of_two_lines_says_why() {
+    let (space, tree) = bed();
+    let middle = tree.join("two\nlines/mounted");
+    fs::create_dir_all(&middle).unwrap();
+    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
+    let said = space.try_up();
+    unmount(&middle);
+    assert_eq!(said.code, Some(1), "{}", said.err);
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", said.err);
+    assert!(
+        lines[0].ends_with("/two") && lines[1].starts_with("  lines/mounted is on another file system"),
+        "{}",
+        said.err
+    );
+}
+
 /// Only names that one run took in were told to be of one file: after an interruption a pipe became two.
 #[test]
 fn what_has_several_names_is_one_after_an_import_that_was_interrupted() {
