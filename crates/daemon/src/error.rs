@@ -47,6 +47,9 @@ pub enum Error {
          ullage.log in its state directory may say why"
     )]
     Silent(u32),
+    /// A signal came before the space was up.
+    #[error("interrupted: the space was not started; what was done so far stays, and the next `up` goes on with it")]
+    Interrupted(i32),
     /// Two first uses met.
     #[error("another `ullage up` is making the space of {0}; try again when it has ended")]
     Overtaken(std::path::PathBuf),

@@ -154,7 +154,15 @@ impl Up {
         if let Some(spinner) = spinner {
             spinner.finish_and_clear();
         }
-        let pid = pid?;
+        let pid = match pid {
+            // As its caller expects.
+            Err(error @ ullage_daemon::Error::Interrupted(signal)) => {
+                whisper!("ullage: {error}");
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                return Err(error.into());
+            }
+            pid => pid?,
+        };
         for told in behind {
             whisper!("ullage: {}", crate::output::shown(told));
         }

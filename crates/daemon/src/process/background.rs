@@ -1,5 +1,6 @@
 //! `up` without `--foreground`: a process of its own that says when the mount is usable.
 
+use super::signals::PassedOn;
 use crate::error::io_error;
 use crate::settings::config::private;
 use crate::{Error, Result, State};
@@ -29,7 +30,7 @@ fn set_apart(command: &mut Command) {
 }
 
 /// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
-/// waits until it is ready. Gives back its process id. `progress` is given each line that begins with [`PROGRESS`], without it.
+/// waits until it is ready. Gives back its process id. A signal that is to end this process before that ends the other one first. `progress` is given each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     state.refuse_users()?;
     let first = !state.dir().exists();
@@ -38,6 +39,7 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
     // It tells names of files, and versions before this one let everybody read it.
     let _ = log.set_permissions(Permissions::from_mode(0o600));
     set_apart(&mut command);
+    let signals = PassedOn::take().map_err(io_error("wait for signals of", "this process"))?;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -47,6 +49,7 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         .env_remove(super::notify::SOCKET)
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
+    let passed_on = PassedOn::to(signals, &child).map_err(io_error("wait for signals of", "this process"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;
     let (mut line, mut stdout) = (String::new(), BufReader::new(stdout));
     let mut read = stdout.read_line(&mut line);
@@ -54,6 +57,13 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         progress(how_far.trim());
         line.clear();
         read = stdout.read_line(&mut line);
+    }
+    if let Some(signal) = passed_on.end() {
+        let _ = child.wait();
+        if first {
+            forget(state);
+        }
+        return Err(Error::Interrupted(signal));
     }
     match (read, line.trim_end()) {
         (Ok(_), READY) => Ok(child.id()),

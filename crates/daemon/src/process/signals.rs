@@ -1,11 +1,62 @@
 //! The signals that end a server in order.
 
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use signal_hook::low_level::emulate_default_handler;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::thread::JoinHandle;
 
 /// All of them, but for a hangup that this process was started to take no notice of, as by nohup(1): to be asked before any is handled.
 pub fn end_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| *signal != SIGHUP || !ignores(&status, SIGHUP)).collect()
+}
+
+/// Passes the first signal that would end this process on to a child, which would go on unseen: it ends in order, and with it what this one waits
+/// for. A second one ends this process.
+pub(super) struct PassedOn {
+    came: Arc<AtomicI32>,
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+/// No signal has this number.
+const NONE: i32 = 0;
+
+impl PassedOn {
+    /// Takes signals from now on, and no more of them than end this process.
+    pub(super) fn take() -> std::io::Result<Signals> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Signals::new([SIGINT, SIGTERM].into_iter().filter(|signal| !ignores(&status, *signal)))
+    }
+
+    /// Passes on what was taken.
+    pub(super) fn to(mut signals: Signals, child: &Child) -> std::io::Result<Self> {
+        let came = Arc::new(AtomicI32::new(NONE));
+        let (told, handle, child) = (came.clone(), signals.handle(), Pid::from_child(child));
+        let pass = move || {
+            for signal in signals.forever() {
+                if told.swap(signal, Relaxed) != NONE {
+                    let _ = emulate_default_handler(signal);
+                }
+                let _ = kill_process(child, Signal::TERM);
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".into()).spawn(pass)?;
+        Ok(Self { came, handle, thread })
+    }
+
+    /// The signal that was passed on. If there was none, none is from now on: the child may be waited for, and its number be another's then.
+    pub(super) fn end(self) -> Option<i32> {
+        if self.came.load(Relaxed) == NONE {
+            self.handle.close();
+            let _ = self.thread.join();
+        }
+        Some(self.came.load(Relaxed)).filter(|signal| *signal != NONE)
+    }
 }
 
 /// Whether the process of this status does nothing at a signal.

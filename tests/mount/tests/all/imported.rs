@@ -1,14 +1,19 @@
 //! `up --import`: what is neither a regular file nor a directory.
 
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, lgetxattr, lsetxattr, mknodat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, flock, lgetxattr, lsetxattr, mknodat};
+use rustix::process::Signal;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{program, run, ullage, unmount};
+use ullage_mount_tests::run::{LIMIT, eventually, program, run, ullage, unmount};
 use ullage_mount_tests::space::Space;
+use ullage_mount_tests::watchdog::is_mounted;
+use ullage_mount_tests::{binary, process};
 
 /// A tree to be imported, on a disk of its own.
 fn bed() -> (Space, PathBuf) {
@@ -39,6 +44,12 @@ fn refused_half_way(space: &Space, dir: &Path) -> Vec<OsString> {
     words
 }
 
+/// Whether somebody has the catalog of a space open.
+fn is_locked(space: &Space) -> std::io::Result<bool> {
+    let lock = File::open(space.state.join("catalog/lock"))?;
+    Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
+}
+
 fn pipe(at: &Path) {
     mknodat(CWD, at, FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
 }
@@ -65,6 +76,41 @@ fn what_is_imported_keeps_its_acl_and_attributes_whatever_it_is() {
         assert_eq!(&value[..length], name.as_bytes());
     }
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Regression: `up` ended, and its daemon went on; no command could see it or end it.
+#[test]
+fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
+    const FILES: usize = 30_000;
+    let (mut space, tree) = bed();
+    for n in 0..FILES {
+        let dir = tree.join(format!("{}", n / 1000));
+        if n % 1000 == 0 {
+            fs::create_dir(&dir).unwrap();
+        }
+        fs::hard_link(tree.join("0/0"), dir.join(n.to_string()))
+            .or_else(|_| fs::write(dir.join(n.to_string()), ""))
+            .unwrap();
+    }
+    for signal in [Signal::INT, Signal::TERM] {
+        let words = space.up_arguments();
+        let mut up =
+            Command::new(binary::path()).args(words).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let has_begun = || space.state.join("space.toml").exists() && is_locked(&space).unwrap();
+        eventually("it has begun", LIMIT, has_begun);
+        space.flags.clear();
+        process::signal(up.id(), signal);
+        let mut said = String::new();
+        up.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(up.wait().unwrap().signal(), Some(signal.as_raw()), "{said}");
+        assert!(said.contains("goes on"), "{said}");
+        // Nobody has it any more.
+        assert!(!is_locked(&space).unwrap() && !is_mounted(&space.mount));
+    }
+    space.up();
+    let names = (0..30).map(|dir| fs::read_dir(space.path(dir.to_string())).unwrap().count());
+    assert_eq!(names.sum::<usize>(), FILES);
     space.down_and_check();
 }
 

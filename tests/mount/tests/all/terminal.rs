@@ -54,7 +54,7 @@ fn a_closed_pipe_ends_quietly() {
     space.check();
 }
 
-/// Regression: who ended `ullage up` while its daemon was starting, by ^C for example, had a mount whose server aborted when it was
+/// Regression: who ended `ullage up` while its daemon was starting, by closing the terminal for example, had a mount whose server aborted when it was
 /// to say that it was ready.
 #[test]
 fn a_mount_serves_though_nobody_waits_for_it_any_more() {
