@@ -194,7 +194,8 @@ fn listen(
         }
         Request::Stat { ino } => report::stat(&open.space, ino, peer),
         Request::Du { ino } => report::du(&open.space, ino, peer),
-        Request::Limits { user } => limit::list(&open.space, &mountpoint, user, peer),
+        Request::Limits { directory: Some(ino), .. } => limit::on(&open.space, &mountpoint, ino, peer),
+        Request::Limits { user, directory: None } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
         Request::Drain { pool, drains } => drain::set(&open, &own, &pool, drains, peer),
         Request::AddPool { pool } => add::while_up(&open, mirror.as_deref(), &own, &pool, peer),

@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, find_mount};
-use ullage_types::{Bytes, ParseBytesError};
+use ullage_daemon::{Answer, LimitChange, LimitReport, LimitSubject, Request, State, find_mount};
+use ullage_types::{Bytes, ParseBytesError, ROOT};
 
 /// A size, or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ Examples:
   ullage limit /srv/space                        show all limits
   ullage limit /srv/space 100G                   the size of the whole space
   ullage limit /srv/space/projects/x 5G          all below a directory
+  ullage limit /srv/space/projects/x             show what is used there, limited or not
   ullage limit /srv/space --user anna 2G         all files of a user, wherever they lie
   ullage limit /srv/space --user anna            show what a user uses, limited or not
   ullage limit /srv/space --user anna --inodes 10000
@@ -66,12 +67,7 @@ impl Limit {
         let (mountpoint, state) = find_mount(&self.path)?;
         // All that is looked for is before the daemon is asked, which waits for no question that takes its time.
         if self.size.is_none() && self.inodes.is_none() {
-            let user = self.user.as_deref().map(uid_of).transpose()?;
-            let mut client = super::connect(&state, &mountpoint)?;
-            let Answer::Limits { mut limits } = client.ask(&Request::Limits { user })? else {
-                bail!("the daemon answered another question")
-            };
-            only_of(user, &mut limits);
+            let limits = self.ask(&mountpoint, &state)?;
             if self.json {
                 output::json(&serde_json::json!({ "limits": limits }))?;
             } else {
@@ -84,13 +80,7 @@ impl Limit {
                 self.refuse_inner(&mountpoint, name)?;
                 LimitSubject::User(uid_of(name)?)
             }
-            None => {
-                let meta = self.path.metadata().with_context(|| format!("cannot look at {}", self.path.display()))?;
-                if !meta.is_dir() {
-                    bail!("{} is no directory; limits are on directories and users", self.path.display());
-                }
-                LimitSubject::Directory(meta.ino())
-            }
+            None => LimitSubject::Directory(self.directory(&state, &mountpoint)?),
         };
         let change = |most: Option<Most>| match most {
             None => LimitChange::Keep,
@@ -111,6 +101,35 @@ impl Limit {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// What is limited: all of it at the mount point, else one user or directory.
+    fn ask(&self, mountpoint: &Path, state: &State) -> anyhow::Result<Vec<LimitReport>> {
+        let user = self.user.as_deref().map(uid_of).transpose()?;
+        let directory =
+            if user.is_none() { Some(self.directory(state, mountpoint)?).filter(|ino| *ino != ROOT.0) } else { None };
+        let mut client = super::connect(state, mountpoint)?;
+        let Answer::Limits { mut limits } = client.ask(&Request::Limits { user, directory })? else {
+            bail!("the daemon answered another question")
+        };
+        let subject = user.map(LimitSubject::User).or(directory.map(LimitSubject::Directory));
+        only_of(subject, &mut limits);
+        if directory.is_some() {
+            let path = self.path.canonicalize().ok();
+            for limit in &mut limits {
+                limit.path = limit.path.take().or_else(|| path.clone());
+            }
+        }
+        Ok(limits)
+    }
+
+    /// The number of the directory that is named.
+    fn directory(&self, state: &State, mountpoint: &Path) -> anyhow::Result<u64> {
+        let meta = super::seen(&self.path, self.path.metadata(), state, mountpoint)?;
+        if !meta.is_dir() {
+            bail!("{} is no directory; limits are on directories and users", self.path.display());
+        }
+        Ok(meta.ino())
+    }
+
     /// Who names a directory may think that only what the user has there is bounded.
     fn refuse_inner(&self, mountpoint: &Path, user: &str) -> anyhow::Result<()> {
         let path = self.path.canonicalize().with_context(|| format!("cannot look at {}", self.path.display()))?;
@@ -127,8 +146,8 @@ impl Limit {
 }
 
 /// A daemon of before an upgrade, which runs on until its space is down, was never told whose are wanted.
-fn only_of(user: Option<u32>, limits: &mut Vec<LimitReport>) {
-    limits.retain(|limit| user.is_none_or(|uid| limit.subject == LimitSubject::User(uid)));
+fn only_of(subject: Option<LimitSubject>, limits: &mut Vec<LimitReport>) {
+    limits.retain(|limit| subject.is_none_or(|subject| limit.subject == subject));
 }
 
 fn print(limits: &[LimitReport]) {
@@ -172,12 +191,12 @@ mod tests {
             limit_inodes: None,
         };
         let all: Vec<_> = [LimitSubject::User(7), LimitSubject::User(8), LimitSubject::Directory(7)].map(report).into();
-        let shown = |user| {
+        let shown = |subject| {
             let mut limits = all.clone();
-            only_of(user, &mut limits);
+            only_of(subject, &mut limits);
             limits.into_iter().map(|limit| limit.subject).collect::<Vec<_>>()
         };
-        assert_eq!(shown(Some(7)), [LimitSubject::User(7)]);
+        assert_eq!(shown(Some(LimitSubject::User(7))), [LimitSubject::User(7)]);
         assert_eq!(shown(None).len(), 3);
     }
 }

@@ -1,9 +1,9 @@
 //! Limits and free space, asked and set over the control socket.
 
 use super::messages::{Answer, DfReport, LimitChange, LimitReport, LimitSubject};
-use super::report::refuse;
+use super::report::{refuse, visible};
 use std::path::{Path, PathBuf};
-use ullage_catalog::{Catalog, Error, Limit, Subject};
+use ullage_catalog::{Catalog, Error, Limit, LimitNow, Subject};
 use ullage_fs::{LimitError, Space};
 use ullage_types::{Bytes, Class, FileId, ROOT};
 
@@ -67,17 +67,37 @@ pub(crate) fn list(space: &Space, mountpoint: &Path, user: Option<u32>, peer: u3
             }
             _ => continue,
         };
-        limits.push(LimitReport {
-            subject,
-            path,
-            used: now.used.bytes,
-            held: Bytes(now.held),
-            inodes: now.used.inodes,
-            limit: now.limit.bytes.map(Bytes),
-            limit_inodes: now.limit.inodes,
-        });
+        limits.push(report(now, subject, path));
     }
     Answer::Limits { limits }
+}
+
+/// What bounds all below one directory, which its owner may know as what `du` says of it.
+pub(crate) fn on(space: &Space, mountpoint: &Path, ino: u64, peer: u32) -> Answer {
+    let inode = match visible(space, ino, peer) {
+        Ok(inode) if inode.is_directory() => inode,
+        Ok(_) => return refuse("not a directory"),
+        Err(answer) => return answer,
+    };
+    space.measure_closed();
+    let (subject, totals) = (Subject::Directory(inode.id), inode.totals());
+    let limit = space.catalog().limit(subject).unwrap_or(Limit::NONE);
+    let now = LimitNow { subject, limit, used: totals.now().actual[Class::Persistent], held: totals.held() };
+    // Which directories it lies in is not for everybody who owns it to know.
+    let path = may_set(peer).then(|| path_of(space.catalog(), mountpoint, inode.id));
+    Answer::Limits { limits: vec![report(now, LimitSubject::Directory(ino), path)] }
+}
+
+fn report(now: LimitNow, subject: LimitSubject, path: Option<PathBuf>) -> LimitReport {
+    LimitReport {
+        subject,
+        path,
+        used: now.used.bytes,
+        held: Bytes(now.held),
+        inodes: now.used.inodes,
+        limit: now.limit.bytes.map(Bytes),
+        limit_inodes: now.limit.inodes,
+    }
 }
 
 /// The path of a directory, or of a file by its first name, by the names that its ancestors say they have.

@@ -25,11 +25,14 @@ pub enum Request {
         /// `st_ino`.
         ino: u64,
     },
-    /// Every limit that who asks may see.
+    /// Every limit that who asks may see; of one user or directory, also where there is none.
     Limits {
-        /// Only this user's, and what it uses also where there is none.
+        /// Only this user's.
         #[serde(default)]
         user: Option<u32>,
+        /// Only that on this directory, by its `st_ino`.
+        #[serde(default)]
+        directory: Option<u64>,
     },
     /// Change a limit; only root and who mounted the space may.
     SetLimit {

@@ -62,7 +62,7 @@ pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport 
 }
 
 /// Whoever asks may know of files that are their own, and root and the space's owner of all.
-fn visible(space: &Space, ino: u64, peer: u32) -> Result<Arc<Inode>, Answer> {
+pub(crate) fn visible(space: &Space, ino: u64, peer: u32) -> Result<Arc<Inode>, Answer> {
     let inode = space.catalog().get(FileId(ino)).map_err(refuse)?;
     let owner = inode.record().uid;
     if peer == 0 || peer == owner || peer == rustix::process::geteuid().as_raw() {

@@ -113,6 +113,40 @@ fn what_a_user_uses_is_shown_without_a_limit_too() {
     space.down_and_check();
 }
 
+/// Regression: the directory was passed over, and all limits were shown.
+#[test]
+fn the_limit_on_one_directory_is_shown_to_its_owner_too() {
+    let space = Below::Tmpfs.space();
+    std::fs::set_permissions(space.ground.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for name in ["a", "b", "free"] {
+        fs::create_dir(space.path(name)).unwrap();
+        std::os::unix::fs::chown(space.path(name), Some(4242), None).unwrap();
+        fs::write(space.path(name).join("file"), vec![1; 1 << 20]).unwrap();
+    }
+    space.compare_du(&space.mount);
+    limit(&["10M"], &space.path("a"));
+    limit(&["20M", "--inodes", "7"], &space.path("b"));
+    let of = |user: u32, name: &str, more: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), "--clear-groups", "--"]).arg(ullage_mount_tests::binary::path());
+        ullage_mount_tests::run::run(command.arg("limit").arg(space.path(name)).args(more))
+    };
+    for user in [0, 4242] {
+        let told = of(user, "a", &["--json"]).json()["limits"].take();
+        assert_eq!((told.as_array().map(Vec::len), &told[0]["limit"]), (Some(1), &(10u64 << 20).into()), "{told}");
+        assert_eq!(told[0]["path"], space.path("a").to_str().unwrap());
+        let told = of(user, "free", &["--json"]).json()["limits"].take();
+        assert_eq!((told.as_array().map(Vec::len), &told[0]["limit"]), (Some(1), &serde_json::Value::Null), "{told}");
+        assert_eq!((&told[0]["inodes"], told[0]["used"].as_u64() >= Some(1 << 20)), (&2.into(), true), "{told}");
+    }
+    assert!(of(0, "free", &[]).ok().contains("none"));
+    of(4243, "a", &[]).refused("belongs to somebody else");
+    of(0, "a/file", &[]).refused("is no directory");
+    let all = ullage(["limit".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    assert_eq!(all["limits"].as_array().map(Vec::len), Some(2));
+    space.down_and_check();
+}
+
 #[test]
 fn wrong_limits_are_refused_and_change_nothing() {
     let space = Below::Tmpfs.space();
