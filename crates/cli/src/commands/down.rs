@@ -11,6 +11,8 @@ use ullage_daemon::{Answer, Client, Error, Request, State, quoted};
 const SAYS_NOTHING: Duration = Duration::from_secs(2);
 /// How long a daemon that answers nobody any more may take to end.
 const ENDS_SOON: Duration = Duration::from_secs(10);
+/// How long is looked, after a space was taken away lazily, whether it has ended with that: nobody may have used it.
+const ENDS_AT_ONCE: Duration = Duration::from_secs(1);
 /// How long the daemon may think before a mount is taken away without it.
 const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -19,7 +21,9 @@ const LAZY_PATIENCE: Duration = Duration::from_secs(5);
 #[command(after_help = "\
 Examples:
   ullage down /srv/space
-  ullage down --lazy /srv/space    take it away at once; it ends with its last user")]
+  ullage down --lazy /srv/space    take it away at once; it ends with its last user
+  ullage down --lazy /srv/space --json | jq .down
+                                   whether it has ended: `false` with the process (`pid`) that goes on for its users")]
 pub struct Down {
     /// Where it is mounted.
     mountpoint: PathBuf,
@@ -54,7 +58,7 @@ impl Down {
         let status = match client.ask(&Request::Status) {
             Ok(Answer::Status(status)) => status,
             Ok(_) => anyhow::bail!("the daemon answered another question"),
-            Err(silent @ Error::Silent(_)) if self.lazy => return self.detach(&state, &silent),
+            Err(ref silent @ Error::Silent(pid)) if self.lazy => return self.detach(&state, silent, pid),
             Err(_) if is_over(&state, client.process())? => return self.done(),
             Err(error) => return Err(error.into()),
         };
@@ -94,11 +98,22 @@ impl Down {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.done()
+        if self.lazy { self.taken_away(&state, status.pid) } else { self.done() }
+    }
+
+    /// Says whether a space that is to be seen no more has ended, too: with its last user it does.
+    fn taken_away(&self, state: &State, pid: u32) -> anyhow::Result<ExitCode> {
+        if self.json {
+            let listens = || matches!(Client::connect(state), Ok(Some(_)));
+            // A number in a container is another's here.
+            let has_ended = ended_by(pid, Instant::now() + ENDS_AT_ONCE) && !listens();
+            crate::output::json(&serde_json::json!({"down": has_ended, "detached": true, "pid": pid}))?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Takes it away without the daemon, which is silent and finds its mount gone when it goes on.
-    fn detach(&self, state: &State, silent: &Error) -> anyhow::Result<ExitCode> {
+    fn detach(&self, state: &State, silent: &Error, pid: u32) -> anyhow::Result<ExitCode> {
         let named = ullage_daemon::settled(&self.mountpoint)?;
         match ullage_daemon::find_mount(&self.mountpoint) {
             Ok((point, found))
@@ -109,7 +124,7 @@ impl Down {
                     "{} was taken away, but {silent}; until then nobody can start the space again",
                     point.display()
                 );
-                self.done()
+                self.taken_away(state, pid)
             }
             _ => anyhow::bail!("{silent}; and the space is not mounted at {}", named.display()),
         }
@@ -153,9 +168,19 @@ impl Down {
 /// mount.
 fn is_over(state: &State, pid: Option<u32>) -> anyhow::Result<bool> {
     let is_over = Client::connect(state)?.is_none() && ullage_daemon::mounts_of(state)?.is_empty();
-    let until = Instant::now() + ENDS_SOON;
-    while is_over && pid.is_some_and(|pid| !ullage_daemon::has_ended(pid)) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
+    if is_over && let Some(pid) = pid {
+        ended_by(pid, Instant::now() + ENDS_SOON);
     }
     Ok(is_over)
+}
+
+/// Waits for the end of a daemon, until then; whether it came.
+fn ended_by(pid: u32, until: Instant) -> bool {
+    loop {
+        let has_ended = ullage_daemon::has_ended(pid);
+        if has_ended || Instant::now() >= until {
+            return has_ended;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

@@ -31,14 +31,19 @@ impl Status {
         let Answer::Status(report) = client.ask(&Request::Status)? else {
             anyhow::bail!("the daemon answered another question")
         };
+        let elsewhere =
+            if report.detached { ullage_daemon::mounts_of(&State::at(report.state.clone()))? } else { Vec::new() };
         if self.json {
-            output::json(&report)?;
+            let mut told = serde_json::to_value(&report)?;
+            if report.detached {
+                let places: Vec<_> = elsewhere.iter().map(|place| place.to_string_lossy()).collect();
+                told["still_mounted_at"] = serde_json::json!(places);
+            }
+            output::json(&told)?;
             return Ok(ExitCode::SUCCESS);
         }
         let why = if report.transport_why.is_empty() { String::new() } else { format!(" ({})", report.transport_why) };
         let point = report.mountpoint.display();
-        let elsewhere =
-            if report.detached { ullage_daemon::mounts_of(&State::at(report.state.clone()))? } else { Vec::new() };
         let mut facts = vec![
             match elsewhere.first() {
                 Some(other) => ("taken away", format!("from {point}; it is still mounted at {}", other.display())),

@@ -141,7 +141,9 @@ fn a_space_that_is_left_in_a_bind_mount_is_said_to_be_there() {
         let own = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];
         ullage(own.into_iter().chain(more.iter().map(AsRef::as_ref)))
     };
-    assert_eq!(status(&["--json"]).json()["detached"], true);
+    let json = status(&["--json"]).json();
+    let places = serde_json::json!([bound.to_str().unwrap()]);
+    assert_eq!((&json["detached"], &json["still_mounted_at"]), (&true.into(), &places), "{json}");
     let said = status(&[]).ok();
     assert!(said.contains("taken away") && said.contains(&format!("still mounted at {}", bound.display())), "{said}");
     space

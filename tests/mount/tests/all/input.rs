@@ -478,11 +478,14 @@ fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     assert!(status(&[]).ok().starts_with("mounted at"));
     assert_eq!(status(&["--json"]).json()["detached"], false);
     fs::write(space.path("other"), "it still works").unwrap();
-    ullage(["down".as_ref(), space.mount.as_os_str(), "--lazy".as_ref()]).ok();
+    let lazily = || ullage(["down".as_ref(), space.mount.as_os_str(), "--lazy".as_ref(), "--json".as_ref()]).json();
+    // Regression: it said that it was down.
+    let said = lazily();
+    assert_eq!((&said["down"], &said["detached"], &said["pid"]), (&false.into(), &true.into(), &pid.into()), "{said}");
     assert!(!is_mounted(&space.mount));
     let [shown, json] = [status(&[]).ok(), status(&["--json"]).json().to_string()];
     assert!(shown.starts_with("taken away") && !shown.contains("mounted at"), "{shown}");
-    assert!(json.contains(r#""detached":true"#), "{json}");
+    assert!(json.contains(r#""detached":true"#) && json.contains(r#""still_mounted_at":[]"#), "{json}");
     std::os::unix::fs::FileExt::write_all_at(&file, b"last", 0).unwrap();
     assert!(process::runs(pid));
     drop(file);
@@ -491,7 +494,8 @@ fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     space.up();
     assert_eq!(fs::read(space.path("file")).unwrap(), b"last");
     assert_eq!(fs::read(space.path("other")).unwrap(), b"it still works");
-    space.down_and_check();
+    assert_eq!(lazily()["down"], true);
+    space.check();
 }
 
 #[test]
