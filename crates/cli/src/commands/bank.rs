@@ -23,6 +23,10 @@ use ullage_voucher::{EpochLength, Micros, Params};
 /// is remembered of one user.
 const RATE: u32 = 2000;
 
+/// What is given and waited for where nobody says: told apart from what somebody says, which is for one policy alone.
+const FLOOR: u64 = 64 << 10;
+const REVOCATION_MS: u64 = 5000;
+
 /// Run a bank, or ask one.
 #[derive(Debug, Args)]
 #[command(
@@ -165,7 +169,7 @@ struct Serve {
     directory: PathBuf,
     /// Keep the accounts in etcd instead: etcds://HOST:PORT,...[/NAME], with this server's certificate; or etcd://..., which
     /// is plain
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["directory", "no_flush"])]
     engine: Option<String>,
     /// Let a plain etcd:// be on another machine
     #[arg(long)]
@@ -189,16 +193,16 @@ struct Serve {
     /// (clients of such a bank listen for that while they run)
     #[arg(long, value_enum, default_value = "limiting")]
     policy: PolicyName,
-    /// Least that limiting gives
-    #[arg(long, value_parser = bytes, default_value = "64KiB")]
-    floor: u64,
-    /// How long a request waits under revocation, in milliseconds: for clients that hold vouchers, once for each that does not answer
-    #[arg(long, default_value_t = 5000)]
-    revocation_ms: u64,
+    /// Least that limiting gives [default: 64KiB]
+    #[arg(long, value_parser = bytes)]
+    floor: Option<u64>,
+    /// How long a request waits under revocation, in milliseconds: for clients that hold vouchers, once for each that does not answer [default: 5000]
+    #[arg(long)]
+    revocation_ms: Option<u64>,
     /// What it waits for: the answers of all clients that were asked to give back, or enough of what they give back and
-    /// others free
-    #[arg(long, value_enum, default_value = "answers")]
-    revocation_waits: WaitsName,
+    /// others free [default: answers]
+    #[arg(long, value_enum)]
+    revocation_waits: Option<WaitsName>,
     /// Length of a store's lease, in milliseconds: so long stores take vouchers while no bank answers, and so long it takes until one can be given up
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     lease_ms: u64,
@@ -240,6 +244,22 @@ impl Serve {
             !matches!(self.answer, AnswerName::Hook) || self.hook_command.is_some(),
             "--answer hook runs a program: name it with --hook-command"
         );
+        anyhow::ensure!(
+            matches!(self.answer, AnswerName::Hook) || self.hook_command.is_none(),
+            "--hook-command is run with --answer hook only"
+        );
+        match self.policy {
+            PolicyName::Limiting => anyhow::ensure!(
+                self.revocation_ms.is_none() && self.revocation_waits.is_none(),
+                "--revocation-ms and --revocation-waits are for --policy revocation"
+            ),
+            PolicyName::Revocation => {
+                anyhow::ensure!(
+                    self.floor.is_none(),
+                    "--floor is for --policy limiting: revocation gives what it finds"
+                );
+            }
+        }
         Ok(())
     }
 
@@ -297,12 +317,12 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
         Some(shortest) => EpochLength { normal, shortest: Micros::from_millis(shortest), low_permille: 100 },
     };
     settings.policy = match serve.policy {
-        PolicyName::Limiting => Policy::Limiting { floor: serve.floor },
+        PolicyName::Limiting => Policy::Limiting { floor: serve.floor.unwrap_or(FLOOR) },
         PolicyName::Revocation => Policy::Revocation {
-            timeout: Micros::from_millis(serve.revocation_ms),
+            timeout: Micros::from_millis(serve.revocation_ms.unwrap_or(REVOCATION_MS)),
             waits: match serve.revocation_waits {
-                WaitsName::Answers => Waits::Answers,
-                WaitsName::Enough => Waits::Enough,
+                None | Some(WaitsName::Answers) => Waits::Answers,
+                Some(WaitsName::Enough) => Waits::Enough,
             },
         },
     };
@@ -525,10 +545,20 @@ mod tests {
             ("--shards 0", "--shards"),
             ("--shards 65537", "1..=65536"),
             ("--shortest-epoch-ms 0", "--shortest-epoch-ms"),
+            // These were passed over.
+            ("--hook-command true", "--answer hook"),
+            ("--answer notify --hook-command true", "--answer hook"),
+            ("--engine etcd://127.0.0.1:1 --directory /nowhere", "--directory"),
+            ("--engine etcd://127.0.0.1:1 --no-flush", "--no-flush"),
+            ("--policy revocation --floor 4KiB", "--floor"),
+            ("--revocation-ms 100", "--policy revocation"),
+            ("--policy limiting --revocation-waits enough", "--policy revocation"),
             ("--epoch-ms 100 --shortest-epoch-ms 101", "lower --shortest-epoch-ms"),
             // Nothing is wrong but that there is no such directory.
             ("--plain --listen 127.0.0.1:7000", "/nowhere"),
             ("--answer hook --hook-command true --epoch-ms 100 --shortest-epoch-ms 100", "/nowhere"),
+            ("--floor 4KiB --no-flush --directory /none", "/nowhere"),
+            ("--policy revocation --revocation-ms 100 --revocation-waits enough", "/nowhere"),
         ] {
             let error = format!("{:#}", start(words).unwrap_err());
             assert!(error.contains(says), "{words}: {error}");
@@ -550,7 +580,7 @@ mod tests {
     #[test]
     fn a_plain_etcd_elsewhere_takes_a_word() {
         let serve = |words: &str| {
-            let line = format!("bank serve --name bank-a --directory none --pki none {words}");
+            let line = format!("bank serve --name bank-a --pki none {words}");
             run(Line::try_parse_from(line.split(' ')).unwrap().bank).unwrap_err()
         };
         let error = serve("--engine etcd://127.0.0.1:1,10.0.0.1:2379").to_string();

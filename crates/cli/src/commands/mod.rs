@@ -89,7 +89,7 @@ pub enum Command {
 /// Runs one command and gives its exit code: 0 done, 1 refused or failed (2 is clap's, for usage).
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Up(up) => up.run(),
+        Command::Up(up) => up.refuse_misuse().unwrap_or_else(|error| error.exit()).run(),
         Command::Down(down) => down.run(),
         Command::Status(status) => status.run(),
         Command::Stat(stat) => stat.run(),

@@ -136,10 +136,15 @@ impl MountHelper {
         }
         arguments.extend(["--options".into(), wanted.flags.to_string().into()]);
         arguments.extend(wanted.arguments.into_iter().map(OsString::from));
-        match crate::Arguments::try_parse_from(arguments)?.command {
-            Command::Up(up) if wanted.remount => self.remount(&up, wanted.flags),
-            Command::Up(_) if self.is_mounted()? => Ok(ExitCode::SUCCESS),
-            command => super::run(command),
+        let Command::Up(up) = crate::Arguments::try_parse_from(arguments)?.command else {
+            bail!("a line mounts a space, and nothing else");
+        };
+        if wanted.remount {
+            self.remount(&up, wanted.flags)
+        } else if self.is_mounted()? {
+            Ok(ExitCode::SUCCESS)
+        } else {
+            up.run()
         }
     }
 

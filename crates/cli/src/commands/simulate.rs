@@ -33,31 +33,31 @@ pub struct Simulate {
     #[arg(long)]
     faults: bool,
     /// How many seeds to run, with --faults.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=SEEDS))]
+    #[arg(long, default_value_t = 200, conflicts_with_all = ["study", "plan"], value_parser = clap::value_parser!(u64).range(1..=SEEDS))]
     seeds: u64,
     /// The first seed (--faults), or the seed of the first run.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=SEEDS))]
     seed: u64,
     /// Print every message of the one seed given by --seed: on standard error with --json.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["study", "plan", "seeds"])]
     verbose: bool,
     /// Regenerate the paper's figures into this directory.
     #[arg(long, value_name = "DIR")]
     study: Option<PathBuf>,
     /// Only this figure, such as figure-06 or sweep-k.
-    #[arg(long, value_parser = PossibleValuesParser::new(names()))]
+    #[arg(long, conflicts_with_all = ["faults", "plan"], value_parser = PossibleValuesParser::new(names()))]
     figure: Option<String>,
     /// Runs of each point of the study; the paper has 10.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, conflicts_with_all = ["faults", "plan"], value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The part of the paper's hour that is simulated; epochs and the measured time shrink with it.
-    #[arg(long, default_value_t = 1.0, value_parser = part)]
+    #[arg(long, default_value_t = 1.0, conflicts_with_all = ["faults", "plan"], value_parser = part)]
     time: f64,
     /// The same for the scientific workload.
-    #[arg(long, default_value_t = 1.0, value_parser = part)]
+    #[arg(long, default_value_t = 1.0, conflicts_with_all = ["faults", "plan"], value_parser = part)]
     scientific_time: f64,
     /// Threads.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, conflicts_with = "plan")]
     threads: usize,
     /// Answer: with the clients, quotas and failure times in this file, which epoch length and policy?
     #[arg(long, value_name = "FILE")]

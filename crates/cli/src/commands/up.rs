@@ -5,8 +5,8 @@ mod remount;
 use super::hint;
 use super::limit::Most;
 use anyhow::{Context, bail};
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -96,6 +96,19 @@ fn transports() -> impl TypedValueParser<Value = TransportChoice> {
 }
 
 impl Up {
+    /// What a command line cannot mean. A line of fstab(5) may have it that has been mounted so before: that is to go on.
+    pub fn refuse_misuse(self) -> Result<Self, clap::Error> {
+        if self.enable_uring && !self.may_use_uring() {
+            let text = format!("--enable-uring is for --transport io-uring or auto, not for {}\n", self.transport);
+            return Err(crate::Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, text));
+        }
+        Ok(self)
+    }
+
+    fn may_use_uring(&self) -> bool {
+        matches!(self.transport, TransportChoice::Auto | TransportChoice::IoUring)
+    }
+
     /// Mounts and, unless in the background, serves.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.foreground {
@@ -114,7 +127,7 @@ impl Up {
         if self.no_passthrough {
             command.arg("--no-passthrough");
         }
-        if self.enable_uring {
+        if self.enable_uring && self.may_use_uring() {
             command.arg("--enable-uring");
         }
         if let Some(Most(most)) = self.size {

@@ -37,6 +37,19 @@ fn nothing_and_nonsense_are_not_simulated() {
         let output = simulate(wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stdout));
     }
+    // What says nothing of what is asked for was passed over, too.
+    for wrong in [
+        &["--plan", "plan.toml", "--figure", "figure-06"][..],
+        &["--plan", "plan.toml", "--verbose"],
+        &["--plan", "plan.toml", "--seeds", "3"],
+        &["--plan", "plan.toml", "--threads", "3"],
+        &["--faults", "--runs", "3"],
+        &["--faults", "--verbose", "--seeds", "3"],
+        &["--study", study[1], "--seeds", "3"],
+    ] {
+        let output = simulate(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stdout));
+    }
     let little = ["--figure", "figure-12", "--runs", "1", "--time", "0.01", "--scientific-time", "0.01"];
     let output = simulate(&[&study[..], &little].concat()).output().unwrap();
     assert_eq!((output.status.code(), directory.path().read_dir().unwrap().count()), (Some(1), 0));

@@ -11,7 +11,7 @@ use crate::error::io_error;
 use crate::mirror::{Generation, generations, read_settings};
 use crate::settings::bounds;
 use crate::settings::config::refuse_users_of;
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, refuse_places};
+use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, refuse_places};
 use serde::Serialize;
 use std::fs;
 use std::io::ErrorKind;
@@ -170,7 +170,22 @@ fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String])
     let mut given = Vec::new();
     let mut space: Option<Uuid> = None;
     for mut pool in pools {
-        pool.layout = PoolSettings::layout_of(&pool.path);
+        if pool.kind == Kind::Null {
+            let text = format!(
+                "pool '{}': nothing is kept in a null pool that a space could be made from; leave it out",
+                pool.name
+            );
+            return Err(Error::Refused(text));
+        }
+        let layout = PoolSettings::layout_of(&pool.path);
+        if pool.layout == Layout::Mirror && layout != pool.layout {
+            let (name, path) = (&pool.name, pool.path.display());
+            return Err(Error::Refused(format!(
+                "pool '{name}': there is no mirror pool at {path}; its layout is {}",
+                layout.name()
+            )));
+        }
+        pool.layout = layout;
         // Not kept: this is only who they are.
         let survey = Survey::open(&pool.files(), space, None)
             .map_err(|source| Error::Pool { name: pool.name.clone(), source })?;

@@ -126,3 +126,17 @@ fn files_in_a_null_pool_are_dropped() {
     }
     space.down_and_check();
 }
+
+/// Regression: both were passed over; and the files of a pool that was said to be a null one were dropped.
+#[test]
+fn a_pool_is_rebuilt_as_what_it_is() {
+    let mut space = two();
+    fill(&space, 0, 4);
+    space.down();
+    let pools = space.pools.clone();
+    for (wrong, text) in [("kind=null", "leave it out"), ("layout=mirror", "its layout is sparse")] {
+        run(&mut space, "other", &[pools[0].clone(), format!("{},{wrong}", pools[1])], &[]).refused(text);
+        assert!(!space.ground.join("other").exists());
+    }
+    space.check();
+}
