@@ -5,13 +5,15 @@
 //! advance. When the space is started on a disk that is full the file goes, and the pools there leave as much free, until a start
 //! finds plenty again.
 
+mod given;
 mod inodes;
 
 use crate::State;
 use crate::error::io_error;
 use crate::settings::config::private;
+pub(crate) use given::Given;
 use inodes::Inodes;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, flock};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -94,12 +96,35 @@ impl Ballast {
         })
     }
 
-    /// Gives the room to the catalog if the disk has none left for it.
-    pub(crate) fn release(&self) -> crate::Result<()> {
+    /// Gives the room to the catalog if the disk has none left for it, and nobody else has the catalog, whose room it is then. Whether there was
+    /// any.
+    pub(crate) fn release(&self) -> crate::Result<bool> {
+        if self.is_in_use() {
+            return Ok(false);
+        }
         let disk = self.stat()?;
         let bytes = disk.f_bavail * disk.f_frsize < self.bytes && std::fs::remove_file(&self.path).is_ok();
-        if self.inodes.release(&disk) || bytes {
-            tracing::warn!("the disk of the catalog is full: what was held for this is used now; make room");
+        Ok(self.inodes.release(&disk) || bytes)
+    }
+
+    /// Whether another process has the catalog.
+    fn is_in_use(&self) -> bool {
+        let lock = File::open(self.path.with_file_name("catalog").join("lock"));
+        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
+    }
+
+    /// Holds again what is left of what was given, little as it may be: there is no more to be had.
+    fn hold_left(&self) -> std::io::Result<()> {
+        let disk = rustix::fs::statvfs(self.path.parent().unwrap_or(&self.path))?;
+        let mut bytes = self.bytes.min(disk.f_bavail * disk.f_frsize);
+        self.inodes.hold_left();
+        let file = private().truncate(true).open(&self.path)?;
+        // Its map takes some, too.
+        while rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)).is_err() {
+            bytes = bytes.saturating_sub(bytes / 16 + 1);
+            if bytes <= self.bytes / 16 {
+                return std::fs::remove_file(&self.path);
+            }
         }
         Ok(())
     }

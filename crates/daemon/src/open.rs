@@ -101,7 +101,9 @@ impl OpenSpace {
         numbers::refuse_renumbered(state, &settings)?;
         state.make()?;
         let mut ballast = Ballast::of(state)?;
-        ballast.release()?;
+        if ballast.release()? {
+            tracing::warn!("the disk of the catalog is full: what was held for this is used now; make room");
+        }
         let store = open_store(state)?;
         // From here on nobody else writes them; what is known is written below.
         if is_changed() {

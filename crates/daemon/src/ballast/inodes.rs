@@ -51,6 +51,15 @@ impl Inodes {
         (0..self.least / HELD_PART).try_for_each(|n| private().open(dir.join(&n.to_string())).map(drop))
     }
 
+    /// Holds again what is left of what was given up.
+    pub(super) fn hold_left(&self) {
+        if self.least < HELD_PART {
+            return;
+        }
+        let Ok(dir) = Held::own(&self.dir) else { return };
+        let _ = (0..self.least / HELD_PART).try_for_each(|n| private().open(dir.join(&n.to_string())).map(drop));
+    }
+
     /// Whether the engine can make files: pools leave twice as many.
     pub(super) fn are_there(&self, disk: &rustix::fs::StatVfs) -> bool {
         disk.f_favail >= self.least / 2

@@ -1,7 +1,7 @@
 //! `ullage pool add`: one more pool for a space, up or down.
 
 use super::remove;
-use crate::ballast::Ballast;
+use crate::ballast::Given;
 use crate::control::limit::may_set;
 use crate::control::messages::Answer;
 use crate::control::report::refuse;
@@ -25,7 +25,7 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     state.refuse_users()?;
     state.refuse_without_catalog()?;
     // The disk may be full that the state is on: that is why.
-    Ballast::of(state)?.release()?;
+    let _given = Given::of(state)?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
     let (settings, _) = with(state.existing()?, state, pool)?;

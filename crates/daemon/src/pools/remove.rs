@@ -3,7 +3,7 @@
 //! Only where the catalog, all of it on disk, names no file there. What is removed from its directory is what is ours and has nothing in it;
 //! anything else stays and is told of.
 
-use crate::ballast::Ballast;
+use crate::ballast::Given;
 use crate::mirror;
 use crate::repair::check::open;
 use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, turns};
@@ -32,7 +32,7 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     state.existing()?;
     state.refuse_users()?;
     state.refuse_without_catalog()?;
-    Ballast::of(state)?.release()?;
+    let _given = Given::of(state)?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
     let mut settings = state.existing()?;

@@ -68,7 +68,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
         }
     }
     // For as long as this takes, nobody else opens the pools.
-    crate::ballast::Ballast::of(state)?.release()?;
+    let _given = crate::ballast::Given::of(state)?;
     let store = open(state)?;
     let mut seen = survey(&settings.pools, space, progress)?;
     seen.facts.gone = gone;

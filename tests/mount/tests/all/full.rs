@@ -79,6 +79,33 @@ fn a_space_whose_states_disk_was_filled_by_others_is_started() {
     }
 }
 
+/// Regression: `check`, `pool add` and `pool remove` used what is held for a start, and held nothing again.
+#[test]
+fn a_space_on_a_full_disk_is_started_after_it_was_looked_at_and_the_disk_filled_again() {
+    let mut ground = Ground::new();
+    let (disk, pool) =
+        (ground.image("state", 200, "mkfs.ext4", &["-q", "-F", "-m", "0"], "loop"), ground.ext4("pool", 200));
+    let more = ground.ext4("more", 200);
+    let mut space = Space::on(ground, &disk);
+    space.pools = vec![format!("main={}", pool.display())];
+    space.up();
+    fs::write(space.path("kept"), "content").unwrap();
+    space.down();
+    let fill_again = |name: &str| fill(&mut File::create(disk.join(name)).unwrap());
+    fill_again("others");
+    let more = format!("more={}", more.display());
+    space.check();
+    fill_again("after the check");
+    space.pool_command("add", &[&more]).ok();
+    fill_again("after the pool came");
+    space.pool_command("remove", &["more", "--cancel"]).ok();
+    fill_again("after it stayed");
+    space.up();
+    assert_eq!(fs::read_to_string(space.path("kept")).unwrap(), "content");
+    fs::remove_file(space.path("kept")).unwrap();
+    space.down_and_check();
+}
+
 /// They have their blocks until their removal is durable, up to a second later: who removes one file to make room for the next had none.
 #[test]
 fn what_was_removed_makes_room_for_what_comes_next() {
