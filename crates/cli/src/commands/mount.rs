@@ -15,7 +15,7 @@ const FAILED: u8 = 32;
 const MISUSED: u8 = 1;
 
 /// mount(8)'s own, and what it finds in the table of mounts when it remounts: nothing to do.
-const IGNORED: [&str; 18] = [
+const IGNORED: [&str; 21] = [
     "defaults",
     "auto",
     "noauto",
@@ -24,8 +24,11 @@ const IGNORED: [&str; 18] = [
     "user",
     "nouser",
     "users",
+    "nousers",
     "owner",
+    "noowner",
     "group",
+    "nogroup",
     "iversion",
     "noiversion",
     "mand",
@@ -76,6 +79,9 @@ pub struct MountHelper {
     /// Read the options, and do nothing.
     #[arg(short = 'f')]
     fake: bool,
+    /// Another mount namespace; refused.
+    #[arg(short = 'N', value_name = "NAMESPACE", hide = true)]
+    namespace: Option<OsString>,
     /// Pass over options that are not known.
     #[arg(short = 's')]
     sloppy: bool,
@@ -126,10 +132,13 @@ impl MountHelper {
     }
 
     fn act(&self) -> anyhow::Result<ExitCode> {
-        let wanted = wanted(&self.options, self.sloppy)?;
-        if self.fake {
-            return Ok(ExitCode::SUCCESS);
+        if let Some(namespace) = &self.namespace {
+            bail!(
+                "nothing is mounted in another mount namespace than that of who mounts: enter {} first, with nsenter(1), and mount it there",
+                namespace.display()
+            );
         }
+        let wanted = wanted(&self.options, self.sloppy)?;
         let mut arguments: Vec<OsString> = ["ullage".into(), "up".into(), self.mountpoint.clone().into()].into();
         if self.state.as_os_str() != "none" {
             arguments.extend(["--state".into(), self.state.clone().into()]);
@@ -139,7 +148,9 @@ impl MountHelper {
         let Command::Up(up) = crate::Arguments::try_parse_from(arguments)?.command else {
             bail!("a line mounts a space, and nothing else");
         };
-        if wanted.remount {
+        if self.fake {
+            Ok(ExitCode::SUCCESS)
+        } else if wanted.remount {
             self.remount(&up, wanted.flags)
         } else if self.is_mounted()? {
             Ok(ExitCode::SUCCESS)
@@ -216,7 +227,7 @@ mod tests {
     #[test]
     fn options_of_fstab_become_arguments_of_up() {
         let wanted =
-            of("rw,silent,mand,nofail,x-systemd.after=a,nosuid,size=1G,without=a,size=10G,enable_uring,transport=device,without=b,_netdev")
+            of("rw,silent,mand,nofail,nousers,noowner,nogroup,x-systemd.after=a,nosuid,size=1G,without=a,size=10G,enable_uring,transport=device,without=b,_netdev")
                 .unwrap();
         assert_eq!(wanted.flags.to_string(), "nosuid");
         assert_eq!(

@@ -133,6 +133,33 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     space.check();
 }
 
+/// Regression: `mount -f`, which tries a line, found nothing wrong with options that the mount was refused for later; and of another namespace a
+/// wrong usage was all that was said.
+#[test]
+fn a_line_is_tried_without_a_mount_and_another_namespace_is_refused_in_words() {
+    let _helper = Helper::install();
+    let space = Space::plain();
+    space.down();
+    let helper = |more: &[&str]| {
+        let own = [space.state.as_os_str(), space.mount.as_os_str()];
+        program(HELPER, own.into_iter().chain(more.iter().map(AsRef::as_ref)))
+    };
+    for wrong in ["size=much", "transport=pigeon", "quota"] {
+        let outcome = helper(&["-f", "-o", wrong]);
+        assert_eq!(outcome.code, Some(32), "{wrong}: {}", outcome.err);
+        assert!(outcome.err.contains(wrong.rsplit('=').next().unwrap()), "{}", outcome.err);
+    }
+    helper(&["-f", "-o", "size=1G,nousers,noowner,nogroup"]).ok();
+    let outcome = helper(&["-N", "/proc/1/ns/mnt"]);
+    assert_eq!(outcome.code, Some(32), "{}", outcome.err);
+    assert!(outcome.err.contains("enter /proc/1/ns/mnt first"), "{}", outcome.err);
+    assert!(!is_mounted(&space.mount));
+    let table = table(&space, "size=1G,nousers,noowner,nogroup");
+    mount(&table, &[space.mount.to_str().unwrap()]).ok();
+    eventually("it is not in use", Duration::from_secs(5), || space.try_down().code == Some(0));
+    space.check();
+}
+
 /// Regression: a remount said that it had set the size, and everything else, and had set nothing.
 #[test]
 fn a_remount_sets_the_size_and_says_what_only_the_next_mount_changes() {
