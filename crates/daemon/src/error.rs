@@ -1,5 +1,6 @@
 //! What can go wrong around a space; each text says what to do.
 
+use crate::control::client::LOG;
 use std::io;
 use std::path::PathBuf;
 
@@ -44,7 +45,8 @@ pub enum Error {
     /// The daemon was asked, and let the time go by.
     #[error(
         "the daemon, process {0}, does not answer: `kill -CONT {0}` wakes it if it was stopped; else it may wait for a disk, and \
-         ullage.log in its state directory may say why"
+         {log} may say why",
+        log = LOG
     )]
     Silent(u32),
     /// A signal came before the space was up.

@@ -42,7 +42,7 @@ pub use repair::facts::Progress;
 pub use repair::rebuild::{RebuildReport, rebuild};
 pub use serve::{Serving, serve};
 pub use settings::config::{Kind, Layout, PoolSettings, SpaceSettings, State};
-pub use settings::paths::quoted;
+pub use settings::paths::{command, quoted};
 pub use settings::places::{refuse_places, settled};
 pub use settings::shape::Shape;
 pub use turns::behind;

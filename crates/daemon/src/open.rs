@@ -8,7 +8,7 @@ use crate::pools::changes::Changes;
 use crate::settings::first_use;
 use crate::settings::numbers;
 use crate::turns::Turns;
-use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, refuse_places, turns};
+use crate::{Error, Kind, Layout, PoolSettings, Progress, Result, SpaceSettings, State, command, refuse_places, turns};
 use rustc_hash::FxHashSet;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -86,7 +86,7 @@ impl OpenSpace {
         first_use::take_up(state, &mut settings)?;
         let space_uuid = state.uuid_in(&settings)?;
         for pool in settings.pools.iter().filter(|pool| !pool.absent) {
-            precheck(pool, space_uuid).map_err(|refused| {
+            precheck(pool, space_uuid, state, &settings.mountpoint).map_err(|refused| {
                 if first_use::is_overtaken(state, &settings) {
                     Error::Overtaken(state.dir().to_owned())
                 } else if is_changed() {
@@ -269,10 +269,15 @@ pub(crate) fn take_in_step(state: &State) -> Result<bool> {
 }
 
 /// What can be refused before anything is made.
-pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
+pub(crate) fn precheck(pool: &PoolSettings, space: Uuid, state: &State, mountpoint: &Path) -> Result<()> {
     if pool.kind == Kind::Null {
         return Ok(());
     }
+    // What else can be done where one that the space has had before is not what it was.
+    let or_without = || {
+        let starts = command(&format!("up --without {}", pool.name), state, mountpoint);
+        format!("; or start without it: `{starts}`")
+    };
     match std::fs::metadata(&pool.path) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => {
@@ -287,7 +292,7 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
                     format!(
                         "mount what belongs there, or, where the pool lies elsewhere now, correct its path in the state's space.toml, and \
                          try again{}",
-                        or_without(pool)
+                        or_without()
                     )
                 } else {
                     "create it, or mount what belongs there, and try again".to_owned()
@@ -307,15 +312,10 @@ pub(crate) fn precheck(pool: &PoolSettings, space: Uuid) -> Result<()> {
     DirPool::examine(&pool.files(), space, expected).map_err(|source| match source {
         // The disk is not mounted, or another one is.
         ullage_pool::Error::Unusable(text) if pool.uuid.is_some() => {
-            Error::Refused(format!("pool '{}': {text}{}", pool.name, or_without(pool)))
+            Error::Refused(format!("pool '{}': {text}{}", pool.name, or_without()))
         }
         source => fail(source),
     })
-}
-
-/// What else can be done where a pool that the space has had before is not what it was.
-fn or_without(pool: &PoolSettings) -> String {
-    format!("; or start without it: `ullage up --without {}`", pool.name)
 }
 
 fn open_store(state: &State) -> Result<Arc<Store>> {

@@ -66,7 +66,7 @@ pub fn serve(
         let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
-        let mount = Arc::new(Mount::new(open.space.clone(), &point, state.dir(), how)?);
+        let mount = Arc::new(Mount::new(open.space.clone(), &point, state, how)?);
         let begin = || -> Result<_> {
             let busy = listen(state, &point, &mount, &open, mirror.clone())?;
             open.space.show_top(WAYS_PATIENCE);

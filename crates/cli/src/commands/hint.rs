@@ -1,18 +1,12 @@
 //! Commands as messages name them.
 
 use std::path::Path;
-use ullage_daemon::{State, quoted};
+use ullage_daemon::State;
 
-/// `ullage up MNT`, and what else makes it find this state and no other.
+/// A command by the name that the caller has for the mount point, which may be a link.
 pub fn command(what: &str, state: &State, mountpoint: &Path) -> String {
-    let command = format!("ullage {what} {}", quoted(mountpoint));
-    if is_usual(state, mountpoint) { command } else { format!("{command} --state {}", quoted(state.dir())) }
-}
-
-/// A state elsewhere is the usual one if a link to it lies at the usual place.
-fn is_usual(state: &State, mountpoint: &Path) -> bool {
-    let real = |path: &Path| ullage_daemon::settled(path).unwrap_or_else(|_| path.to_owned());
-    real(State::of_mountpoint(&real(mountpoint)).dir()) == real(state.dir())
+    let settled = ullage_daemon::settled(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+    ullage_daemon::command(what, state, &settled)
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// As long as it takes: some lifetimes.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// Where a daemon tells of itself: one in the background, and one of a service.
+pub(crate) const LOG: &str = "its log (ullage.log in its state directory, or the journal of its service)";
+
 /// A connection to a running daemon.
 pub struct Client {
     stream: UnixStream,
@@ -54,8 +57,7 @@ impl Client {
 
     /// Asks, and gives back the answer; a refusal is an error.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
-        let broken =
-            || Error::Refused("the daemon ended before it answered; see ullage.log in its state directory".into());
+        let broken = || Error::Refused(format!("the daemon ended before it answered; {LOG} may say why"));
         let mut text = serde_json::to_string(request).map_err(|error| Error::Refused(error.to_string()))?;
         text.push('\n');
         let line = match self.exchange(&text) {

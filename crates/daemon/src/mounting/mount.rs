@@ -1,7 +1,7 @@
 //! Which transport serves a mount: our own where it can, crate fuser otherwise.
 
 use crate::error::io_error;
-use crate::{Error, Flags, Result, quoted};
+use crate::{Error, Flags, Result, State, command, quoted};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -106,16 +106,17 @@ enum Server {
 pub(crate) struct Mount {
     server: Server,
     point: PathBuf,
+    state: State,
     why: String,
     /// Nobody used it, and it was unmounted. Held while that is done.
     ends: Mutex<bool>,
 }
 
 impl Mount {
-    /// Mounts `fs`, shown as coming from `source`.
-    pub(crate) fn new(fs: Arc<dyn Filesystem>, point: &Path, source: &Path, options: ServeOptions) -> Result<Self> {
+    /// Mounts `fs`, shown as coming from its state.
+    pub(crate) fn new(fs: Arc<dyn Filesystem>, point: &Path, state: &State, options: ServeOptions) -> Result<Self> {
         let privileged = is_root();
-        let source = source.display().to_string();
+        let source = state.dir().display().to_string();
         let (server, why) = match options.own() {
             Some(transport) => {
                 let wanted = MountOptions {
@@ -139,7 +140,7 @@ impl Mount {
                 (Server::Fuser(mounted), why.to_owned())
             }
         };
-        Ok(Self { server, point: point.to_owned(), why, ends: Mutex::new(false) })
+        Ok(Self { server, point: point.to_owned(), state: state.clone(), why, ends: Mutex::new(false) })
     }
 
     /// Waits until the mount has ended and everything is on disk.
@@ -174,9 +175,10 @@ impl Mount {
         };
         outcome.map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => Error::Refused(format!(
-                "{} is in use; `fuser -vm {}` shows by whom, `ullage down --lazy` does not wait for them",
+                "{} is in use; `fuser -vm {}` shows by whom, `{}` does not wait for them",
                 self.point.display(),
-                quoted(&self.point)
+                quoted(&self.point),
+                command("down --lazy", &self.state, &self.point)
             )),
             _ => io_error("unmount", &self.point)(error),
         })

@@ -52,7 +52,7 @@ fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Resu
         return Err(Error::Refused(why));
     }
     refuse_places(&settings, state)?;
-    precheck(pool, space)?;
+    precheck(pool, space, state, &settings.mountpoint)?;
     // Of this space: of another one it would have been refused by now.
     if DirPool::is_in(&pool.files()).unwrap_or(false) {
         return Err(Error::Refused(format!(

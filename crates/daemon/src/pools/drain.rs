@@ -5,7 +5,7 @@ use crate::control::limit::{may_set, path_of};
 use crate::control::messages::{Answer, DrainReport, FilesUse};
 use crate::control::report::refuse;
 use crate::open::OpenSpace;
-use crate::{Error, Kind, Result, State};
+use crate::{Error, Kind, Result, State, command};
 use std::path::Path;
 use ullage_fs::Space;
 use ullage_types::{Bytes, PoolId};
@@ -31,9 +31,10 @@ fn change(open: &OpenSpace, state: &State, name: &str, drains: bool) -> Result<(
             return Err(Error::Refused("a null pool has kept nothing that could go to another one".into()));
         }
         if pool.absent {
+            let gives_up = command(&format!("check --repair --without {name}"), state, &settings.mountpoint);
             return Err(Error::Refused(format!(
                 "the space was started without the pool '{name}': start it with it, and have it emptied then; or, if its files are gone for \
-                 good, give them up with `ullage check --repair --without {name}` while the space is down"
+                 good, give them up with `{gives_up}` while the space is down"
             )));
         }
         remove::refuse_last(&settings, pool)?;

@@ -3,7 +3,7 @@
 use super::facts::{Progress, refuse, survey};
 use crate::pools::bring_back::bring_back;
 use crate::process::owner::go_on_as_owner_of;
-use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State};
+use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, command};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -90,7 +90,7 @@ pub fn check(state: &State, repair: bool, without: &[String], progress: &mut Pro
     if let Some(records) = &records {
         done = bring_back(&settings, space, &mut seen, records, progress)?;
     }
-    refuse_empty(&settings, &seen.facts, records.as_ref(), without)?;
+    refuse_empty(state, &settings, &seen.facts, records.as_ref(), without)?;
     let saved = super::saved::save(state)?;
     let store = open(state)?;
     // Plain trees show what the catalog says now: the next start has to look at all of them.
@@ -141,7 +141,13 @@ pub(crate) fn open(state: &State) -> Result<Store> {
 }
 
 /// Refuses to drop all that lies in a pool: more likely its files cannot be seen than that each of them is gone.
-fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report>, without: &[String]) -> Result<()> {
+fn refuse_empty(
+    state: &State,
+    settings: &SpaceSettings,
+    facts: &Facts,
+    records: Option<&Report>,
+    without: &[String],
+) -> Result<()> {
     for pool in settings.pools.iter().filter(|pool| !without.contains(&pool.name)) {
         let id = PoolId(pool.id);
         let empty = facts.pools.contains(&id) && facts.found.values().all(|found| found.pool != id);
@@ -153,9 +159,10 @@ fn refuse_empty(settings: &SpaceSettings, facts: &Facts, records: Option<&Report
         if empty && due {
             return Err(Error::Refused(format!(
                 "there is not one backing file in the pool '{0}' ({1}), and a repair would drop all files that lie in it: \
-                 mount the right disk there, or bring its files back; if they are gone for good, give them up with --without {0}",
+                 mount the right disk there, or bring its files back; if they are gone for good, give them up with `{2}`",
                 pool.name,
-                pool.files().display()
+                pool.files().display(),
+                command(&format!("check --repair --without {}", pool.name), state, &settings.mountpoint)
             )));
         }
     }

@@ -1,6 +1,6 @@
 //! Paths that are not UTF-8. Settings and messages are: no space is made at such a path, and answers show one as well as they can.
 
-use crate::{Error, Result, SpaceSettings, State};
+use crate::{Error, Result, SpaceSettings, State, settled};
 use serde::Serializer;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,20 @@ pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// A command as messages name it: `ullage up MNT`, and what else has it find this state and no other.
+pub fn command(what: &str, state: &State, mountpoint: &Path) -> String {
+    let command = format!("ullage {what} {}", quoted(mountpoint));
+    if is_usual(state, mountpoint) { command } else { format!("{command} --state {}", quoted(state.dir())) }
+}
+
+/// A state elsewhere is the usual one if a link to it lies at the usual place.
+fn is_usual(state: &State, mountpoint: &Path) -> bool {
+    let real = |path: &Path| settled(path).unwrap_or_else(|_| path.to_owned());
+    // As the space is known by: who is asked for it may be its daemon, and is not to look into it.
+    let usual = State::of_mountpoint(mountpoint);
+    real(usual.dir()) == real(state.dir())
 }
 
 /// Writes a path for people to read.

@@ -132,7 +132,7 @@ fn check(layout: &str) {
     let before = held(place);
     assert!(before >= far.len());
     bed.take_away();
-    space.try_up().refused("`ullage up --without far`");
+    space.try_up().refused(&format!("`ullage up --without far {}`", space.mount.display()));
     bed.up_without(&["far"]).ok();
     work(&bed);
     let listed = space.pool_command("list", &[]).ok();

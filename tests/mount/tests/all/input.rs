@@ -162,7 +162,9 @@ fn swapped_pools_are_refused() {
     fs::rename(&a, &away).unwrap();
     fs::create_dir(&a).unwrap();
     refused_harmlessly(&space, "is not the pool");
-    refused_harmlessly(&space, "or start without it: `ullage up --without a`");
+    // Regression: it named no mount point, and could not be followed.
+    let without = format!("ullage up --without a {}", space.mount.display());
+    refused_harmlessly(&space, &format!("or start without it: `{without}`"));
     assert_eq!(fs::read_dir(&a).unwrap().count(), 0);
     fs::remove_dir(&a).unwrap();
     fs::rename(&away, &a).unwrap();
@@ -473,7 +475,7 @@ fn down_of_a_busy_space_is_refused_and_lazy_takes_it_away() {
     space.up();
     let file = File::create(space.path("file")).unwrap();
     let pid = space.pid();
-    space.try_down().refused("in use");
+    space.try_down().refused(&format!("`ullage down --lazy {}`", space.mount.display()));
     assert!(is_mounted(&space.mount));
     let status = |more: &[&str]| {
         let words = ["status".as_ref(), space.mount.as_os_str(), "--state".as_ref(), space.state.as_os_str()];

@@ -295,7 +295,11 @@ fn a_pool_without_one_of_its_files_is_repaired_when_they_are_given_up_only() {
     program("mv", [&shape, &away]).ok();
     let refused = space.try_check(&["--repair"]);
     assert_ne!(refused.code, Some(0));
-    assert!(refused.err.contains("--without main"), "{}", refused.err);
+    assert!(
+        refused.err.contains(&format!("`ullage check --repair --without main {}`", space.mount.display())),
+        "{}",
+        refused.err
+    );
     program("mv", [&away.join("2-512"), &space.pool()]).ok();
     space.check();
     program("mv", [&shape, &away]).ok();
