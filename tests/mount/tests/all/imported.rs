@@ -79,6 +79,30 @@ fn what_is_imported_keeps_its_acl_and_attributes_whatever_it_is() {
     space.down_and_check();
 }
 
+/// As README says.
+#[test]
+fn a_space_is_given_up_and_its_directories_are_used_again() {
+    let (mut space, tree) = bed();
+    fs::create_dir(tree.join("dir")).unwrap();
+    fs::write(tree.join("dir/taken-in"), "content").unwrap();
+    let plain = space.ground.directory("plain");
+    space.pools.push(format!("plain={}", plain.display()));
+    for round in 0..2 {
+        space.up();
+        assert_eq!(fs::read(space.path("dir/taken-in")).unwrap(), b"content");
+        fs::write(space.path(format!("dir/made-{round}")), "content").unwrap();
+        space.down_and_check();
+        fs::remove_dir_all(&space.state).unwrap();
+        fs::remove_file(space.mount.with_extension("ullage")).unwrap();
+        fs::remove_dir(&space.mount).unwrap();
+        fs::remove_dir_all(&plain).unwrap();
+        fs::create_dir(&plain).unwrap();
+        fs::remove_dir_all(tree.join(".ullage")).unwrap();
+        assert!(fs::read_dir(&tree).unwrap().all(|entry| entry.unwrap().file_name() == "dir"));
+    }
+    assert_eq!(fs::read(tree.join("dir/taken-in")).unwrap(), b"content");
+}
+
 /// Regression: `up` ended, and its daemon went on; no command could see it or end it.
 #[test]
 fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
