@@ -52,6 +52,9 @@ pub enum Error {
     /// A signal came before the space was up.
     #[error("interrupted: the space was not started; what was done so far stays, and the next `up` goes on with it")]
     Interrupted(i32),
+    /// Another process has the catalog, and the kernel tells which.
+    #[error("the catalog at {0} is in use by another process, number {1}")]
+    InUse(PathBuf, u32),
     /// Two first uses met.
     #[error("another `ullage up` is making the space of {0}; try again when it has ended")]
     Overtaken(std::path::PathBuf),
@@ -70,6 +73,19 @@ impl Error {
                 | Self::Overtaken(_)
                 | Self::Changed(_)
         )
+    }
+
+    /// Says who has the catalog, where that is why, and it can be known.
+    pub(crate) fn with_holder(self) -> Self {
+        match self {
+            Self::Catalog(ullage_catalog::Error::Kv(ullage_kv::Error::Locked(dir))) => {
+                match crate::process::holder::of(&dir.join("lock")) {
+                    Some(pid) => Self::InUse(dir, pid),
+                    None => ullage_kv::Error::Locked(dir).into(),
+                }
+            }
+            other => other,
+        }
     }
 
     /// Whether no process could be started, now: there are too many, or memory is short.

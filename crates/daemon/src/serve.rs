@@ -90,10 +90,11 @@ pub fn serve(
             Err(error) if error.is_lock() && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
             outcome => {
                 // Whoever has the lock may be about to mount there.
-                return outcome.inspect_err(|error| {
+                return outcome.map_err(|error| {
                     if made && !error.is_lock() {
                         let _ = std::fs::remove_dir(&point);
                     }
+                    error.with_holder()
                 });
             }
         }

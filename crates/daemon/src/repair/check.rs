@@ -137,7 +137,7 @@ fn is_gone(pool: &PoolSettings) -> Result<bool> {
 
 pub(crate) fn open(state: &State) -> Result<Store> {
     let options = Options { interval: None, ..Options::default() };
-    Ok(Store::open(&state.catalog_path(), EngineKind::Fjall, options)?)
+    Store::open(&state.catalog_path(), EngineKind::Fjall, options).map_err(|error| Error::from(error).with_holder())
 }
 
 /// Refuses to drop all that lies in a pool: more likely its files cannot be seen than that each of them is gone.

@@ -214,8 +214,10 @@ fn a_catalog_that_another_process_holds_is_refused() {
     space.down();
     let lock = File::open(space.state.join("catalog/lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    refused_harmlessly(&space, "in use by another process");
-    ullage(["check".as_ref(), space.mount.as_os_str()]).refused("in use by another process");
+    // The test's own.
+    let why = format!("in use by another process, number {}", std::process::id());
+    refused_harmlessly(&space, &why);
+    ullage(["check".as_ref(), space.mount.as_os_str()]).refused(&why);
     drop(lock);
     space.up();
     space.down_and_check();
