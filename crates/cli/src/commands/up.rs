@@ -1,16 +1,16 @@
 //! `ullage up`.
 
+mod place;
 mod remount;
 
-use super::hint;
 use super::limit::Most;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-use ullage_daemon::{Flags, Layout, PROGRESS, PoolSettings, ServeOptions, SpaceSettings, State, TransportChoice};
+use ullage_daemon::{Flags, PROGRESS, PoolSettings, ServeOptions, State, TransportChoice};
 use ullage_fs::SpaceOptions;
 use ullage_types::Bytes;
 
@@ -192,74 +192,6 @@ impl Up {
         Ok(())
     }
 
-    fn place(&self) -> anyhow::Result<(PathBuf, State)> {
-        let mountpoint = super::settled(&self.mountpoint)?;
-        let state = match &self.state {
-            Some(dir) => State::at(std::path::absolute(dir)?),
-            None => State::of_mountpoint(&mountpoint),
-        };
-        refuse_dangling(&mountpoint, &state)?;
-        Ok((mountpoint, state))
-    }
-
-    fn settings(&self, mountpoint: &Path, state: &State) -> anyhow::Result<SpaceSettings> {
-        let settings = match state.load()? {
-            Some(mut settings) => {
-                let known = |asked| settings.pools.iter().any(|pool| pool.is_as_asked(asked));
-                let spread = self.spread.as_ref().is_none_or(|spread| *spread == settings.spread);
-                // The same command again, as scripts give it, is no error; one that imports, until all is taken in.
-                let is_done = settings.pools.iter().all(|pool| !pool.import);
-                if !self.pools.iter().all(known) || !spread || self.import && is_done {
-                    bail!(
-                        "the space exists already, and not as asked for: its pools stand in {}; leave out --pool, --spread and --import \
-                         (`ullage pool add` and `ullage pool remove` change them)",
-                        state.settings_path().display()
-                    );
-                }
-                settings.mountpoint = mountpoint.to_owned();
-                for name in &self.without {
-                    settings.leave_out(name)?;
-                }
-                if let Some(reserve) = self.reserve {
-                    let own =
-                        |name: &str| self.pools.iter().any(|asked| asked.name == name && asked.reserve_bytes.0 > 0);
-                    let others = settings.pools.iter_mut().filter(|pool| !own(&pool.name));
-                    others.for_each(|pool| pool.reserve_bytes = reserve);
-                }
-                settings
-            }
-            None => {
-                if self.pools.is_empty() {
-                    bail!(
-                        "there is no space at {} yet; say where its data goes, as in `{} --pool main=/some/directory`",
-                        state.dir().display(),
-                        hint::command("up", state, mountpoint)
-                    );
-                }
-                if let Some(name) = self.without.first() {
-                    bail!("--without {name} is for a space that was made before");
-                }
-                let spread = self.spread.clone().unwrap_or_else(|| "most-free".into());
-                let mut pools = self.pools.clone();
-                if self.import && !pools.iter().any(|pool| pool.layout == Layout::Mirror) {
-                    bail!("--import is for pools with layout=mirror, and there is none");
-                }
-                for pool in &mut pools {
-                    pool.import = self.import && pool.layout == Layout::Mirror;
-                }
-                if let Some(reserve) = self.reserve {
-                    pools
-                        .iter_mut()
-                        .filter(|pool| pool.reserve_bytes.0 == 0)
-                        .for_each(|pool| pool.reserve_bytes = reserve);
-                }
-                SpaceSettings::new(mountpoint, pools, spread)?
-            }
-        };
-        ullage_daemon::refuse_places(&settings, state)?;
-        Ok(settings)
-    }
-
     fn serve(&self) -> anyhow::Result<ExitCode> {
         let (mountpoint, state) = self.place()?;
         let refused = |error: anyhow::Error| {
@@ -290,17 +222,6 @@ impl Up {
         }
         serving.run()?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Refuses a new space where a link leads to a state that is not there: its disk may only not be mounted yet.
-fn refuse_dangling(mountpoint: &Path, state: &State) -> anyhow::Result<()> {
-    let usual = State::of_mountpoint(mountpoint);
-    match std::fs::read_link(usual.dir()) {
-        Ok(target) if target != state.dir() && !state.settings_path().exists() => {
-            super::dangling(&usual).map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
-        }
-        _ => Ok(()),
     }
 }
 
