@@ -40,6 +40,11 @@ impl Catalog {
         let created = match kv.get(keys::SUPER)? {
             Some(bytes) => {
                 check_format(&bytes)?;
+                if kv.get(keys::REPAIR)?.is_some() {
+                    return Err(Error::Damaged(
+                        "a repair of it is not over: `ullage check --repair` goes on with it".into(),
+                    ));
+                }
                 false
             }
             None => {

@@ -7,6 +7,8 @@ use ullage_types::FileId;
 pub const SUPER: &[u8] = b"S";
 /// The first number that was not yet handed out, rounded up.
 pub const NUMBERS: &[u8] = b"N";
+/// A repair is under way: what it has to tell, a line each. Nobody opens the catalog before it is over.
+pub const REPAIR: &[u8] = b"R";
 /// Prefix of directory entries.
 pub const ENTRY: u8 = b'd';
 /// Prefix of inode records.

@@ -41,5 +41,7 @@ pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;
 pub use record::{Backing, Record};
-pub use repair::{Facts, Found, Mode as RepairMode, Repaired, describe_key, is_told_once, repair};
+pub use repair::{
+    Facts, Found, Mode as RepairMode, Repaired, begin as begin_repair, describe_key, is_told_once, is_under_way, repair,
+};
 pub use verify::{Due, Finding, Report, verify};

@@ -9,6 +9,16 @@ use ullage_types::{FileId, Generation, ROOT};
 
 const STEP: u64 = 1 << 16;
 
+/// Without the counter numbers would be given out again: it is durable before anything has one.
+fn refuse_used(kv: &dyn Kv) -> Result<()> {
+    let mut used = false;
+    kv.scan(&[keys::INODE], &keys::inode(FileId(ROOT.0 + 1)), &mut |_, _| {
+        used = true;
+        false
+    })?;
+    if used { Err(Error::Damaged("the number counter is missing".into())) } else { Ok(()) }
+}
+
 /// Hands out numbers below a bound that is durable before any of them is used.
 pub struct CatalogNumbers {
     kv: Arc<dyn Kv>,
@@ -22,7 +32,10 @@ pub struct CatalogNumbers {
 impl CatalogNumbers {
     pub(crate) fn open(kv: Arc<dyn Kv>) -> Result<Self> {
         let start = match kv.get(keys::NUMBERS)? {
-            None => ROOT.0 + 1,
+            None => {
+                refuse_used(&*kv)?;
+                ROOT.0 + 1
+            }
             Some(bytes) => u64::from_le_bytes(
                 bytes.try_into().map_err(|_| Error::Damaged("the number counter cannot be read".into()))?,
             ),

@@ -75,6 +75,18 @@ pub fn repair(kv: &dyn Kv, facts: &Facts, owner: (u32, u32), now: Timestamp) -> 
     Ok(repaired)
 }
 
+/// Of a repair that was interrupted between its two commits: what it has to tell.
+pub fn is_under_way(kv: &dyn Kv) -> Result<Option<Vec<String>>> {
+    let told = kv.get(keys::REPAIR)?;
+    Ok(told.map(|told| String::from_utf8_lossy(&told).lines().map(str::to_owned).collect()))
+}
+
+/// Adds to what is taken out of the catalog's way that a repair is under way, which has to tell this. [`repair`] ends it.
+pub fn begin(batch: &mut Batch, lost: &[String]) {
+    let told: Vec<String> = lost.iter().map(|text| text.replace('\n', " ")).collect();
+    batch.put(keys::REPAIR.to_vec(), told.join("\n").into_bytes());
+}
+
 /// Whether a record that is dropped is lost: no other says what it said, and nothing in the pools does.
 pub fn is_told_once(key: &[u8]) -> bool {
     matches!(key.first(), Some(&keys::XATTR | &keys::LIMIT))
@@ -86,6 +98,7 @@ pub fn describe_key(key: &[u8]) -> String {
     match key.first() {
         Some(b'S') => "the superblock".into(),
         Some(b'N') => "the counter of numbers".into(),
+        Some(b'R') => "the word of a repair that is not over".into(),
         Some(&keys::INODE) => format!("the record of inode {id}"),
         Some(&keys::ENTRY) => {
             format!("the entry '{}' of directory {id}", String::from_utf8_lossy(key.get(9..).unwrap_or_default()))

@@ -65,7 +65,7 @@ fn summarize(model: &mut Model, seen: &BTreeMap<(u8, bool), u64>) {
             (b'N', _) => "the counter of numbers was set above all that were used".into(),
             (keys::MARK, false) => format!("{count} marks of leaf directories that cannot be read were dropped"),
             (keys::LIMIT, _) => format!("{count} limits that cannot be read, or are on nothing, were dropped"),
-            (keys::INODE | keys::ENTRY | keys::MARK | b'S', _) => continue,
+            (keys::INODE | keys::ENTRY | keys::MARK | b'S' | b'R', _) => continue,
             _ => format!("{count} records of no known kind were dropped"),
         };
         model.done.push(text);

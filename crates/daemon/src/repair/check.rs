@@ -7,7 +7,7 @@ use crate::{Error, Kind, PoolSettings, Result, SpaceSettings, State, command};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::path::PathBuf;
-use ullage_catalog::{Facts, Report, describe_key, is_told_once};
+use ullage_catalog::{Facts, Report, begin_repair, describe_key, is_told_once, is_under_way};
 use ullage_kv::{Batch, EngineKind, Kv, Options, Store};
 use ullage_pool::{DirPool, leaf_of};
 use ullage_types::PoolId;
@@ -249,14 +249,17 @@ fn compare(report: &Report, facts: &Facts, settings: &SpaceSettings, findings: &
     present
 }
 
-/// Takes the records that fail their checksum out of the way; says of which that is mended by others, and of which it is not.
+/// Takes the records that fail their checksum out of the way; says of which that is mended by others, and of which it is not. Until the repair is
+/// over nobody opens the catalog: what is not there would pass for what never was.
 fn drop_damaged(store: &Store) -> Result<(Vec<String>, Vec<String>)> {
     let damaged = store.damaged()?;
+    // What cannot be read of an interrupted one's word is among what is dropped.
+    let mut lost = is_under_way(store).ok().flatten().unwrap_or_default();
+    let mut done = Vec::new();
     if damaged.is_empty() {
-        return Ok(Default::default());
+        return Ok((done, lost));
     }
     let mut batch = Batch::new();
-    let (mut done, mut lost) = (Vec::new(), Vec::new());
     for key in &damaged {
         let told = if is_told_once(key) { &mut lost } else { &mut done };
         told.push(format!("{} failed its checksum and was dropped", describe_key(key)));
@@ -264,6 +267,7 @@ fn drop_damaged(store: &Store) -> Result<(Vec<String>, Vec<String>)> {
     for key in damaged {
         batch.del(key);
     }
+    begin_repair(&mut batch, &lost);
     store.commit(batch)?;
     store.checkpoint()?;
     Ok((done, lost))

@@ -143,6 +143,34 @@ fn what_only_one_record_says_is_told_to_be_lost() {
     }
 }
 
+/// It took what was damaged out of the catalog first, and mended that with the next commit: interrupted in between it left one that was started
+/// without them. Numbers were given out again, files were nobody's.
+#[test]
+fn a_repair_that_was_interrupted_is_gone_on_with_before_anybody_uses_the_space() {
+    let space = filled();
+    for kind in *b"Ni" {
+        let records = edit::records(&space.state);
+        let (key, _) = records.iter().rfind(|(key, _)| key[0] == kind).unwrap();
+        edit::set(&space.state, key, None);
+        edit::set(&space.state, b"R", Some(b"what was lost"));
+        space.try_up().refused("check --repair");
+        assert!(findings(space.try_check(&[])).iter().any(|text| text.contains("a repair that is not over")));
+        let outcome = space.try_check(&["--repair"]);
+        assert!(outcome.code == Some(1) && outcome.out.contains("what was lost"), "{}", outcome.out);
+        space.check();
+    }
+    space.up();
+    look(&space);
+    space.down_and_check();
+    // Of a version that left no word.
+    edit::set(&space.state, b"N", None);
+    space.try_up().refused("the number counter is missing");
+    space.try_check(&["--repair"]).ok();
+    space.up();
+    look(&space);
+    space.down_and_check();
+}
+
 /// The pool is put back from a copy that was made without extended attributes.
 pub fn without_attributes(pool: &Path) {
     let copy = pool.with_extension("copy");
