@@ -4,13 +4,16 @@
 //! oldest. So a generation must last: aged at every sample, or while nobody works, all pages would soon be in the oldest, and
 //! what is evicted be chosen blindly.
 
+use super::losses::Losses;
+use super::vectors::{Vector, parse};
 use super::{Request, Sampler};
 use crate::PAGE;
 use crate::control::Sample;
 use crate::error::{Error, Result};
-use crate::generations::{Generation, accesses};
+use crate::generations::{Change, Generation, accesses};
 use crate::histogram::Histogram;
-use crate::system::{keyed, place, processes, read, read_number, write};
+use crate::sys;
+use crate::system::{place, processes, read, read_number, write};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,47 +21,11 @@ use std::time::Duration;
 /// `_SC_CLK_TCK`, the same on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 
+/// The kernel counts ages in ticks of its own, of up to 10 ms.
+const ROUNDED_MS: u64 = 20;
+
 /// Ageings in a period: with the kernel's four generations, the oldest then holds what was not used for a period.
 const STEPS: u32 = 3;
-
-/// One control group on one memory node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vector {
-    /// The kernel's number of the group.
-    pub memcg: u64,
-    /// Its path in the hierarchy.
-    pub path: String,
-    /// Memory node.
-    pub node: u64,
-    /// Age classes, youngest first.
-    pub generations: Vec<Generation>,
-}
-
-/// Reads debugfs' `lru_gen`.
-pub fn parse(text: &str) -> Vec<Vector> {
-    let mut vectors: Vec<Vector> = Vec::new();
-    let mut group = (0, String::new());
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            ["memcg", id, path @ ..] => group = (id.parse().unwrap_or(0), path.join(" ")),
-            ["node", node] => vectors.push(Vector {
-                memcg: group.0,
-                path: group.1.clone(),
-                node: node.parse().unwrap_or(0),
-                generations: Vec::new(),
-            }),
-            [sequence, _age, anonymous, file, ..] => {
-                let number = |word: &str| word.parse::<i64>().unwrap_or(0).max(0) as u64;
-                if let (Ok(sequence), Some(vector)) = (sequence.parse(), vectors.last_mut()) {
-                    vector.generations.insert(0, Generation { sequence, pages: number(anonymous) + number(file) });
-                }
-            }
-            _ => {}
-        }
-    }
-    vectors
-}
 
 /// The sampler.
 #[derive(Debug)]
@@ -68,7 +35,10 @@ pub struct LruGen {
     /// Groups at or below this path are watched, except those below `without`.
     within: String,
     without: String,
-    before: HashMap<(u64, u64), (Vec<Generation>, Losses)>,
+    before: HashMap<(u64, u64), Vec<Generation>>,
+    losses: Losses,
+    /// The longest that it took to age all groups in turn, in milliseconds: their generations began up to so far apart.
+    spread_ms: u64,
     /// The youngest generation of each group when it was first seen.
     first: HashMap<(u64, u64), u64>,
     histogram: Option<Histogram>,
@@ -79,13 +49,6 @@ pub struct LruGen {
     ticks: HashMap<i32, (u64, u64)>,
     used: u64,
     last: Duration,
-}
-
-/// Counters of a group, to tell eviction from access.
-#[derive(Clone, Copy, Debug, Default)]
-struct Losses {
-    stolen: u64,
-    refaulted: u64,
 }
 
 impl LruGen {
@@ -104,6 +67,8 @@ impl LruGen {
             within: relative(within),
             without: relative(without),
             before: HashMap::new(),
+            losses: Losses::default(),
+            spread_ms: 0,
             first: HashMap::new(),
             histogram: None,
             began: Duration::ZERO,
@@ -118,20 +83,10 @@ impl LruGen {
         let below =
             |path: &str, top: &str| path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         let watched = |vector: &Vector| {
-            let path = vector.path.trim_end_matches('/');
+            let path = vector.group();
             below(path, &self.within) && !below(path, &self.without) && !vector.generations.is_empty()
         };
         Ok(parse(&read(&self.file)?).into_iter().filter(watched).collect())
-    }
-
-    fn losses(&self, vector: &Vector) -> Losses {
-        let file = self.hierarchy.join(vector.path.trim_start_matches('/')).join("memory.stat");
-        let text = read(file).or_else(|_| read("/proc/vmstat")).unwrap_or_default();
-        let stolen = ["pgsteal ", "pgsteal_kswapd ", "pgsteal_direct "].map(|key| keyed(&text, key));
-        Losses {
-            stolen: if stolen[0] > 0 { stolen[0] } else { stolen[1] + stolen[2] },
-            refaulted: crate::system::stat::refaults(&text, ""),
-        }
     }
 
     /// Makes the kernel walk page tables and open a new youngest generation.
@@ -173,34 +128,39 @@ impl LruGen {
 
     /// Pages of the watched groups.
     fn watched(&self) -> Result<u64> {
-        Ok(self.vectors()?.iter().flat_map(|vector| &vector.generations).map(|generation| generation.pages).sum())
+        Ok(self.vectors()?.iter().map(Vector::pages).sum())
     }
 
     /// Ages all groups, and adds to the histogram what was accessed since the last time.
     fn step(&mut self, request: &Request) -> Result<()> {
         (self.stepped, self.used) = (Some(request.now), 0);
+        let began = sys::monotonic();
         for vector in self.vectors()? {
             self.age(&vector)?;
         }
-        let mut histogram = self.histogram.take().unwrap_or_else(|| request.shape.empty_like());
-        let mut now = HashMap::new();
-        for vector in self.vectors()? {
-            let losses = self.losses(&vector);
-            let key = (vector.memcg, vector.node);
+        let took = sys::monotonic().saturating_sub(began).as_millis() as u64;
+        self.spread_ms = self.spread_ms.max(took + ROUNDED_MS);
+        let vectors = self.vectors()?;
+        let lost = self.losses.since(&self.hierarchy, &vectors, &self.without);
+        for vector in &vectors {
             let youngest = vector.generations.first().map_or(0, |generation| generation.sequence);
-            let first = *self.first.entry(key).or_insert(youngest);
-            if let Some((before, old)) = self.before.get(&key) {
-                let lost = losses.stolen.saturating_sub(old.stolen);
-                let revived = losses.refaulted.saturating_sub(old.refaulted);
-                let counted = accesses(&mut histogram, before, &vector.generations, lost, revived, first);
-                // What was accessed and is in no older class was accessed at the head.
-                let touched = vector.generations.iter().skip(1).map(|generation| generation.pages).next().unwrap_or(0);
-                histogram.add(0, touched.saturating_sub(counted) as f64);
-            }
-            now.insert(key, (vector.generations, losses));
+            self.first.entry(vector.key()).or_insert(youngest);
         }
-        self.first.retain(|key, _| now.contains_key(key));
-        self.before = now;
+        let known = vectors.iter().zip(lost).filter_map(|(vector, (lost, revived))| {
+            let before = self.before.get(&vector.key())?;
+            let unsorted = self.first.get(&vector.key()).copied().unwrap_or(0);
+            Some(Change { before, after: &vector.generations, lost, revived, unsorted })
+        });
+        let changes: Vec<Change> = known.collect();
+        let mut histogram = self.histogram.take().unwrap_or_else(|| request.shape.empty_like());
+        let counted = accesses(&mut histogram, &changes, self.spread_ms);
+        for (change, counted) in changes.iter().zip(counted) {
+            // What was accessed and is in no older class was accessed at the head.
+            let touched = change.after.get(1).map_or(0, |generation| generation.pages);
+            histogram.add(0, touched.saturating_sub(counted) as f64);
+        }
+        self.before = vectors.into_iter().map(|vector| (vector.key(), vector.generations)).collect();
+        self.first.retain(|key, _| self.before.contains_key(key));
         self.histogram = Some(histogram);
         Ok(())
     }
@@ -246,23 +206,5 @@ impl Sampler for LruGen {
             existing: watched + self.swapped(),
             window: request.now.saturating_sub(self.began),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_debugfs_text_is_read_youngest_first() {
-        let text = "memcg     1 /\n node     0\n          0       2000        100          7 \n          1       1000         50         -3 \n\
-                    memcg     8 /user slice/x\n node     0\n          4       1000         50          3 \n";
-        let vectors = parse(text);
-        assert_eq!(vectors.len(), 2);
-        assert_eq!(
-            vectors[0].generations,
-            [Generation { sequence: 1, pages: 50 }, Generation { sequence: 0, pages: 107 }]
-        );
-        assert_eq!((vectors[1].memcg, vectors[1].path.as_str()), (8, "/user slice/x"));
     }
 }

@@ -2,9 +2,11 @@
 
 mod clear_refs;
 mod idle_bitmap;
+mod losses;
 mod lru_gen;
 mod physical;
 mod probe;
+mod vectors;
 mod worker;
 
 pub use clear_refs::ClearRefs;
