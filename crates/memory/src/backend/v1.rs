@@ -7,7 +7,7 @@ use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::place::{self, Limits, NO_LIMIT};
 use crate::system::stat::{self, Growth};
-use crate::system::{keyed, processes, read, read_number, write};
+use crate::system::{processes, read, read_number, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -63,12 +63,6 @@ impl V1 {
         Ok(limits(base)?.is_none())
     }
 
-    fn stats(&self) -> Result<(String, String)> {
-        let all = read(self.base.join("memory.stat"))?;
-        let contributed = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
-        Ok((all, contributed))
-    }
-
     fn write_limit(&self, bytes: u64) -> Result<()> {
         let text = bytes.to_string();
         write(self.group.join("memory.limit_in_bytes"), &text).map_err(vanished(&self.group)).map_err(|error| {
@@ -94,12 +88,15 @@ impl Backend for V1 {
         let machine = place::machine()?;
         let limits = limits(&self.base)?;
         self.whole_machine = limits.is_none();
-        let Some(limits) = limits else {
-            return Ok(Picture { contributed: contributed / PAGE, ..machine });
-        };
-        let (all, own) = self.stats()?;
-        let cold = keyed(&all, "total_inactive_file").saturating_sub(keyed(&own, "total_inactive_file"));
-        Ok(place::boxed(machine, limits, contributed, cold))
+        let own = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
+        let (contributed, own_cold) = (contributed / PAGE, place::cold(&own, "total_"));
+        Ok(match limits {
+            None => place::whole(machine, contributed, own_cold),
+            Some(limits) => {
+                let all = place::cold(&read(self.base.join("memory.stat"))?, "total_");
+                place::boxed(machine, limits, contributed, all, own_cold)
+            }
+        })
     }
 
     /// Opaque refaults are summed over the opaque groups. Not "all less contributed": the kernel brings

@@ -7,7 +7,7 @@ use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
 use crate::system::place::{self, Limits};
 use crate::system::stat::{self, Growth};
-use crate::system::{keyed, processes, read, read_number, write};
+use crate::system::{processes, read, read_number, write};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -66,12 +66,15 @@ impl Backend for V2 {
         let machine = place::machine()?;
         let limits = limits(&self.base)?;
         self.whole_machine = limits.is_none();
-        let Some(limits) = limits else {
-            return Ok(Picture { contributed: contributed / PAGE, ..machine });
-        };
-        let cold = keyed(&read(self.base.join("memory.stat"))?, "inactive_file")
-            .saturating_sub(keyed(&read(self.own("memory.stat"))?, "inactive_file"));
-        Ok(place::boxed(machine, limits, contributed, cold))
+        let own = read(self.own("memory.stat")).map_err(vanished(&self.group))?;
+        let (contributed, own_cold) = (contributed / PAGE, place::cold(&own, ""));
+        Ok(match limits {
+            None => place::whole(machine, contributed, own_cold),
+            Some(limits) => {
+                let all = place::cold(&read(self.base.join("memory.stat"))?, "");
+                place::boxed(machine, limits, contributed, all, own_cold)
+            }
+        })
     }
 
     fn feedback(&mut self) -> Result<Feedback> {

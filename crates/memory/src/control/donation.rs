@@ -8,6 +8,9 @@
 //!
 //! whenever the histogram is primed, and losing pages can never raise the limit beyond what the
 //! histogram says is earned.
+//!
+//! Cold cache is no need of anybody's: a machine that runs for a day has next to nothing free besides. The kernel drops it by
+//! itself, before anything else, as contributed work grows, so it is room like free memory.
 
 use super::config::Config;
 use super::observation::Picture;
@@ -21,7 +24,7 @@ pub struct Demand {
     pub need: Option<u64>,
     /// Watched pages that exist, resident or swapped out: nobody needs more than there is.
     pub existing: u64,
-    /// What opaque work holds that no sampler sees.
+    /// What opaque work holds that no sampler sees, without cold cache.
     pub unwatched: u64,
     /// Kept in addition after violations.
     pub boost: u64,
@@ -44,14 +47,14 @@ pub struct Donation {
 pub fn decide(config: &Config, picture: &Picture, demand: &Demand) -> Donation {
     let margin = (picture.total as f64 * config.margin) as u64;
     let floor = (picture.total as f64 * config.opaque_floor).ceil() as u64;
-    let needed = demand.need.map_or(picture.opaque(), |need| {
-        need.min(demand.existing) + demand.unwatched.saturating_sub(picture.cold_cache)
-    });
+    let warm = picture.opaque().saturating_sub(picture.cold_cache);
+    let needed = demand.need.map_or(warm, |need| need.min(demand.existing) + demand.unwatched);
     let opaque_limit = (needed + demand.boost).max(floor).min(picture.total);
     let earned = picture.total.saturating_sub(opaque_limit + margin).max(config.minimum_pages);
-    // Free memory beyond what opaque work keeps; after a violation that much more is freed ahead of
+    // Available memory beyond what opaque work keeps; after a violation that much more is freed ahead of
     // what it is fetching back.
-    let room = (picture.contributed + picture.free).saturating_sub(margin + demand.boost).max(config.minimum_pages);
+    let available = picture.contributed + picture.available();
+    let room = available.saturating_sub(margin + demand.boost).max(config.minimum_pages);
     if room >= earned {
         return Donation { opaque_limit, earned, limit: earned, evict: 0 };
     }
@@ -121,24 +124,47 @@ mod tests {
         assert_eq!(decide(&config(), &picture, &ended).limit, 80_000);
     }
 
+    /// Regression: on a machine that has run for a day the cache fills what nobody else uses, and contributed work got the
+    /// least there is.
+    #[test]
+    fn memory_that_only_cold_cache_fills_is_lent() {
+        let picture = Picture { total: 100_000, free: 500, contributed: 0, cold_cache: 60_000 };
+        let unprimed = decide(&Config::default(), &picture, &Demand::default());
+        assert_eq!((unprimed.limit, unprimed.evict), (59_500, 0));
+        // The user has 20,000 in processes, and 19,500 in kernel and cache that are no colder.
+        let seen = Demand { unwatched: 19_500, existing: 20_000, ..needs(20_000) };
+        let primed = decide(&Config::default(), &picture, &seen);
+        assert_eq!((primed.earned, primed.limit, primed.evict), (59_500, 59_500, 0), "it goes by itself");
+    }
+
+    #[test]
+    fn cache_that_is_used_is_not_lent() {
+        let picture = Picture { total: 100_000, free: 500, contributed: 10_000, cold_cache: 0 };
+        assert_eq!(decide(&config(), &picture, &Demand::default()).limit, 10_500);
+        let needed = Demand { unwatched: 9_500, existing: 80_000, ..needs(70_000) };
+        let picture = Picture { cold_cache: 20_000, ..picture };
+        assert_eq!(decide(&config(), &picture, &needed).limit, 20_500, "cold as it looks, it is needed");
+    }
+
     proptest! {
         #[test]
         fn what_opaque_work_has_and_needs_is_never_lent(
             free in 0u64..60_000, contributed in 0u64..60_000, need in 0u64..120_000, existing in 0u64..120_000,
-            unwatched in 0u64..50_000, boost in 0u64..30_000,
+            unwatched in 0u64..50_000, boost in 0u64..30_000, cold_cache in 0u64..50_000,
         ) {
-            let total = 120_000;
+            let total = 120_000_u64;
             let config = Config::default();
             let margin = (total as f64 * config.margin) as u64;
-            let picture = Picture { total, free, contributed, cold_cache: 0 };
+            let cold_cache = cold_cache.min(total.saturating_sub(free + contributed));
+            let picture = Picture { total, free, contributed, cold_cache };
             let demand = Demand { need: Some(need), existing, unwatched, boost };
             let donation = decide(&config, &picture, &demand);
             prop_assert!(donation.limit >= config.minimum_pages);
             prop_assert!(donation.opaque_limit >= total / 10);
             prop_assert!(donation.limit <= donation.earned);
             prop_assert!(donation.earned <= (total - margin).saturating_sub(need.min(existing) + unwatched + boost).max(config.minimum_pages));
-            // What it holds beyond the free pages it held before.
-            let room = (contributed + free).saturating_sub(margin).max(config.minimum_pages);
+            // What it holds beyond the available pages it held before.
+            let room = (contributed + free + cold_cache).saturating_sub(margin).max(config.minimum_pages);
             prop_assert!(donation.limit <= room.max(contributed));
         }
     }

@@ -10,6 +10,7 @@ mod misses;
 mod noise;
 mod observation;
 mod rate;
+mod report;
 
 pub use action::Action;
 pub use aging::{Aging, Mode};
@@ -21,9 +22,9 @@ pub use misses::Misses;
 pub use noise::{is_activity, noise_position};
 pub use observation::{Feedback, Observation, Picture, Sample};
 pub use rate::PagingRate;
+pub use report::Report;
 
 use crate::histogram::Histogram;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Share of the needed pages whose use the reference bits must show before anything is evicted by them.
@@ -31,42 +32,6 @@ const INFORMED: f64 = 0.95;
 
 /// While the tail is being evicted, what is left of it is looked at this often.
 const LOOK_AFTER_EVICTING: Duration = Duration::from_secs(1);
-
-/// What the controller knows and decided, for `status`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// Fast or slow ageing.
-    pub mode: Option<Mode>,
-    /// Running or shrinking.
-    pub phase: Phase,
-    /// Where memory is, in pages.
-    pub picture: Picture,
-    /// The decision, in pages.
-    pub donation: Donation,
-    /// What the histogram says opaque work needs of the watched pages; `None` until primed.
-    pub need: Option<u64>,
-    /// Resident pages the sampler watches.
-    pub watched: u64,
-    /// Watched pages that exist, resident or swapped out.
-    pub existing: u64,
-    /// Pages that opaque work holds and no sampler sees.
-    pub unwatched: u64,
-    /// Pages referenced in the window, which an eviction now would spare; `None` where the kernel
-    /// keeps ages of its own.
-    pub referenced: Option<u64>,
-    /// Periods that aged the histogram.
-    pub aged: u64,
-    /// Those of them in which enough samples were really taken.
-    pub aged_well: u64,
-    /// Periods that the noise filter left out.
-    pub filtered: u64,
-    /// Violations of the goal seen.
-    pub violations: u64,
-    /// Pages added to what opaque work keeps after violations.
-    pub boost: u64,
-    /// Opaque misses a second, averaged over about a second.
-    pub misses_per_s: f64,
-}
 
 /// The controller's state.
 #[derive(Debug)]
@@ -166,7 +131,7 @@ impl Controller {
         let primed = self.permanent.total() > 0.0;
         let need = primed.then(|| opaque_need(&self.config, &self.permanent, picture.total));
         // Growth since the sample counts as needed; what was evicted since was watched.
-        let unwatched = self.report.unwatched.max(picture.opaque().saturating_sub(self.report.watched));
+        let unwatched = self.report.unwatched.max(self.unwatched(&picture));
         let demand = Demand { need, existing: self.report.existing, unwatched, boost: self.report.boost };
         let mut donation = decide(&self.config, &picture, &demand);
         donation.evict = self.may_evict(need.filter(|_| observation.has_contributed), donation.evict, elapsed);
@@ -174,7 +139,7 @@ impl Controller {
 
         if observation.has_contributed {
             let margin = (picture.total as f64 * self.config.margin) as u64;
-            let short = self.misses.violated() || picture.free < margin / 2;
+            let short = self.misses.violated() || picture.available() < margin / 2;
             let mut phase = self.report.phase;
             actions.extend(phase.step(&self.config, short, picture.contributed, donation.limit, now));
             if donation.evict > 0 && phase == Phase::Running {
@@ -201,6 +166,13 @@ impl Controller {
         self.report.need = need;
         self.report.misses_per_s = self.misses.per_s();
         actions
+    }
+
+    /// What opaque work holds beside what is watched, without cold cache.
+    fn unwatched(&self, picture: &Picture) -> u64 {
+        let cache_watched = self.latest.as_ref().is_some_and(|sample| sample.cache_watched);
+        let cold = if cache_watched { 0 } else { picture.cold_cache };
+        picture.opaque().saturating_sub(self.report.watched).saturating_sub(cold)
     }
 
     /// Whether the reference bits show nearly all that is needed, so that the kernel, evicting by
@@ -244,7 +216,6 @@ impl Controller {
         self.evicted_when_sampled = self.evicted_when_asked;
         self.report.watched = sample.watched;
         self.report.existing = sample.existing;
-        self.report.unwatched = picture.opaque().saturating_sub(sample.watched);
         self.report.referenced = sample.referenced;
         let over = self.aging.period_over(&self.config, now);
         if over || self.agile {
@@ -266,6 +237,7 @@ impl Controller {
             actions.push(Action::BeginWindow);
         }
         self.latest = Some(sample);
+        self.report.unwatched = self.unwatched(picture);
     }
 
     /// Folds the window so far into the histogram, unless nobody was at work since it last was.

@@ -13,7 +13,8 @@ pub struct Picture {
     pub free: u64,
     /// Memory charged to the contributed group.
     pub contributed: u64,
-    /// File cache that can be dropped and was not used twice; part of what is neither free nor contributed.
+    /// File cache of opaque work that can be dropped, was not used twice and is mapped by nobody; part of what is neither free
+    /// nor contributed.
     pub cold_cache: u64,
 }
 
@@ -21,6 +22,11 @@ impl Picture {
     /// What opaque work, its caches and the kernel hold.
     pub fn opaque(&self) -> u64 {
         self.total.saturating_sub(self.free).saturating_sub(self.contributed)
+    }
+
+    /// What anybody gets at once: free, or the kernel drops it for who asks.
+    pub fn available(&self) -> u64 {
+        self.free + self.cold_cache
     }
 }
 
@@ -38,6 +44,8 @@ pub struct Sample {
     pub busy: Option<f64>,
     /// Resident pages the sampler watches; the rest of opaque memory counts as needed.
     pub watched: u64,
+    /// Whether file cache that no process maps is among them.
+    pub cache_watched: bool,
     /// Pages the sampler watches that exist: resident ones and those swapped out.
     pub existing: u64,
     /// Length of the window so far.

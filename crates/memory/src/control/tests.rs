@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod cache;
+
 const TOTAL: u64 = 100_000;
 
 fn config() -> Config {
@@ -23,6 +25,7 @@ fn sample(controller: &Controller, working_set: u64, rate: f64, watched: u64) ->
         referenced: Some(working_set),
         busy: Some(rate / 1000.0),
         watched,
+        cache_watched: false,
         existing: watched.max(working_set),
         window: seconds(60.0),
     }

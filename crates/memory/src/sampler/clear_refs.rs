@@ -134,6 +134,7 @@ impl Sampler for ClearRefs {
             referenced: Some(referenced),
             busy: Some(ticks as f64 / 100.0 / elapsed),
             watched,
+            cache_watched: false,
             existing,
             window,
         })

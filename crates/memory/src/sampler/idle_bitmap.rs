@@ -140,6 +140,7 @@ impl Sampler for IdleBitmap {
             referenced: None,
             busy: None,
             watched: self.watched,
+            cache_watched: false,
             existing: self.watched + self.swapped,
             window: request.now.saturating_sub(self.began),
         })

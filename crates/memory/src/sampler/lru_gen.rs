@@ -203,6 +203,7 @@ impl Sampler for LruGen {
             referenced: None,
             busy: Some(busy),
             watched,
+            cache_watched: true,
             existing: watched + self.swapped(),
             window: request.now.saturating_sub(self.began),
         })

@@ -254,6 +254,7 @@ impl Machine {
             referenced: Some(self.referenced),
             busy: Some(if std::mem::take(&mut self.accesses) > 0 { 1.0 } else { 0.0 }),
             watched: self.queue.len() as u64,
+            cache_watched: false,
             existing,
             window: Duration::from_secs_f64(window),
         }

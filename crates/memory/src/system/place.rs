@@ -44,7 +44,7 @@ fn gone(level: &Path) -> impl Fn(Error) -> Error {
     }
 }
 
-/// Pages of the whole machine: all, free, and file cache not used twice.
+/// Pages of the whole machine: all, free, and cold file cache.
 pub fn machine() -> Result<Picture> {
     let text = read("/proc/meminfo")?;
     let pages = |key| keyed(&text, key) * 1024 / PAGE;
@@ -52,16 +52,28 @@ pub fn machine() -> Result<Picture> {
         total: pages("MemTotal"),
         free: pages("MemFree"),
         contributed: 0,
-        cold_cache: pages("Inactive(file)"),
+        // What is mapped is used without the kernel noticing before it needs memory.
+        cold_cache: pages("Inactive(file)").saturating_sub(pages("Mapped")),
     })
 }
 
-/// Pages of a box with limits, inside the machine: what the box may still use is free only as far as
-/// the machine has it.
-pub fn boxed(machine: Picture, limits: Limits, contributed: u64, cold_cache: u64) -> Picture {
+/// Cold file cache of a group with all below it, in pages, from its `memory.stat` (v1's hierarchical sums are `total_…`).
+pub fn cold(stat: &str, prefix: &str) -> u64 {
+    let bytes = |key| keyed(stat, &format!("{prefix}{key} "));
+    bytes("inactive_file").saturating_sub(bytes(if prefix.is_empty() { "file_mapped" } else { "mapped_file" })) / PAGE
+}
+
+/// Pages of the whole machine, beside contributed work with so much memory and cold cache.
+pub fn whole(machine: Picture, contributed: u64, own_cold: u64) -> Picture {
+    Picture { contributed, cold_cache: machine.cold_cache.saturating_sub(own_cold), ..machine }
+}
+
+/// Pages of a box with limits and so much cold cache, inside the machine: what the box may still use is free only as far as
+/// the machine has it, free or as cold cache outside the box.
+pub fn boxed(machine: Picture, limits: Limits, contributed: u64, cold: u64, own_cold: u64) -> Picture {
     let total = (limits.smallest / PAGE).min(machine.total);
-    let free = (limits.left / PAGE).min(machine.free);
-    Picture { total, free, contributed: contributed / PAGE, cold_cache: cold_cache / PAGE }
+    let free = (limits.left / PAGE).min(machine.free + machine.cold_cache.saturating_sub(cold));
+    Picture { total, free, contributed, cold_cache: cold.saturating_sub(own_cold) }
 }
 
 /// Whether there is any swap: without it only file pages can be evicted.
@@ -83,6 +95,24 @@ pub fn swapped() -> u64 {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn cache_that_is_mapped_or_of_contributed_work_is_not_cold() {
+        assert_eq!(cold("inactive_file 81920\nfile_mapped 40960\n", ""), 10);
+        assert_eq!(cold("inactive_file 1\ntotal_inactive_file 81920\ntotal_mapped_file 4096\n", "total_"), 19);
+        let machine = Picture { total: 1000, free: 10, contributed: 0, cold_cache: 400 };
+        assert_eq!(whole(machine, 300, 150), Picture { contributed: 300, cold_cache: 250, ..machine });
+    }
+
+    /// Regression: where the cache filled the machine, nothing was free in a box that was half empty.
+    #[test]
+    fn a_box_may_grow_into_cold_cache_outside() {
+        let machine = Picture { total: 1000, free: 10, contributed: 0, cold_cache: 400 };
+        let limits = |left: u64| Limits { smallest: 600 * PAGE, left: left * PAGE };
+        let expected = Picture { total: 600, free: 310, contributed: 20, cold_cache: 70 };
+        assert_eq!(boxed(machine, limits(500), 20, 100, 30), expected);
+        assert_eq!(boxed(machine, limits(50), 20, 100, 30).free, 50);
+    }
 
     /// Regression: of a nested box only its own limit was read, and its usage taken from the smallest.
     #[test]
