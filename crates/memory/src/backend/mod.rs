@@ -1,7 +1,9 @@
 //! Back ends: what makes the kernel keep to the limits.
 
+mod dip;
 mod members;
 mod probe;
+mod shares;
 mod v1;
 mod v2;
 

@@ -1,11 +1,12 @@
 //! cgroup v1: `memory.limit_in_bytes` and the freezer hierarchy.
 
+use super::dip::{dip, dippable};
 use super::members::{children, create, signal_all, vanished};
-use super::{Backend, SHRINK_STEP};
+use super::{Backend, SHRINK_STEP, shares};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
-use crate::system::place::{self, Limits, NO_LIMIT};
+use crate::system::place::{self, Limits};
 use crate::system::stat::{self, Growth};
 use crate::system::{processes, read, read_number, write};
 use std::fs::File;
@@ -22,6 +23,8 @@ pub struct V1 {
     /// Nothing limits the base: read anew with each picture.
     whole_machine: bool,
     limit: Option<u64>,
+    /// How often was evicted.
+    turn: u32,
     opaque_refaults: Growth,
     own_refaults: Growth,
     journal: Option<PathBuf>,
@@ -46,6 +49,7 @@ impl V1 {
             at_top,
             whole_machine,
             limit: None,
+            turn: 0,
             opaque_refaults: Growth::default(),
             own_refaults: Growth::default(),
             journal: None,
@@ -145,19 +149,17 @@ impl Backend for V1 {
         Ok(self.limit.map_or(u64::MAX, |bytes| bytes / PAGE))
     }
 
-    /// v1 has no `memory.reclaim`: the limit of an opaque group is lowered by a step, which makes the
-    /// kernel evict that much, and set back at once.
     fn evict(&mut self, pages: u64) -> Result<u64> {
         if self.at_top && self.whole_machine {
             return Ok(0);
         }
-        let mut left = pages * PAGE;
-        for group in children(&self.base, &self.group) {
-            if left > 0 {
-                left -= dip(&group, left, self.journal.as_deref())?;
-            }
-        }
-        Ok(pages - left / PAGE)
+        let groups = children(&self.base, &self.group).into_iter();
+        let holders =
+            groups.filter_map(|group| Some((dippable(&group).ok()?, group))).map(|(used, group)| (group, used));
+        self.turn = self.turn.wrapping_add(1);
+        let journal = self.journal.as_deref();
+        let take = |group: &Path, share| dip(group, share, journal);
+        Ok(shares::evict(holders.collect(), pages.saturating_mul(PAGE), self.turn, take)? / PAGE)
     }
 
     fn freeze(&mut self) -> Result<()> {
@@ -195,48 +197,6 @@ fn limits(base: &Path) -> Result<Option<Limits>> {
     place::limits(base, "memory.limit_in_bytes", "memory.usage_in_bytes")
 }
 
-/// Evicts up to `bytes` from a group without a limit of its own; gives how many went. From a group that
-/// ends meanwhile none did.
-fn dip(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
-    let evicted = match lower_and_raise(group, bytes, journal) {
-        Err(error) if matches!(error.errno(), Some(libc::ENOENT | libc::ENODEV)) => 0,
-        // The journal stays: whoever cleans up tries again to set the limit back.
-        other => return other,
-    };
-    journal.map_or(Ok(()), forget)?;
-    Ok(evicted)
-}
-
-fn lower_and_raise(group: &Path, bytes: u64, journal: Option<&Path>) -> Result<u64> {
-    let (limit_file, usage_file) = (group.join("memory.limit_in_bytes"), group.join("memory.usage_in_bytes"));
-    let (limit, usage) = (read_number(&limit_file)?, read_number(&usage_file)?);
-    // A limit somebody set is not ours to touch: dying in between would change it for good, while
-    // "no limit" is restored by any cleaning up.
-    if limit < NO_LIMIT || usage < PAGE {
-        return Ok(0);
-    }
-    let step = bytes.min(SHRINK_STEP).min(usage / 2);
-    // On a full disk, say: should this process die in between, nobody would set the limit back. Then the kernel chooses by itself.
-    if journal.is_some_and(|journal| std::fs::write(journal, limit_file.as_os_str().as_encoded_bytes()).is_err()) {
-        return Ok(0);
-    }
-    let lowered = write(&limit_file, &(usage - step).to_string());
-    write(&limit_file, "-1")?;
-    journal.map_or(Ok(()), forget)?;
-    if lowered.is_err() {
-        return Ok(0);
-    }
-    Ok(usage.saturating_sub(read_number(&usage_file)?).min(step))
-}
-
-/// Removes the journal, if there is one.
-fn forget(journal: &Path) -> Result<()> {
-    match std::fs::remove_file(journal) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", journal)(error)),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,17 +214,5 @@ mod tests {
         let _anothers = super::super::hold(&freezer).unwrap().unwrap();
         assert!(matches!(create(), Error::BoxTaken(path) if path == freezer));
         assert!(!group.exists() && freezer.exists());
-    }
-
-    /// Regression: a full disk ended the controller, and with it all limits.
-    #[test]
-    fn what_cannot_be_written_down_is_not_done() {
-        let dir = tempfile::tempdir().unwrap();
-        let (limit, journal) = (dir.path().join("memory.limit_in_bytes"), dir.path().join("eviction"));
-        std::fs::write(&limit, "9223372036854771712").unwrap();
-        std::fs::write(dir.path().join("memory.usage_in_bytes"), "104857600").unwrap();
-        std::os::unix::fs::symlink("/dev/full", &journal).unwrap();
-        assert_eq!(dip(dir.path(), 1 << 20, Some(&journal)).unwrap(), 0);
-        assert_eq!(read_number(&limit).unwrap(), 9_223_372_036_854_771_712);
     }
 }

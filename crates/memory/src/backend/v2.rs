@@ -1,7 +1,7 @@
 //! cgroup v2: `memory.high`, `memory.reclaim`, `cgroup.freeze`, `cgroup.kill`.
 
 use super::members::{children, create, vanished};
-use super::{Backend, SHRINK_STEP};
+use super::{Backend, SHRINK_STEP, shares};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
@@ -19,6 +19,8 @@ pub struct V2 {
     /// Nothing limits the base: read anew with each picture.
     whole_machine: bool,
     limit: Option<u64>,
+    /// How often was evicted.
+    turn: u32,
     opaque_refaults: Growth,
     own_refaults: Growth,
     stall: Growth,
@@ -35,6 +37,7 @@ impl V2 {
             group,
             whole_machine: limits(base)?.is_none(),
             limit: None,
+            turn: 0,
             opaque_refaults: Growth::default(),
             own_refaults: Growth::default(),
             stall: Growth::default(),
@@ -127,17 +130,16 @@ impl Backend for V2 {
     }
 
     fn evict(&mut self, pages: u64) -> Result<u64> {
-        let mut left = pages * PAGE;
-        for group in self.siblings() {
-            let usage = read_number(group.join("memory.current")).unwrap_or(0);
-            let step = left.min(usage / 2).min(SHRINK_STEP);
-            if step >= PAGE {
-                reclaim(&group, step)?;
-                let now = read_number(group.join("memory.current")).unwrap_or(usage);
-                left -= usage.saturating_sub(now).min(step);
-            }
-        }
-        Ok(pages - left / PAGE)
+        let used = |group: &Path| read_number(group.join("memory.current"));
+        let groups = self.siblings().into_iter().map(|group| (used(&group).unwrap_or(0), group));
+        let holders = groups.map(|(used, group)| (group, used)).collect();
+        self.turn = self.turn.wrapping_add(1);
+        let evicted = shares::evict(holders, pages.saturating_mul(PAGE), self.turn, |group, share| {
+            let before = used(group).unwrap_or(0);
+            reclaim(group, share)?;
+            Ok(before.saturating_sub(used(group).unwrap_or(before)))
+        })?;
+        Ok(evicted / PAGE)
     }
 
     fn freeze(&mut self) -> Result<()> {
