@@ -87,6 +87,11 @@ impl Aging {
         self.periods_seen >= self.window_periods
     }
 
+    /// Whether it has been complete for a period.
+    pub fn window_overdue(&self) -> bool {
+        self.periods_seen > self.window_periods
+    }
+
     /// A new window starts, and a period with it.
     pub fn begin_window(&mut self, config: &Config, now: Duration) {
         let longer = (2 * self.window_periods).min(LONGEST_WINDOW);

@@ -6,6 +6,7 @@ mod beta;
 mod comeback;
 mod config;
 mod donation;
+mod evicting;
 mod misses;
 mod noise;
 mod observation;
@@ -26,12 +27,6 @@ pub use report::Report;
 
 use crate::histogram::Histogram;
 use std::time::Duration;
-
-/// Share of the needed pages whose use the reference bits must show before anything is evicted by them.
-const INFORMED: f64 = 0.95;
-
-/// While the tail is being evicted, what is left of it is looked at this often.
-const LOOK_AFTER_EVICTING: Duration = Duration::from_secs(1);
 
 /// The controller's state.
 #[derive(Debug)]
@@ -58,6 +53,8 @@ pub struct Controller {
     evicted: u64,
     evicted_when_asked: u64,
     evicted_when_sampled: u64,
+    /// How many samples in a row saw nothing come of what was ordered.
+    barren: u32,
     report: Report,
 }
 
@@ -83,6 +80,7 @@ impl Controller {
             evicted: 0,
             evicted_when_asked: 0,
             evicted_when_sampled: 0,
+            barren: 0,
             report: Report::default(),
         }
     }
@@ -175,32 +173,6 @@ impl Controller {
         picture.opaque().saturating_sub(self.report.watched).saturating_sub(cold)
     }
 
-    /// Whether the reference bits show nearly all that is needed, so that the kernel, evicting by
-    /// them, finds the tail.
-    fn informed(&self, need: Option<u64>) -> bool {
-        need.is_some_and(|need| self.report.referenced.is_none_or(|seen| seen as f64 >= INFORMED * need as f64))
-    }
-
-    /// How many of the `wanted` pages may be evicted now. Never more than the newest sample found
-    /// unreferenced and unneeded, nothing on the word of too few periods, nothing while opaque work
-    /// misses.
-    fn may_evict(&self, need: Option<u64>, wanted: u64, elapsed: Duration) -> u64 {
-        let Some(need) = need else { return 0 };
-        if self.report.aged_well < self.config.evict_after || self.misses.violated() {
-            return 0;
-        }
-        let spared = self.report.referenced.unwrap_or(0).max(need);
-        let since = self.evicted - self.evicted_when_sampled;
-        let left = self.report.watched.saturating_sub(spared).saturating_sub(since);
-        let rate = (self.config.eviction_per_s * elapsed.as_secs_f64().min(1.0)) as u64;
-        wanted.min(left).min(rate)
-    }
-
-    /// Whether pages were evicted since the newest sample: how it went decides how to go on.
-    fn must_look(&self, now: Duration) -> bool {
-        self.evicted > self.evicted_when_asked && now.saturating_sub(self.asked_sample) >= LOOK_AFTER_EVICTING
-    }
-
     /// Opaque work misses too much: give back what it asked for and more, and learn at once.
     fn violated(&mut self, refaults: u64) {
         self.report.violations += 1;
@@ -213,7 +185,7 @@ impl Controller {
     fn take(&mut self, sample: Sample, picture: &Picture, now: Duration, actions: &mut Vec<Action>) {
         self.aging.taken();
         self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.config.idle_cpus);
-        self.evicted_when_sampled = self.evicted_when_asked;
+        self.see_evicted(&sample);
         self.report.watched = sample.watched;
         self.report.existing = sample.existing;
         self.report.referenced = sample.referenced;
@@ -228,9 +200,9 @@ impl Controller {
             self.worked = false;
         }
         // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
-        // an eviction under way does.
+        // an eviction under way does, unless nothing comes of it or it takes all the time.
         let idle = sample.busy.is_some_and(|cpus| cpus < self.config.idle_cpus);
-        if self.aging.window_complete() && !idle && self.report.donation.evict == 0 {
+        if self.aging.window_complete() && !idle && !self.is_evicting() {
             (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
             self.window_active = false;
             self.aging.begin_window(&self.config, now);

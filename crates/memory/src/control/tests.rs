@@ -3,6 +3,7 @@
 use super::*;
 
 mod cache;
+mod windows;
 
 const TOTAL: u64 = 100_000;
 
