@@ -1,38 +1,29 @@
 //! Carrying out actions through the back end.
 
+use super::ranges::Ranges;
 use crate::PAGE;
 use crate::backend::Backend;
 use crate::control::Action;
 use crate::error::Result;
 use crate::runtime::{RuntimeDir, Undo};
-use crate::sampler::{IdleRange, Worker};
-use crate::sys;
+use crate::sampler::Worker;
 use crate::system::place;
 use std::time::Duration;
 
-/// Idle ranges are asked for at most this often: reading them costs as much as a sample.
-const RANGES_EVERY: Duration = Duration::from_secs(5);
-
 /// Where the kernel found nothing to evict (no swap, all pinned), it is not asked again for so long.
 const FUTILE: Duration = Duration::from_secs(30);
-
-/// Largest piece paged out in one call.
-const PIECE: u64 = 4 << 20;
 
 /// Back end and sampler, and what is under way.
 pub(super) struct Hands {
     pub backend: Box<dyn Backend>,
     pub worker: Worker,
-    /// Ranges not referenced in the window: the certain part of the tail.
-    pub idle_ranges: Vec<IdleRange>,
+    pub ranges: Ranges,
     pub evicted: u64,
     pub frozen: bool,
     pub killed: bool,
     runtime: RuntimeDir,
     undo: Undo,
-    asked_ranges: Option<Duration>,
     thaw_at: Option<Duration>,
-    may_page_out: bool,
     not_before: Duration,
 }
 
@@ -42,15 +33,13 @@ impl Hands {
         Self {
             backend,
             worker,
-            idle_ranges: Vec::new(),
+            ranges: Ranges::new(),
             evicted: 0,
             frozen: false,
             killed: false,
             runtime: runtime.clone(),
             undo,
-            asked_ranges: None,
             thaw_at: None,
-            may_page_out: true,
             not_before: Duration::ZERO,
         }
     }
@@ -82,7 +71,7 @@ impl Hands {
                 Action::Sample | Action::BeginWindow => {}
             }
             if *action == Action::BeginWindow {
-                self.idle_ranges.clear();
+                self.ranges.begin_window();
             }
         }
         Ok(())
@@ -124,36 +113,12 @@ impl Hands {
     /// Evicts from the tail: whole idle ranges first, since they are certain, then what the kernel
     /// finds least recently used by the reference bits that the window has left it.
     fn evict(&mut self, pages: u64, by_bits: bool, now: Duration) -> Result<()> {
-        let mut left = pages;
-        // The ranges are anonymous: without swap they stay where they are, though the kernel says that it has taken them.
+        // The ranges are anonymous.
         let swap = place::has_free_swap();
-        while swap && self.may_page_out && left > 0 {
-            let Some(range) = self.idle_ranges.pop() else { break };
-            let bytes = range.bytes.min(PIECE);
-            let resident = (range.resident * bytes).div_ceil(range.bytes.max(1));
-            match sys::page_out(range.pid, range.start, bytes) {
-                Ok(_) => {
-                    left = left.saturating_sub(resident);
-                    self.evicted += resident;
-                    if range.bytes > bytes {
-                        let rest = IdleRange {
-                            start: range.start + bytes,
-                            bytes: range.bytes - bytes,
-                            resident: range.resident - resident.min(range.resident),
-                            ..range
-                        };
-                        self.idle_ranges.push(rest);
-                    }
-                }
-                // Not for us: needs CAP_SYS_NICE. The groups can still be reclaimed from.
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.may_page_out = false,
-                // The process or its mapping is gone.
-                Err(_) => {}
-            }
-        }
-        let due = self.asked_ranges.is_none_or(|asked| now.saturating_sub(asked) >= RANGES_EVERY);
-        if swap && self.may_page_out && self.idle_ranges.is_empty() && due && !self.worker.is_busy() {
-            self.asked_ranges = Some(now);
+        let paged_out = if swap { self.ranges.page_out(pages) } else { 0 };
+        self.evicted += paged_out;
+        let left = pages.saturating_sub(paged_out);
+        if swap && !self.worker.is_busy() && self.ranges.ask(now) {
             self.worker.idle_ranges(self.backend.opaque()?, now)?;
             return Ok(());
         }
@@ -172,7 +137,7 @@ impl Hands {
 mod tests {
     use super::*;
     use crate::control::{Feedback, Picture, Sample};
-    use crate::sampler::{Request, Sampler};
+    use crate::sampler::{IdleRange, Request, Sampler};
     use std::path::{Path, PathBuf};
 
     /// Finds seven pages of file cache.
@@ -245,8 +210,9 @@ mod tests {
         let block = vec![1u8; 5 << 20];
         let start = (block.as_ptr() as u64).next_multiple_of(PAGE);
         let pid = std::process::id() as i32;
-        hands.idle_ranges.push(IdleRange { pid, start, bytes: PIECE, resident: PIECE / PAGE });
-        hands.apply(&[Action::EvictTail(PIECE / PAGE)], Duration::ZERO).unwrap();
+        let bytes = 4 << 20;
+        hands.ranges.found(vec![IdleRange { pid, start, bytes, resident: bytes / PAGE }]);
+        hands.apply(&[Action::EvictTail(bytes / PAGE)], Duration::ZERO).unwrap();
         assert!(std::hint::black_box(&block).len() == 5 << 20 && hands.evicted == 7, "{}", hands.evicted);
     }
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod cost;
+mod ranges;
 mod record;
 
 use crate::backend;
@@ -116,7 +117,7 @@ fn divide(
     while !stop.load(Ordering::Relaxed) {
         let now = sys::monotonic().saturating_sub(start);
         let news = hands.worker.poll(now)?;
-        hands.idle_ranges.extend(news.idle_ranges);
+        hands.ranges.found(news.idle_ranges);
         let contributed = hands.backend.contributed()?;
         let look = !contributed.is_empty() || now >= look_again;
         if look {

@@ -2,6 +2,7 @@
 
 pub mod mounts;
 pub mod oom;
+pub mod pagemap;
 pub mod place;
 pub mod processes;
 pub mod smaps;
