@@ -7,7 +7,7 @@ use crate::control::Sample;
 use crate::error::Result;
 use crate::histogram::Histogram;
 use crate::lru::LruQueue;
-use crate::system::keyed;
+use crate::system::smaps::Rollup;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::path::Path;
@@ -32,8 +32,6 @@ pub struct IdleBitmap {
     /// One page in so many is sampled.
     one_in: u64,
     histogram: Option<Histogram>,
-    watched: u64,
-    swapped: u64,
     began: Duration,
 }
 
@@ -47,8 +45,6 @@ impl IdleBitmap {
             marked: HashSet::new(),
             one_in: 1,
             histogram: None,
-            watched: 0,
-            swapped: 0,
             began: Duration::ZERO,
         })
     }
@@ -56,9 +52,8 @@ impl IdleBitmap {
     /// Chooses the pages to watch: those whose hashed address falls below the ratio, so that a page
     /// stays chosen from window to window.
     fn choose(&mut self, pids: &[i32]) {
-        self.watched = pids.iter().filter_map(|&pid| resident(pid)).sum();
-        self.swapped = pids.iter().map(|&pid| swapped(pid)).sum();
-        self.one_in = self.watched.div_ceil(SAMPLED_PAGES).max(1).next_power_of_two();
+        let resident: u64 = pids.iter().filter_map(|&pid| resident(pid)).sum();
+        self.one_in = resident.div_ceil(SAMPLED_PAGES).max(1).next_power_of_two();
         self.sampled.clear();
         for &pid in pids {
             for (start, end) in mappings(pid) {
@@ -134,14 +129,22 @@ impl Sampler for IdleBitmap {
         let mut histogram = self.histogram.take().unwrap_or_else(|| request.shape.empty_like());
         self.walk(&mut histogram)?;
         self.histogram = Some(histogram.clone());
+        // Anew each time: the window is four periods long, and what was started since, or has ended, is neither free nor unwatched.
+        // What several share counts with each one's share. A process may end at any time, and some hide even from root.
+        let (watched, existing) = request
+            .pids
+            .iter()
+            .filter_map(|&pid| Rollup::read(pid).ok())
+            .map(|rollup| (rollup.pss * 1024 / PAGE, (rollup.pss + rollup.swap) * 1024 / PAGE))
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         Ok(Sample {
             beyond_noise: histogram.misses_in(request.noise_position) as u64,
             histogram,
             referenced: None,
             busy: None,
-            watched: self.watched,
+            watched,
             cache_watched: false,
-            existing: self.watched + self.swapped,
+            existing,
             window: request.now.saturating_sub(self.began),
         })
     }
@@ -149,11 +152,6 @@ impl Sampler for IdleBitmap {
 
 fn resident(pid: i32) -> Option<u64> {
     fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn swapped(pid: i32) -> u64 {
-    let text = crate::system::text(format!("/proc/{pid}/status")).unwrap_or_default();
-    keyed(&text, "VmSwap") * 1024 / PAGE
 }
 
 fn mappings(pid: i32) -> Vec<(u64, u64)> {
@@ -180,6 +178,9 @@ fn hash(pid: i32, page: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
 
     #[test]
     fn one_page_in_n_is_sampled_whatever_the_pattern() {
@@ -188,6 +189,46 @@ mod tests {
             let expected = 64_000 / one_in;
             assert!(sampled.abs_diff(expected) < expected / 5, "{sampled} of {expected}");
         }
+    }
+
+    /// Regression: how much there is was looked at once a window, and libraries counted with each process that uses them.
+    #[test]
+    fn what_comes_and_goes_within_a_window_is_seen() {
+        if File::open(FLAGS).is_err() {
+            eprintln!("skipped: only root sees the flags of pages");
+            return;
+        }
+        let bitmap = tempfile::NamedTempFile::new().unwrap();
+        let mut sampler = IdleBitmap::open(bitmap.path()).unwrap();
+        let script = "read go; exec dd if=/dev/zero bs=64M count=1";
+        let mut child = Command::new("sh");
+        // Nobody reads: it fills its buffer, and stays.
+        let child = child.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let request = Request {
+            pids: vec![child.id() as i32],
+            shape: Histogram::for_memory(1 << 20),
+            noise_position: 0,
+            period: Duration::from_secs(60),
+            idle_cpus: 0.05,
+            now: Duration::ZERO,
+        };
+        sampler.begin_window(&request).unwrap();
+        let mut mib = || {
+            let sample = sampler.sample(&request).unwrap();
+            (sample.watched >> 8, sample.existing >> 8)
+        };
+        let before = mib();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut with = mib();
+        while with.1 < 64 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            with = mib();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(before.0 < 16 && (64..80).contains(&with.1) && mib() == (0, 0), "{before:?} {with:?}");
     }
 
     #[test]
