@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -66,6 +67,56 @@ pub fn page_out(pid: i32, start: u64, bytes: u64) -> io::Result<u64> {
     // SAFETY: the descriptor was opened above and is used nowhere else.
     unsafe { libc::close(pidfd as i32) };
     result
+}
+
+/// Pages that follow each other (`struct page_region`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PageRegion {
+    /// First address.
+    pub start: u64,
+    /// The address after the last.
+    pub end: u64,
+    categories: u64,
+}
+
+/// Finds pages that exist, in memory or swapped out, in a range of the process whose `pagemap` is given. Gives how many regions
+/// were found, and up to which address. Since Linux 6.7.
+pub fn scan_pages(pagemap: &File, range: Range<u64>, regions: &mut [PageRegion]) -> io::Result<(usize, u64)> {
+    /// `struct pm_scan_arg`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        regions: u64,
+        count: u64,
+        max_pages: u64,
+        category_inverted: u64,
+        category_mask: u64,
+        category_anyof_mask: u64,
+        return_mask: u64,
+    }
+    const SIZE: u64 = size_of::<Scan>() as u64;
+    /// `PAGEMAP_SCAN`, which is `_IOWR('f', 16, struct pm_scan_arg)`.
+    const REQUEST: u64 = 3 << 30 | SIZE << 16 | (b'f' as u64) << 8 | 16;
+    const PRESENT_OR_SWAPPED: u64 = 1 << 3 | 1 << 4;
+    let mut scan = Scan {
+        size: SIZE,
+        start: range.start,
+        end: range.end,
+        regions: regions.as_mut_ptr() as u64,
+        count: regions.len() as u64,
+        category_anyof_mask: PRESENT_OR_SWAPPED,
+        return_mask: PRESENT_OR_SWAPPED,
+        ..Scan::default()
+    };
+    // SAFETY: the descriptor is open while `pagemap` is borrowed, and `scan` and the regions it names outlive the call.
+    let found = unsafe { libc::ioctl(pagemap.as_raw_fd(), REQUEST as _, &raw mut scan) };
+    if found < 0 { Err(io::Error::last_os_error()) } else { Ok((found as usize, scan.walk_end)) }
 }
 
 /// Whether the effective user may write to a path.

@@ -1,5 +1,6 @@
 //! The idle-page bitmap: per physical page, for root, on kernels with idle page tracking.
 
+use super::chosen::{Chosen, VirtualPage};
 use super::physical::{FLAGS, Physical, frame};
 use super::{Request, Sampler};
 use crate::PAGE;
@@ -9,28 +10,18 @@ use crate::histogram::Histogram;
 use crate::lru::LruQueue;
 use crate::system::smaps::Rollup;
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
-
-/// At most about this many pages are watched; LRU positions among a sample chosen by address are
-/// those of all pages divided by the sampling ratio, so a sample of the space gives the whole curve.
-/// Each costs two system calls a sample, thirty times a window.
-const SAMPLED_PAGES: u64 = 4096;
-
-/// A page of a process.
-type VirtualPage = (i32, u64);
 
 /// The sampler: a true LRU queue over a sample of virtual pages.
 #[derive(Debug)]
 pub struct IdleBitmap {
     physical: Physical,
     queue: LruQueue<VirtualPage>,
-    sampled: Vec<VirtualPage>,
+    chosen: Chosen,
     /// Pages that were marked idle once: of the others nobody knows when they were used.
     marked: HashSet<VirtualPage>,
-    /// One page in so many is sampled.
-    one_in: u64,
     histogram: Option<Histogram>,
     began: Duration,
 }
@@ -41,37 +32,17 @@ impl IdleBitmap {
         Ok(Self {
             physical: Physical::open(path, Path::new(FLAGS))?,
             queue: LruQueue::default(),
-            sampled: Vec::new(),
+            chosen: Chosen::none(),
             marked: HashSet::new(),
-            one_in: 1,
             histogram: None,
             began: Duration::ZERO,
         })
     }
 
-    /// Chooses the pages to watch: those whose hashed address falls below the ratio, so that a page
-    /// stays chosen from window to window.
-    fn choose(&mut self, pids: &[i32]) {
-        let resident: u64 = pids.iter().filter_map(|&pid| resident(pid)).sum();
-        self.one_in = resident.div_ceil(SAMPLED_PAGES).max(1).next_power_of_two();
-        self.sampled.clear();
-        for &pid in pids {
-            for (start, end) in mappings(pid) {
-                let pages = start / PAGE..end / PAGE;
-                self.sampled
-                    .extend(pages.filter(|page| hash(pid, *page).is_multiple_of(self.one_in)).map(|page| (pid, page)));
-            }
-        }
-        // What was unmapped, or went with its process, is in nobody's way any more.
-        let sampled: HashSet<VirtualPage> = self.sampled.iter().copied().collect();
-        self.queue.retain(|page| sampled.contains(page));
-        self.marked.retain(|page| sampled.contains(page));
-    }
-
     /// The first frames of the folios that the sampled pages lie in now.
     fn folios(&mut self) -> Vec<Option<u64>> {
         let mut open: Option<(i32, File)> = None;
-        let (sampled, physical) = (&self.sampled, &mut self.physical);
+        let (sampled, physical) = (&self.chosen.pages, &mut self.physical);
         let folio = |&(pid, page): &VirtualPage| {
             if open.as_ref().is_none_or(|(of, _)| *of != pid) {
                 open = File::open(format!("/proc/{pid}/pagemap")).ok().map(|file| (pid, file));
@@ -93,13 +64,13 @@ impl IdleBitmap {
             *bits = self.physical.used(*word, *bits)?;
         }
         let used = |folio: &u64| words.get(&(folio / 64)).is_some_and(|bits| bits >> (folio % 64) & 1 == 1);
-        for (&page, _) in self.sampled.iter().zip(&folios).filter(|(_, folio)| folio.as_ref().is_some_and(used)) {
+        for (&page, _) in self.chosen.pages.iter().zip(&folios).filter(|(_, folio)| folio.as_ref().is_some_and(used)) {
             // What is seen for the first time takes no place in the queue: in the order of addresses, pages in use would stand
             // behind all that was touched once.
             if !self.marked.insert(page)
                 && let Some(position) = self.queue.access(page)
             {
-                histogram.add(position * self.one_in, self.one_in as f64);
+                histogram.add(position * self.chosen.one_in, self.chosen.one_in as f64);
             }
         }
         Ok(())
@@ -112,13 +83,17 @@ impl Sampler for IdleBitmap {
     }
 
     fn begin_window(&mut self, request: &Request) -> Result<()> {
-        let ratio = self.one_in;
         self.physical.forget();
-        self.choose(&request.pids);
-        if self.one_in != ratio {
+        let chosen = Chosen::among(&request.pids, &self.marked);
+        if chosen.one_in != self.chosen.one_in {
             self.queue = LruQueue::default();
             self.marked.clear();
         }
+        self.chosen = chosen;
+        // What was unmapped, or went with its process, is in nobody's way any more.
+        let pages: HashSet<VirtualPage> = self.chosen.pages.iter().copied().collect();
+        self.queue.retain(|page| pages.contains(page));
+        self.marked.retain(|page| pages.contains(page));
         self.histogram = None;
         self.began = request.now;
         let mut ignored = request.shape.empty_like();
@@ -150,46 +125,12 @@ impl Sampler for IdleBitmap {
     }
 }
 
-fn resident(pid: i32) -> Option<u64> {
-    fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn mappings(pid: i32) -> Vec<(u64, u64)> {
-    let text = crate::system::text(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let range = |line: &str| -> Option<(u64, u64)> {
-        let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let readable = words.next()?.starts_with('r');
-        let range = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        // A reservation of terabytes is no memory; going over it page by page would take for ever.
-        (readable && range.1 - range.0 < 1 << 40).then_some(range)
-    };
-    text.lines().filter_map(range).collect()
-}
-
-/// Splitmix64 of process and page.
-fn hash(pid: i32, page: u64) -> u64 {
-    let mut value = page ^ (pid as u64) << 40;
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
     use std::process::{Command, Stdio};
     use std::time::Instant;
-
-    #[test]
-    fn one_page_in_n_is_sampled_whatever_the_pattern() {
-        for one_in in [4u64, 16, 64] {
-            let sampled = (0..64_000u64).filter(|page| hash(77, page * 2).is_multiple_of(one_in)).count() as u64;
-            let expected = 64_000 / one_in;
-            assert!(sampled.abs_diff(expected) < expected / 5, "{sampled} of {expected}");
-        }
-    }
 
     /// Regression: how much there is was looked at once a window, and libraries counted with each process that uses them.
     #[test]
@@ -229,11 +170,5 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(before.0 < 16 && (64..80).contains(&with.1) && mib() == (0, 0), "{before:?} {with:?}");
-    }
-
-    #[test]
-    fn this_process_has_mappings_and_resident_pages() {
-        let me = std::process::id() as i32;
-        assert!(resident(me).unwrap() > 0 && !mappings(me).is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! Samplers: what tells which opaque pages are referenced. One trait, three ways.
 
+mod chosen;
 mod clear_refs;
 mod idle_bitmap;
 mod losses;
