@@ -543,8 +543,9 @@ fn what_is_free_in_a_nested_box_is_what_its_parents_leave_now() {
     let file = sandbox.runtime.path().with_file_name("big");
     let script = "echo $$ > \"$0\"/cgroup.procs && head -c 40M /dev/zero > \"$1\" && exec sleep 60";
     sandbox.children.push(Command::new("sh").args(["-c", script]).arg(&beside).arg(&file).spawn().unwrap());
-    let left =
-        || mib(place::limits(&inner, "memory.limit_in_bytes", "memory.usage_in_bytes").unwrap().unwrap().left / PAGE);
+    let left = || {
+        mib(place::limits(&inner, &["memory.limit_in_bytes"], "memory.usage_in_bytes").unwrap().unwrap().left / PAGE)
+    };
     wait("40 MiB to be used beside it", || left() <= 56);
     fs::write(sandbox.path.join("memory.limit_in_bytes"), (128u64 << 20).to_string()).unwrap();
     let machine = mib(place::machine().unwrap().free);

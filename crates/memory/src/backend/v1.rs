@@ -194,7 +194,7 @@ impl Backend for V1 {
 }
 
 fn limits(base: &Path) -> Result<Option<Limits>> {
-    place::limits(base, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    place::limits(base, &["memory.limit_in_bytes"], "memory.usage_in_bytes")
 }
 
 #[cfg(test)]

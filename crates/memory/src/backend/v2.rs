@@ -181,5 +181,5 @@ fn reclaim(group: &Path, bytes: u64) -> Result<()> {
 }
 
 fn limits(base: &Path) -> Result<Option<Limits>> {
-    place::limits(base, "memory.max", "memory.current")
+    place::limits(base, &["memory.max", "memory.high"], "memory.current")
 }

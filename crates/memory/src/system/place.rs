@@ -19,15 +19,19 @@ pub struct Limits {
 }
 
 /// The limits on a group: its own and those of all groups above it that can be seen from here, given the
-/// names of the files; `None` where nothing is limited.
-pub fn limits(group: &Path, limit: &str, usage: &str) -> Result<Option<Limits>> {
+/// names of the files; `None` where nothing is limited. Of several limits of one group the smallest counts: beyond `memory.high`
+/// the kernel slows whoever asks for more until there is less, so that is the memory there is.
+pub fn limits(group: &Path, limits: &[&str], usage: &str) -> Result<Option<Limits>> {
     let mut found: Option<Limits> = None;
     for level in group.ancestors().take_while(|level| level.join("cgroup.procs").exists()) {
-        let limit = match read_number(level.join(limit)) {
-            // The top of v2 has no limit.
-            Err(error) if error.errno() == Some(libc::ENOENT) && level.exists() => continue,
-            other => other.map_err(gone(level))?,
-        };
+        let mut limit = u64::MAX;
+        for file in limits {
+            match read_number(level.join(file)) {
+                // The top of v2 has no limit.
+                Err(error) if error.errno() == Some(libc::ENOENT) && level.exists() => {}
+                other => limit = limit.min(other.map_err(gone(level))?),
+            }
+        }
         if limit < NO_LIMIT {
             let left = limit.saturating_sub(read_number(level.join(usage)).map_err(gone(level))?);
             let before = found.unwrap_or(Limits { smallest: u64::MAX, left: u64::MAX });
@@ -126,7 +130,7 @@ mod tests {
                 fs::write(level.join(file), text).unwrap();
             }
         };
-        let now = || limits(&group, "limit", "usage").unwrap();
+        let now = || limits(&group, &["limit", "high"], "usage").unwrap();
         set(&group, "max", "10");
         set(&middle, "9223372036854771712", "400");
         fs::write(top.join("cgroup.procs"), "").unwrap();
@@ -137,5 +141,12 @@ mod tests {
         assert_eq!(now(), Some(Limits { smallest: 200, left: 100 }));
         set(&top, "1000", "990");
         assert_eq!(now(), Some(Limits { smallest: 200, left: 10 }));
+        // Regression: what is bounded by memory.high alone was taken for unlimited.
+        set(&top, "max", "990");
+        set(&group, "max", "10");
+        fs::write(middle.join("high"), "450").unwrap();
+        assert_eq!(now(), Some(Limits { smallest: 450, left: 50 }));
+        fs::write(middle.join("high"), "max").unwrap();
+        assert_eq!(now(), Some(Limits { smallest: 500, left: 100 }));
     }
 }
