@@ -228,6 +228,32 @@ fn contributed_work_goes_first_when_memory_runs_out() {
     controller.end().unwrap();
 }
 
+/// Regression: it stayed charged where it was.
+#[test]
+fn memory_that_a_process_has_comes_with_it() {
+    let Some(mut sandbox) = Box96::new("charge") else { return };
+    let before = sandbox.path.join("before");
+    fs::create_dir(&before).unwrap();
+    if fs::write(before.join("memory.move_charge_at_immigrate"), "3").is_err() {
+        fs::remove_dir(&before).unwrap();
+        eprintln!("skipped: this kernel moves no charges");
+        return;
+    }
+    let go = sandbox.runtime.path().with_file_name("go");
+    fs::write(&go, "").unwrap();
+    sandbox.children.push(holder("30M", Some(&before), &go));
+    let mib = |group: &Path| {
+        fs::read_to_string(group.join("memory.usage_in_bytes")).unwrap().trim().parse::<u64>().unwrap() >> 20
+    };
+    wait("it to hold what it holds", || mib(&before) >= 30);
+    let controller = sandbox.start();
+    join::mark(&sandbox.runtime, sandbox.children[0].id() as i32).unwrap();
+    wait("its memory to come with it", || mib(&sandbox.group()) >= 29);
+    controller.end().unwrap();
+    sandbox.children[0].kill().unwrap();
+    wait("the group to be empty", || fs::remove_dir(&before).is_ok());
+}
+
 #[test]
 fn who_is_contributed_no_more_is_ended_no_earlier_than_before() {
     let Some(mut sandbox) = Box96::new("score") else { return };

@@ -48,6 +48,9 @@ enum What {
     #[command(hide = true)]
     Start(Box<Settings>),
     /// Make processes that run contributed work, with all their descendants (jobs of cron, say)
+    ///
+    /// What they take from now on is bounded. Memory that they have already comes with them on cgroup v1 of older kernels only:
+    /// else it stays charged to the group that they come from. What 'run' starts has none.
     #[command(
         visible_alias = "maketransparent",
         after_help = "Examples:

@@ -25,9 +25,31 @@ impl Members {
     }
 }
 
+/// Bits of what v1 moves with a process: its anonymous memory, and file pages that it maps.
+const ANONYMOUS_AND_FILE: &str = "3";
+
+/// Has memory come with those that enter a group of v1. Newer kernels refuse: there it stays charged where it was.
+pub fn bring_memory(group: &Path) {
+    let _kernel_cannot = move_charges(group, ANONYMOUS_AND_FILE);
+}
+
+fn move_charges(group: &Path, bits: &str) -> Result<()> {
+    crate::system::write(group.join("memory.move_charge_at_immigrate"), bits)
+}
+
 /// Puts one process in one group.
 pub fn enter(directory: &Path, pid: i32) -> Result<()> {
-    crate::system::write(directory.join("cgroup.procs"), &pid.to_string()).map_err(|error| match error.errno() {
+    let enter = || crate::system::write(directory.join("cgroup.procs"), &pid.to_string());
+    let entered = match enter() {
+        // Its memory does not fit into what is lent: then it comes without.
+        Err(error) if error.errno() == Some(libc::ENOMEM) && move_charges(directory, "0").is_ok() => {
+            let entered = enter();
+            bring_memory(directory);
+            entered
+        }
+        other => other,
+    };
+    entered.map_err(|error| match error.errno() {
         Some(libc::ESRCH) => Error::NoSuchProcess(pid),
         Some(libc::ENOENT | libc::ENODEV) => Error::GroupVanished(directory.to_owned()),
         Some(libc::EACCES | libc::EPERM) => Error::Invalid(format!(

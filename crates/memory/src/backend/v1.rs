@@ -1,7 +1,7 @@
 //! cgroup v1: `memory.limit_in_bytes` and the freezer hierarchy.
 
 use super::dip::{dip, dippable};
-use super::members::{children, create, signal_all, vanished};
+use super::members::{bring_memory, children, create, signal_all, vanished};
 use super::{Backend, SHRINK_STEP, shares};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
@@ -64,6 +64,7 @@ impl V1 {
         }
         // Without this the kernel kills when nothing can be evicted; with it the group waits.
         write(group.join("memory.oom_control"), "1")?;
+        bring_memory(group);
         Ok(limits(base)?.is_none())
     }
 
@@ -200,6 +201,24 @@ fn limits(base: &Path) -> Result<Option<Limits>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: what a process had when it was marked stayed charged to opaque work, and was bounded by nothing.
+    #[test]
+    fn memory_is_to_come_with_who_is_marked() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path().join("group");
+        std::fs::create_dir(&group).unwrap();
+        let (control, charge) = (group.join("memory.oom_control"), group.join("memory.move_charge_at_immigrate"));
+        std::fs::write(control, "").unwrap();
+        let create = || V1::create(dir.path(), true, group.clone(), None).map(drop);
+        create().unwrap();
+        std::fs::write(&charge, "").unwrap();
+        create().unwrap();
+        assert_eq!(std::fs::read(&charge).unwrap(), b"3");
+        std::fs::remove_file(&charge).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &charge).unwrap();
+        create().unwrap();
+    }
 
     /// Regression: the first of its groups stayed, and with it the box, which nobody could remove.
     #[test]
