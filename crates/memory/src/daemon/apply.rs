@@ -118,7 +118,7 @@ impl Hands {
         let paged_out = if swap { self.ranges.page_out(pages) } else { 0 };
         self.evicted += paged_out;
         let left = pages.saturating_sub(paged_out);
-        if swap && !self.worker.is_busy() && self.ranges.ask(now) {
+        if swap && self.worker.is_ready(now) && self.ranges.ask(now) {
             self.worker.idle_ranges(self.backend.opaque()?, now)?;
             return Ok(());
         }

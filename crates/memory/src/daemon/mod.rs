@@ -108,7 +108,7 @@ fn divide(
     let start = sys::monotonic();
     let mut controller = Controller::new(options.config.clone(), hands.backend.picture()?.total, Duration::ZERO);
     let mut meter = Meter::new();
-    let (mut not_before, mut look_again) = (Duration::ZERO, Duration::ZERO);
+    let mut look_again = Duration::ZERO;
     let mut shrunk = None;
     let mut wants = Vec::from([Action::BeginWindow]);
     if !place::has_swap() {
@@ -116,8 +116,11 @@ fn divide(
     }
     while !stop.load(Ordering::Relaxed) {
         let now = sys::monotonic().saturating_sub(start);
-        let news = hands.worker.poll(now)?;
-        hands.ranges.found(news.idle_ranges);
+        let share = if now < options.config.fast_for { FAST_SHARE } else { SLOW_SHARE };
+        let news = hands.worker.poll(now, share)?;
+        if let Some(ranges) = news.idle_ranges {
+            hands.ranges.found(ranges);
+        }
         let contributed = hands.backend.contributed()?;
         let look = !contributed.is_empty() || now >= look_again;
         if look {
@@ -129,14 +132,12 @@ fn divide(
             feedback: look.then(|| hands.backend.feedback()).transpose()?,
             has_contributed: !contributed.is_empty(),
         };
-        if observation.sample.is_some() {
-            let share = if now < options.config.fast_for { FAST_SHARE } else { SLOW_SHARE };
-            not_before = now + hands.worker.last_cost().div_f64(share);
-        }
         let actions = controller.tick(observation, now);
         // A sample wanted while one is under way, or before its share of CPU is earned, waits.
         wants.extend(actions.iter().filter(|a| matches!(a, Action::Sample | Action::BeginWindow)).cloned());
-        if !wants.is_empty() && !hands.worker.is_busy() && (now >= not_before || wants.contains(&Action::BeginWindow)) {
+        // A window begins when it is due, whatever that costs.
+        let begin = wants.contains(&Action::BeginWindow);
+        if !wants.is_empty() && (hands.worker.is_ready(now) || begin && !hands.worker.is_busy()) {
             let request = Request {
                 pids: opaque(hands)?,
                 shape: controller.histogram().empty_like(),
@@ -146,7 +147,6 @@ fn divide(
                 now,
             };
             recorder.opaque_processes = request.pids.len();
-            let begin = wants.contains(&Action::BeginWindow);
             wants.clear();
             if begin { hands.worker.begin_window(request)? } else { hands.worker.sample(request)? }
         }

@@ -10,8 +10,10 @@ use crate::system::pagemap;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Ranges are asked for at most this often: reading them costs as much as a sample.
+/// Ranges are asked for at most this often: reading them costs as much as a sample. Where none were found, half as often, and
+/// so on.
 const EVERY: Duration = Duration::from_secs(5);
+const RARELY: Duration = Duration::from_secs(80);
 
 /// Most that is looked at in one call.
 const PIECE: u64 = 4 << 20;
@@ -27,27 +29,30 @@ pub(super) struct Ranges {
     barren: HashSet<(i32, u64)>,
     may_page_out: bool,
     asked: Option<Duration>,
+    every: Duration,
 }
 
 impl Ranges {
     pub fn new() -> Self {
-        Self { idle: Vec::new(), barren: HashSet::new(), may_page_out: true, asked: None }
+        Self { idle: Vec::new(), barren: HashSet::new(), may_page_out: true, asked: None, every: EVERY }
     }
 
     /// What a sampler has found.
     pub fn found(&mut self, ranges: Vec<IdleRange>) {
         self.idle.extend(ranges.into_iter().filter(|range| !self.barren.contains(&name(range))));
+        self.every = if self.idle.is_empty() { (2 * self.every).min(RARELY) } else { EVERY };
     }
 
     /// What was idle in the window before may be in use now.
     pub fn begin_window(&mut self) {
         self.idle.clear();
         self.barren.clear();
+        self.every = EVERY;
     }
 
     /// Whether to ask for more; then they are.
     pub fn ask(&mut self, now: Duration) -> bool {
-        let due = self.asked.is_none_or(|asked| now.saturating_sub(asked) >= EVERY);
+        let due = self.asked.is_none_or(|asked| now.saturating_sub(asked) >= self.every);
         let ask = self.may_page_out && self.idle.is_empty() && due;
         if ask {
             self.asked = Some(now);
@@ -140,6 +145,19 @@ mod tests {
         assert!(std::hint::black_box(&block).len() > 1 && went < 16, "{went}");
         ranges.found(vec![range]);
         assert!(ranges.idle.is_empty() || !ranges.may_page_out, "nor is it tried again in this window");
+    }
+
+    #[test]
+    fn where_no_range_is_found_they_are_asked_for_ever_less() {
+        let mut ranges = Ranges::new();
+        let asked = |ranges: &mut Ranges, from: u64| -> Vec<u64> {
+            let asked = (from..from + 300)
+                .filter(|second| ranges.ask(Duration::from_secs(*second)).then(|| ranges.found(Vec::new())).is_some());
+            asked.collect()
+        };
+        assert_eq!(asked(&mut ranges, 0), [0, 10, 30, 70, 150, 230]);
+        ranges.begin_window();
+        assert_eq!(asked(&mut ranges, 300)[..2], [300, 310]);
     }
 
     /// Regression: four megabytes went where a page was wanted. Pages of a file need no swap.

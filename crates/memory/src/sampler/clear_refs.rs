@@ -150,10 +150,9 @@ impl Sampler for ClearRefs {
 fn idle(pids: &[i32]) -> Vec<IdleRange> {
     let mut ranges = Vec::new();
     for &pid in pids {
-        let Ok(text) = crate::system::text(format!("/proc/{pid}/smaps")) else { continue };
-        let idle = smaps::anonymous_mappings(&text)
-            .into_iter()
-            .filter(|mapping| mapping.referenced == 0 && mapping.rss >= WORTH_EVICTING_KIB);
+        // A process may end while it is read.
+        let Ok(mappings) = smaps::anonymous_mappings(pid) else { continue };
+        let idle = mappings.into_iter().filter(|mapping| mapping.referenced == 0 && mapping.rss >= WORTH_EVICTING_KIB);
         ranges.extend(idle.map(|mapping| IdleRange {
             pid,
             start: mapping.start,

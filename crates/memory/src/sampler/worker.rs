@@ -29,8 +29,8 @@ enum Answer {
 pub struct News {
     /// A sample.
     pub sample: Option<Sample>,
-    /// Ranges to evict first.
-    pub idle_ranges: Vec<IdleRange>,
+    /// Ranges to evict first, where they were asked for.
+    pub idle_ranges: Option<Vec<IdleRange>>,
 }
 
 /// The worker; dropping it lets its thread end (a thread that hangs in the kernel is left behind).
@@ -41,8 +41,8 @@ pub struct Worker {
     pending: Vec<Duration>,
     failures: u32,
     patience: Duration,
-    /// CPU time the latest answer cost.
-    last_cost: Duration,
+    /// What the orders carried out so far cost in CPU time is earned by then.
+    earned: Duration,
 }
 
 impl Worker {
@@ -64,7 +64,7 @@ impl Worker {
                 }
             }
         });
-        Self { name, orders, answers, pending: Vec::new(), failures: 0, patience: PATIENCE, last_cost: Duration::ZERO }
+        Self { name, orders, answers, pending: Vec::new(), failures: 0, patience: PATIENCE, earned: Duration::ZERO }
     }
 
     /// The sampler's name.
@@ -77,9 +77,9 @@ impl Worker {
         !self.pending.is_empty()
     }
 
-    /// CPU time the latest answer cost.
-    pub fn last_cost(&self) -> Duration {
-        self.last_cost
+    /// Whether it may begin something that can wait: the CPU time that all before cost is earned.
+    pub fn is_ready(&self, now: Duration) -> bool {
+        !self.is_busy() && now >= self.earned
     }
 
     /// Asks for a new window.
@@ -106,8 +106,9 @@ impl Worker {
         Error::SamplerSilent { name: self.name, why: why.into() }
     }
 
-    /// What has come in.
-    pub fn poll(&mut self, now: Duration) -> Result<News> {
+    /// What has come in. Its cost is to be earned at `share` of a CPU before the next: but that of a new window, of which there
+    /// is one a period at most, and of which the first samples tell more than all later ones.
+    pub fn poll(&mut self, now: Duration, share: f64) -> Result<News> {
         let mut news = News::default();
         loop {
             let (answer, cost) = match self.answers.try_recv() {
@@ -116,7 +117,9 @@ impl Worker {
                 Err(TryRecvError::Empty) => break,
             };
             self.pending.remove(0);
-            self.last_cost = cost;
+            if !matches!(answer, Answer::Begun(_)) {
+                self.earned = self.earned.max(now) + cost.div_f64(share);
+            }
             let failed = match answer {
                 Answer::Begun(result) => result.err(),
                 Answer::Sample(Ok(sample)) => {
@@ -125,7 +128,7 @@ impl Worker {
                 }
                 Answer::Sample(Err(error)) => Some(error),
                 Answer::IdleRanges(ranges) => {
-                    news.idle_ranges = ranges;
+                    news.idle_ranges = Some(ranges);
                     None
                 }
             };
@@ -182,7 +185,7 @@ mod tests {
         }
         let until = Instant::now() + Duration::from_secs(10);
         let error = loop {
-            match worker.poll(Duration::ZERO) {
+            match worker.poll(Duration::ZERO, 1.0) {
                 Err(error) => break error,
                 Ok(_) => assert!(Instant::now() < until, "no error in time"),
             }
@@ -193,12 +196,46 @@ mod tests {
         );
     }
 
+    /// Reads the ranges at length.
+    struct Thorough;
+
+    impl Sampler for Thorough {
+        fn name(&self) -> &'static str {
+            "thorough"
+        }
+        fn begin_window(&mut self, _: &Request) -> Result<()> {
+            Ok(())
+        }
+        fn sample(&mut self, _: &Request) -> Result<Sample> {
+            Err(Error::Stopped)
+        }
+        fn idle_ranges(&mut self, _: &[i32]) -> Vec<IdleRange> {
+            let until = sys::thread_cpu() + Duration::from_millis(50);
+            while sys::thread_cpu() < until {}
+            Vec::new()
+        }
+    }
+
+    /// Regression: only samples had to be earned, and reading the ranges, every five seconds, costs as much.
+    #[test]
+    fn what_ranges_cost_is_earned_before_the_next_order() {
+        let mut worker = Worker::start(Box::new(Thorough));
+        let (began, now) = (Instant::now(), Duration::from_secs(100));
+        worker.idle_ranges(Vec::new(), now).unwrap();
+        while worker.poll(now, 0.02).unwrap().idle_ranges.is_none() {
+            assert!(began.elapsed() < Duration::from_secs(10), "no answer in time");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!worker.is_busy() && !worker.is_ready(now + Duration::from_millis(2_400)));
+        assert!(worker.is_ready(now + Duration::from_secs(60)));
+    }
+
     #[test]
     fn a_sampler_that_hangs_is_noticed_by_the_clock() {
         let mut worker = Worker::start(Box::new(Ailing { hang: true }));
         worker.sample(request(Duration::ZERO)).unwrap();
-        assert!(worker.poll(Duration::from_secs(29)).is_ok());
-        let error = worker.poll(Duration::from_secs(31)).unwrap_err();
+        assert!(worker.poll(Duration::from_secs(29), 1.0).is_ok());
+        let error = worker.poll(Duration::from_secs(31), 1.0).unwrap_err();
         assert!(error.to_string().contains("no answer for 30 s"), "{error}");
     }
 }

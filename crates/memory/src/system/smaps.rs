@@ -1,8 +1,8 @@
 //! `/proc/PID/smaps_rollup` and `smaps`: what a process has in memory, and what it referenced.
 
 use super::keyed;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 
 /// Sums over a whole process, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,31 +52,46 @@ pub struct Mapping {
     pub referenced: u64,
 }
 
-/// The private anonymous mappings of `smaps`' text; named ones (stack, files) are left out.
-pub fn anonymous_mappings(text: &str) -> Vec<Mapping> {
+/// The private anonymous mappings of a process; named ones (stack, files) are left out.
+pub fn anonymous_mappings(pid: i32) -> io::Result<Vec<Mapping>> {
+    anonymous_in(BufReader::new(File::open(format!("/proc/{pid}/smaps"))?))
+}
+
+/// Those of `smaps`' text, line by line: with a hundred thousand mappings it has a hundred megabytes.
+fn anonymous_in(mut text: impl BufRead) -> io::Result<Vec<Mapping>> {
     let mut found: Vec<Mapping> = Vec::new();
     let mut wanted = false;
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let Some(first) = words.next() else { continue };
-        if let Some((start, end)) = first.split_once('-').and_then(range) {
-            let private = words.next().is_some_and(|permissions| permissions.ends_with('p'));
-            let inode = words.nth(2);
-            let name = words.next();
-            wanted = private && inode == Some("0") && matches!(name, None | Some("[heap]"));
-            if wanted {
-                found.push(Mapping { start, bytes: end - start, rss: 0, referenced: 0 });
-            }
-        } else if let (true, Some(mapping)) = (wanted, found.last_mut()) {
-            let value = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
-            match first {
-                "Rss:" => mapping.rss = { value }(),
-                "Referenced:" => mapping.referenced = { value }(),
-                _ => {}
-            }
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if text.read_until(b'\n', &mut line)? == 0 {
+            return Ok(found);
+        }
+        // Names of files are in any encoding.
+        add_line(&String::from_utf8_lossy(&line), &mut found, &mut wanted);
+    }
+}
+
+/// Begins a mapping, or adds to the one begun last, if that is `wanted`.
+fn add_line(line: &str, found: &mut Vec<Mapping>, wanted: &mut bool) {
+    let mut words = line.split_whitespace();
+    let Some(first) = words.next() else { return };
+    if let Some((start, end)) = first.split_once('-').and_then(range) {
+        let private = words.next().is_some_and(|permissions| permissions.ends_with('p'));
+        let inode = words.nth(2);
+        let name = words.next();
+        *wanted = private && inode == Some("0") && matches!(name, None | Some("[heap]"));
+        if *wanted {
+            found.push(Mapping { start, bytes: end - start, rss: 0, referenced: 0 });
+        }
+    } else if let (true, Some(mapping)) = (*wanted, found.last_mut()) {
+        let value = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        match first {
+            "Rss:" => mapping.rss = { value }(),
+            "Referenced:" => mapping.referenced = { value }(),
+            _ => {}
         }
     }
-    found
 }
 
 fn range((start, end): (&str, &str)) -> Option<(u64, u64)> {
@@ -100,7 +115,7 @@ mod tests {
                     7f00-7f02 r--p 00000000 fe:00 123 /lib/x.so\nRss: 100 kB\n\
                     7f10-7f20 rw-p 00000000 00:00 0 \nRss: 64 kB\nReferenced: 0 kB\n\
                     7ff0-7ff1 rw-s 00000000 00:01 9 /dev/zero\nRss: 1 kB\n";
-        let found = anonymous_mappings(text);
+        let found = anonymous_in(text.as_bytes()).unwrap();
         assert_eq!(found.len(), 2);
         assert_eq!(found[0], Mapping { start: 0x55d0, bytes: 1, rss: 8, referenced: 4 });
         assert_eq!((found[1].rss, found[1].referenced), (64, 0));
