@@ -68,6 +68,7 @@ fn memory_is_lent_and_taken_back_on_cgroup_v2_with_generations() {
     assert!(said("user-group").ends_with("/delegated/ullage.contributed"), "{}", said("user-group"));
     assert_eq!(json("user")["backend"], "cgroup v2");
     assert_eq!((said("user-code"), said("user-left")), ("7", ""));
+    assert_eq!((said("killed-control"), said("user-control")), ("memory", ""), "only what we gave is taken back");
     assert!(said("undelegated").contains("no part of the hierarchy is delegated to you"), "{}", said("undelegated"));
 }
 

@@ -366,7 +366,7 @@ fn what_a_killed_controller_left_is_cleaned_by_the_next_start() {
         directories.push(freezer);
     }
     fs::create_dir_all(sandbox.runtime.path()).unwrap();
-    Undo { pid: i32::MAX, directories, stopped: false }.write(&sandbox.runtime.undo()).unwrap();
+    Undo { pid: i32::MAX, directories, stopped: false, enabled: Vec::new() }.write(&sandbox.runtime.undo()).unwrap();
     // An eviction was under way too.
     fs::create_dir(sandbox.path.join("user")).unwrap();
     let dipped = sandbox.path.join("user/memory.limit_in_bytes");
@@ -505,7 +505,9 @@ fn only_what_the_controller_stopped_is_let_go_on() {
         assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
         wait("it to stop", || state() == "T");
         fs::create_dir_all(sandbox.runtime.path()).unwrap();
-        Undo { pid: 1, directories: vec![sandbox.group()], stopped }.write(&sandbox.runtime.undo()).unwrap();
+        Undo { pid: 1, directories: vec![sandbox.group()], stopped, enabled: Vec::new() }
+            .write(&sandbox.runtime.undo())
+            .unwrap();
         assert!(lift(&sandbox.runtime).is_empty());
         assert_eq!(state() == "T", !stopped);
     }
@@ -524,7 +526,9 @@ fn a_box_has_one_controller_whatever_the_runtime_directory() {
     assert!(!other.path().exists());
     // Nor does one that was killed while it was refused take the group with it.
     fs::create_dir_all(other.path()).unwrap();
-    Undo { pid: 1, directories: vec![sandbox.group()], stopped: false }.write(&other.undo()).unwrap();
+    Undo { pid: 1, directories: vec![sandbox.group()], stopped: false, enabled: Vec::new() }
+        .write(&other.undo())
+        .unwrap();
     lift(&other);
     assert!(in_group(&sandbox.group(), pid), "the first keeps what it has");
     controller.end().unwrap();

@@ -1,15 +1,17 @@
 //! Back ends: what makes the kernel keep to the limits.
 
 mod dip;
+mod enabled;
 mod members;
 mod probe;
 mod shares;
 mod v1;
 mod v2;
 
+pub(crate) use enabled::disable;
 pub use members::Members;
 pub(crate) use members::{hold, signal_all};
-pub use probe::{Found, GROUP_NAME, choose};
+pub use probe::{Found, GROUP_NAME, Plan, choose};
 pub use v1::V1;
 pub use v2::V2;
 

@@ -1,5 +1,6 @@
 //! Which back end can be used here, and why the others cannot.
 
+use super::enabled::{self, is_enabled, lists_memory};
 use super::{Backend, V1, V2};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -19,17 +20,30 @@ pub struct Found {
     pub reasons: Vec<String>,
 }
 
+/// What a back end is about to make: told before, so that it can be undone whatever happens in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The groups, in every hierarchy.
+    pub directories: Vec<PathBuf>,
+    /// The group whose children get the memory controller, if they have it not.
+    pub enabled: Option<PathBuf>,
+}
+
+/// Takes note of a plan.
+type Note<'a> = &'a mut dyn FnMut(Plan) -> Result<()>;
+
 /// Chooses a back end: cgroup v2 where the memory controller is there, else v1.
 ///
 /// `within` is the box: a cgroup directory whose limit is the memory to divide. Without it the whole
-/// machine is meant, or for an ordinary user the part of the hierarchy delegated to them.
-pub fn choose(mounts: &Mounts, within: Option<&Path>) -> Result<Found> {
+/// machine is meant, or for an ordinary user the part of the hierarchy delegated to them. Nothing is made that `note` has not
+/// taken note of; what is tried last is what is made.
+pub fn choose(mounts: &Mounts, within: Option<&Path>, note: Note) -> Result<Found> {
     let mut reasons = Vec::new();
-    match v2(mounts, within) {
+    match v2(mounts, within, note) {
         Ok(backend) => return Ok(Found { backend, reasons: vec!["cgroup v2: memory.high".into()] }),
         Err(why) => reasons.push(format!("cgroup v2: {why}")),
     }
-    match v1(mounts, within) {
+    match v1(mounts, within, note) {
         Ok(backend) => {
             reasons.push("cgroup v1: memory.limit_in_bytes".into());
             Ok(Found { backend, reasons })
@@ -41,7 +55,7 @@ pub fn choose(mounts: &Mounts, within: Option<&Path>) -> Result<Found> {
     }
 }
 
-fn v2(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Backend>, String> {
+fn v2(mounts: &Mounts, within: Option<&Path>, note: Note) -> std::result::Result<Box<dyn Backend>, String> {
     let root = mounts.v2.as_deref().ok_or("not mounted")?;
     let base = match within {
         Some(base) if base.starts_with(root) => base.to_owned(),
@@ -49,16 +63,19 @@ fn v2(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Bac
         None => delegated(root)?,
     };
     let controllers = read(base.join("cgroup.controllers")).map_err(|error| error.to_string())?;
-    if !has_word(&controllers, "memory") {
+    if !lists_memory(&controllers) {
         return Err(format!(
             "the memory controller is not available in {}; with systemd: 'systemctl edit user@.service', \
              add '[Service]' and 'Delegate=memory'",
             base.display()
         ));
     }
-    let control = base.join("cgroup.subtree_control");
-    if !has_word(&read(&control).map_err(|error| error.to_string())?, "memory") {
-        crate::system::write(&control, "+memory").map_err(|error| match error.errno() {
+    let group = base.join(GROUP_NAME);
+    let enable = !is_enabled(&base).map_err(|error| error.to_string())?;
+    let plan = Plan { directories: vec![group.clone()], enabled: enable.then(|| base.clone()) };
+    note(plan).map_err(|error| error.to_string())?;
+    if enable {
+        enabled::enable(&base).map_err(|error| match error.errno() {
             Some(libc::EBUSY) => format!(
                 "{} has processes of its own, so its children cannot have the memory controller; give a --box without",
                 base.display()
@@ -66,11 +83,17 @@ fn v2(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Bac
             _ => format!("the memory controller cannot be enabled below {}: {error}", base.display()),
         })?;
     }
-    let backend = V2::create(&base, base.join(GROUP_NAME)).map_err(|error| error.to_string())?;
-    Ok(Box::new(backend))
+    match V2::create(&base, group) {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(error) => {
+            // Another back end may be found, which needs it not.
+            let _else_it_stays = if enable { enabled::disable(&base) } else { Ok(()) };
+            Err(error.to_string())
+        }
+    }
 }
 
-fn v1(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Backend>, String> {
+fn v1(mounts: &Mounts, within: Option<&Path>, note: Note) -> std::result::Result<Box<dyn Backend>, String> {
     let root = mounts.v1_memory.as_deref().ok_or("no memory hierarchy mounted")?;
     let base = within.unwrap_or(root);
     if !base.starts_with(root) {
@@ -90,7 +113,10 @@ fn v1(mounts: &Mounts, within: Option<&Path>) -> std::result::Result<Box<dyn Bac
     let number = std::fs::metadata(base).map_err(|error| format!("{}: {error}", base.display()))?.ino();
     let name = if base == root { GROUP_NAME.to_owned() } else { format!("{GROUP_NAME}.{number}") };
     let freezer = mounts.v1_freezer.as_ref().filter(|mount| writable(mount)).map(|mount| mount.join(name));
-    let backend = V1::create(base, base == root, base.join(GROUP_NAME), freezer).map_err(|error| error.to_string())?;
+    let group = base.join(GROUP_NAME);
+    let directories = std::iter::once(group.clone()).chain(freezer.clone()).collect();
+    note(Plan { directories, enabled: None }).map_err(|error| error.to_string())?;
+    let backend = V1::create(base, base == root, group, freezer).map_err(|error| error.to_string())?;
     Ok(Box::new(backend))
 }
 
@@ -116,25 +142,46 @@ fn writable(path: &Path) -> bool {
     sys::may_write(path)
 }
 
-fn has_word(text: &str, word: &str) -> bool {
-    text.split_whitespace().any(|candidate| candidate == word)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn without_any_controller_every_candidate_says_why() {
-        let Err(error) = choose(&Mounts::default(), None) else { panic!("nothing is mounted") };
+        let Err(error) = choose(&Mounts::default(), None, &mut |_| Ok(())) else { panic!("nothing is mounted") };
         let text = error.to_string();
         assert!(text.contains("cgroup v2: not mounted") && text.contains("cgroup v1: no memory hierarchy"), "{text}");
+    }
+
+    /// Regression: a controller killed in between left its group, and the controller for all children of the box stayed for ever.
+    #[test]
+    fn what_will_be_made_is_told_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (base, mounts) = (dir.path(), Mounts { v2: Some(dir.path().into()), ..Mounts::default() });
+        let control = base.join("cgroup.subtree_control");
+        std::fs::write(base.join("cgroup.controllers"), "cpu memory pids").unwrap();
+        for (enabled, expected) in [("", Some(base.to_owned())), ("memory", None)] {
+            std::fs::write(&control, enabled).unwrap();
+            let mut plans = Vec::new();
+            let found = choose(&mounts, Some(base), &mut |plan| {
+                assert!(!base.join(GROUP_NAME).exists() && std::fs::read_to_string(&control).unwrap() == enabled);
+                plans.push(plan);
+                Ok(())
+            });
+            let directories = found.unwrap().backend.directories();
+            assert_eq!(plans, [Plan { directories, enabled: expected }]);
+            let now = std::fs::read_to_string(&control).unwrap();
+            assert_eq!(now, if enabled.is_empty() { "+memory" } else { "memory" });
+            std::fs::remove_dir(base.join(GROUP_NAME)).unwrap();
+        }
+        let refused = choose(&mounts, Some(base), &mut |_| Err(Error::Stopped));
+        assert!(refused.is_err() && !base.join(GROUP_NAME).exists(), "what cannot be written down is not made");
     }
 
     #[test]
     fn a_box_outside_the_hierarchy_is_refused() {
         let mounts = Mounts { v1_memory: Some("/sys/fs/cgroup/memory".into()), ..Mounts::default() };
-        let Err(error) = choose(&mounts, Some(Path::new("/tmp"))) else { panic!("/tmp is no cgroup") };
+        let Err(error) = choose(&mounts, Some(Path::new("/tmp")), &mut |_| Ok(())) else { panic!("/tmp is no cgroup") };
         assert!(error.to_string().contains("/tmp is not in it"), "{error}");
     }
 }

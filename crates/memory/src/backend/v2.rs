@@ -31,11 +31,12 @@ impl V2 {
     /// Creates the contributed group below `base`, which has the memory controller enabled for its
     /// children.
     pub fn create(base: &Path, group: PathBuf) -> Result<Self> {
+        let whole_machine = limits(base)?.is_none();
         let held = create(&group)?;
         Ok(Self {
             base: base.to_owned(),
             group,
-            whole_machine: limits(base)?.is_none(),
+            whole_machine,
             limit: None,
             turn: 0,
             opaque_refaults: Growth::default(),

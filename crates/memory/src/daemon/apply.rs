@@ -204,7 +204,7 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let undo = Undo { pid: 1, directories: Vec::new(), stopped: false };
+        let undo = Undo { pid: 1, directories: Vec::new(), stopped: false, enabled: Vec::new() };
         let runtime = RuntimeDir::new(Some(dir.path().to_owned()));
         let mut hands = Hands::new(Box::new(Cache), Worker::start(Box::new(Blind)), &runtime, undo);
         let block = vec![1u8; 5 << 20];

@@ -5,7 +5,7 @@ mod cost;
 mod ranges;
 mod record;
 
-use crate::backend;
+use crate::backend::{self, Plan};
 use crate::control::{Action, Aging, Config, Controller, Observation, Phase, noise_position};
 use crate::error::{Error, Result};
 use crate::guard;
@@ -78,15 +78,21 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     failed.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Divides memory until there is a reason to end; gives the door where it is the controller's already. Tells what it has `made`,
-/// as soon as it is.
+/// Divides memory until there is a reason to end; gives the door where it is the controller's already. Tells what it is about to
+/// have `made`.
 fn control(options: &Options, stop: &Arc<AtomicBool>, made: &mut Option<Undo>) -> Result<Option<Held>> {
     let mounts = Mounts::read()?;
-    let found = backend::choose(&mounts, options.within.as_deref())?;
+    let mut note = |plan: Plan| {
+        let pid = std::process::id() as i32;
+        let enabled = plan.enabled.into_iter().collect();
+        let undo = Undo { pid, directories: plan.directories, stopped: false, enabled };
+        undo.write(&options.runtime.undo())?;
+        *made = Some(undo);
+        Ok(())
+    };
+    let found = backend::choose(&mounts, options.within.as_deref(), &mut note)?;
     let backend = found.backend;
-    let undo = Undo { pid: std::process::id() as i32, directories: backend.directories(), stopped: false };
-    *made = Some(undo.clone());
-    undo.write(&options.runtime.undo())?;
+    let undo = made.clone().unwrap_or_default();
     let _guard = options.guard.as_deref().map(guard::start).transpose()?;
     let base = backend.group().parent().unwrap_or(backend.group()).to_owned();
     let choice = sampler::choose(&mounts, &base, backend.group(), options.sampler.as_deref())?;

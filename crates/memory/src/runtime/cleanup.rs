@@ -2,7 +2,7 @@
 
 use super::RuntimeDir;
 use super::origins::{returning_to, score_of};
-use crate::backend::{GROUP_NAME, hold};
+use crate::backend::{GROUP_NAME, disable, hold};
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::{oom, processes, write};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a controller has made, written down before it is made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undo {
     /// The controller.
     pub pid: i32,
@@ -24,6 +24,9 @@ pub struct Undo {
     /// It has stopped the processes in them by signals. Else those that are stopped were by others.
     #[serde(default)]
     pub stopped: bool,
+    /// The groups whose children it has given the memory controller.
+    #[serde(default, with = "super::paths::many")]
+    pub enabled: Vec<PathBuf>,
 }
 
 impl Undo {
@@ -59,6 +62,9 @@ pub fn lift_known(runtime: &RuntimeDir, made: Option<Undo>) -> Vec<Error> {
         let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
         for directory in undo.directories.iter().filter(|directory| is_ours(directory)) {
             failed.extend(release(directory, &origins, undo.stopped));
+        }
+        for base in undo.enabled.iter().filter(|base| sys::is_cgroup(base)) {
+            failed.extend(disable(base).err());
         }
     }
     failed
@@ -129,7 +135,7 @@ mod tests {
         let ground = tempfile::tempdir().unwrap();
         let file = ground.path().join("undo.json");
         let directories = [b"/box/\xff\xfe".as_slice(), b"/box/plain"].map(|path| OsStr::from_bytes(path).into());
-        let undo = Undo { pid: 1, directories: directories.into(), stopped: false };
+        let undo = Undo { pid: 1, directories: directories.into(), stopped: false, enabled: Vec::new() };
         undo.write(&file).unwrap();
         assert_eq!(Undo::read(&file), Some(undo));
         fs::write(&file, r#"{"pid":1,"directories":["/box/plain"]}"#).unwrap();
@@ -147,7 +153,9 @@ mod tests {
         for file in [&plain, &limit, &group.join("memory.high")] {
             fs::write(file, "precious").unwrap();
         }
-        Undo { pid: 1, directories: vec![group.clone()], stopped: false }.write(&runtime.undo()).unwrap();
+        Undo { pid: 1, directories: vec![group.clone()], stopped: false, enabled: Vec::new() }
+            .write(&runtime.undo())
+            .unwrap();
         for named in [&plain, &limit] {
             fs::write(runtime.journal(), named.as_os_str().as_bytes()).unwrap();
             assert!(lift(&runtime).is_empty());

@@ -119,7 +119,9 @@ mod tests {
 
     /// What a controller writes down before it makes anything.
     fn write_undo(runtime: &RuntimeDir) {
-        Undo { pid: 4711, directories: Vec::new(), stopped: false }.write(&runtime.undo()).unwrap();
+        Undo { pid: 4711, directories: Vec::new(), stopped: false, enabled: Vec::new() }
+            .write(&runtime.undo())
+            .unwrap();
     }
 
     #[test]

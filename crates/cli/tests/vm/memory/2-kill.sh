@@ -17,3 +17,4 @@ sleep 2
 for moment in $(seq 40); do [ -e /run/ullage/memory ] || [ -e $box/ullage.contributed ] || break; sleep 0.5; done
 echo "@@killed-left $(ls -d $box/ullage* 2> /dev/null) $(ls /run/ullage 2> /dev/null)"
 echo "@@sleeper $(cat /proc/$sleeper/cgroup) $(grep State /proc/$sleeper/status)"
+echo "@@killed-control $(cat $box/cgroup.subtree_control)"

@@ -16,4 +16,5 @@ X
 sh -c "echo \$\$ > $group/session/cgroup.procs; exec $user sh /tmp/user.sh"
 sleep 1
 echo "@@user-left $(ls -d $group/ullage* 2> /dev/null)"
+echo "@@user-control $(cat $group/cgroup.subtree_control)"
 echo "@@undelegated $($user ullage memory daemon 2>&1 | tr '\n' ' ')"
