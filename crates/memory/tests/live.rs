@@ -465,6 +465,37 @@ fn who_is_in_a_group_below_is_stopped_and_ended_with_all() {
     wait("the groups to be empty", || fs::remove_dir(&inner).is_ok() && fs::remove_dir(sandbox.group()).is_ok());
 }
 
+/// Regression: who was born while the others were stopped went on, and took what the user came back for.
+#[test]
+fn who_forks_all_the_time_is_stopped_with_all_its_children() {
+    use ullage_memory::backend::{Backend, V1};
+    let Some(mut sandbox) = Box96::new("forks") else { return };
+    let mut backend = V1::create(&sandbox.path, false, sandbox.group(), None).unwrap();
+    // Each hands on to the next, as long as the ground is there.
+    let script = "echo $$ > \"$0\"/cgroup.procs; chain() { [ -e \"$1\" ] && (chain \"$1\") & }; \
+                  for n in 1 2 3; do chain \"$1\"; done; while [ -e \"$1\" ]; do sleep 0.01 & wait; done";
+    let ground = sandbox.runtime.path().with_file_name("");
+    let mut shell = Command::new("sh");
+    sandbox.children.push(shell.args(["-c", script]).args([sandbox.group(), ground]).spawn().unwrap());
+    let stopped = |pid: &i32| processes::state(*pid).is_none_or(|state| matches!(state, 'T' | 'Z' | 'X'));
+    for _ in 0..5 {
+        wait("them to come", || backend.contributed().unwrap().len() >= 4);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(backend.freeze().unwrap().is_empty());
+        let members = backend.contributed().unwrap();
+        let running: Vec<i32> = members.iter().copied().filter(|pid| !stopped(pid)).collect();
+        std::thread::sleep(Duration::from_millis(50));
+        let born = backend.contributed().unwrap().into_iter().filter(|pid| !members.contains(pid)).count();
+        backend.thaw().unwrap();
+        assert_eq!((running, born), (Vec::new(), 0));
+    }
+    backend.freeze().unwrap();
+    backend.kill().unwrap();
+    sandbox.children[0].wait().unwrap();
+    drop(backend);
+    wait("the group to be empty", || fs::remove_dir(sandbox.group()).is_ok());
+}
+
 #[test]
 fn opaque_groups_that_end_while_they_are_evicted_from_are_no_error() {
     use ullage_memory::backend::{Backend, V1};

@@ -1,7 +1,6 @@
-//! Moving processes in and out of groups, and stopping them where no freezer is.
+//! Moving processes into groups, and holding those.
 
 use crate::error::{Error, Result};
-use crate::sys;
 use crate::system::processes;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -59,19 +58,6 @@ pub fn enter(directory: &Path, pid: i32) -> Result<()> {
         )),
         _ => error,
     })
-}
-
-/// Sends a signal to every process of a group and those below it. Processes that end meanwhile are no error.
-pub fn signal_all(directory: &Path, signal: i32) -> Result<()> {
-    for pid in processes::below(directory, None)? {
-        match sys::signal(pid, signal) {
-            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
-                return Err(Error::io("signalling the processes of", directory)(error));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// The groups directly below `base`, without one.

@@ -5,13 +5,15 @@ mod enabled;
 mod members;
 mod probe;
 mod shares;
+mod signals;
 mod v1;
 mod v2;
 
 pub(crate) use enabled::disable;
 pub use members::Members;
-pub(crate) use members::{hold, signal_all};
+pub(crate) use members::hold;
 pub use probe::{Found, GROUP_NAME, Plan, choose};
+pub(crate) use signals::signal_all;
 pub use v1::V1;
 pub use v2::V2;
 
@@ -46,8 +48,8 @@ pub trait Backend: Send {
     /// Evicts up to `pages` of opaque memory by the kernel's own order; gives about how many went.
     fn evict(&mut self, pages: u64) -> Result<u64>;
 
-    /// Stops all contributed processes, keeping their memory.
-    fn freeze(&mut self) -> Result<()>;
+    /// Stops all contributed processes, keeping their memory; gives those that may not be stopped.
+    fn freeze(&mut self) -> Result<Vec<i32>>;
 
     /// Lets them go on.
     fn thaw(&mut self) -> Result<()>;

@@ -1,8 +1,8 @@
 //! cgroup v1: `memory.limit_in_bytes` and the freezer hierarchy.
 
 use super::dip::{dip, dippable};
-use super::members::{bring_memory, children, create, signal_all, vanished};
-use super::{Backend, SHRINK_STEP, shares};
+use super::members::{bring_memory, children, create, vanished};
+use super::{Backend, SHRINK_STEP, shares, signal_all};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
@@ -163,9 +163,11 @@ impl Backend for V1 {
         Ok(shares::evict(holders.collect(), pages.saturating_mul(PAGE), self.turn, take)? / PAGE)
     }
 
-    fn freeze(&mut self) -> Result<()> {
+    fn freeze(&mut self) -> Result<Vec<i32>> {
         match &self.freezer {
-            Some(freezer) => write(freezer.join("freezer.state"), "FROZEN").map_err(vanished(freezer)),
+            Some(freezer) => {
+                write(freezer.join("freezer.state"), "FROZEN").map_err(vanished(freezer)).map(|()| Vec::new())
+            }
             None => signal_all(&self.group, libc::SIGSTOP),
         }
     }
@@ -173,7 +175,7 @@ impl Backend for V1 {
     fn thaw(&mut self) -> Result<()> {
         match &self.freezer {
             Some(freezer) => write(freezer.join("freezer.state"), "THAWED").map_err(vanished(freezer)),
-            None => signal_all(&self.group, libc::SIGCONT),
+            None => signal_all(&self.group, libc::SIGCONT).map(drop),
         }
     }
 
@@ -182,7 +184,7 @@ impl Backend for V1 {
     }
 
     fn kill(&mut self) -> Result<()> {
-        signal_all(&self.group, libc::SIGKILL)
+        signal_all(&self.group, libc::SIGKILL).map(drop)
     }
 
     fn journal(&mut self, file: PathBuf) {

@@ -143,8 +143,8 @@ impl Backend for V2 {
         Ok(evicted / PAGE)
     }
 
-    fn freeze(&mut self) -> Result<()> {
-        write(self.own("cgroup.freeze"), "1").map_err(vanished(&self.group))
+    fn freeze(&mut self) -> Result<Vec<i32>> {
+        write(self.own("cgroup.freeze"), "1").map_err(vanished(&self.group)).map(|()| Vec::new())
     }
 
     fn thaw(&mut self) -> Result<()> {
@@ -156,7 +156,7 @@ impl Backend for V2 {
         if file.exists() {
             write(file, "1").map_err(vanished(&self.group))
         } else {
-            super::members::signal_all(&self.group, libc::SIGKILL)
+            super::signal_all(&self.group, libc::SIGKILL).map(drop)
         }
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Hands {
     pub ranges: Ranges,
     pub evicted: u64,
     pub frozen: bool,
+    /// Who may not be stopped, while all others are.
+    pub unstopped: Vec<i32>,
     pub killed: bool,
     runtime: RuntimeDir,
     undo: Undo,
@@ -36,6 +38,7 @@ impl Hands {
             ranges: Ranges::new(),
             evicted: 0,
             frozen: false,
+            unstopped: Vec::new(),
             killed: false,
             runtime: runtime.clone(),
             undo,
@@ -86,7 +89,7 @@ impl Hands {
     fn freeze(&mut self) -> Result<()> {
         if !self.frozen {
             self.note_stopped(true);
-            self.backend.freeze()?;
+            self.unstopped = self.backend.freeze()?;
             self.frozen = true;
         }
         Ok(())
@@ -105,6 +108,7 @@ impl Hands {
         if self.frozen && self.thaw_at.is_none() {
             self.backend.thaw()?;
             self.frozen = false;
+            self.unstopped.clear();
             self.note_stopped(false);
         }
         Ok(())
@@ -168,8 +172,8 @@ mod tests {
         fn evict(&mut self, pages: u64) -> Result<u64> {
             Ok(pages.min(7))
         }
-        fn freeze(&mut self) -> Result<()> {
-            Ok(())
+        fn freeze(&mut self) -> Result<Vec<i32>> {
+            Ok(Vec::new())
         }
         fn thaw(&mut self) -> Result<()> {
             Ok(())

@@ -70,6 +70,8 @@ impl Recorder {
         }
         self.next = now + Duration::from_secs(1);
         let trouble = self.trouble.take().map(|error| format!("not everything can be written down: {error}"));
+        let unstopped = hands.unstopped.iter();
+        let unstopped = unstopped.map(|pid| format!("process {pid} belongs to another user and cannot be stopped"));
         let written = Status {
             version: 1,
             pid: std::process::id() as i32,
@@ -82,7 +84,7 @@ impl Recorder {
             contributed: contributed.to_vec(),
             opaque_processes: self.opaque_processes,
             evicted: hands.evicted,
-            warnings: self.warnings.iter().cloned().chain(trouble).collect(),
+            warnings: self.warnings.iter().cloned().chain(trouble).chain(unstopped).collect(),
             report: controller.report().clone(),
             cost: meter.cost(),
             config: controller.config().clone(),

@@ -85,6 +85,11 @@ pub fn parent(pid: i32) -> Option<i32> {
     fields(pid)?.get(1)?.parse().ok()
 }
 
+/// What a process does: `R`, `S`, `T` when it is stopped, and so on.
+pub fn state(pid: i32) -> Option<char> {
+    fields(pid)?.first()?.chars().next()
+}
+
 /// When a process started, in clock ticks since boot: with the pid, its identity.
 pub fn started(pid: i32) -> Option<u64> {
     fields(pid)?.get(19)?.parse().ok()
