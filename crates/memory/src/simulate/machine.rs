@@ -111,7 +111,8 @@ impl Machine {
         let end = trace.last().map_or(0.0, |access| access.at_s).max(scene.until_s);
         let mut seconds = Vec::new();
         let (mut next, mut pressed, mut wanted_sample) = (0, 0, false);
-        for tick in 1..=(end / TICK_S).ceil() as u64 + 1 {
+        let ticks = (end / TICK_S).ceil() as u64 + 1;
+        for tick in 1..=ticks {
             let now = tick as f64 * TICK_S;
             while let Some(access) = trace.get(next).filter(|access| access.at_s < now) {
                 self.access(access.page);
@@ -128,7 +129,8 @@ impl Machine {
             if !scene.stalls.iter().any(|(from, to)| (*from..*to).contains(&now)) {
                 wanted_sample = self.tick(now, running, wanted_sample);
             }
-            if tick % 5 == 0 {
+            // The last one may be short.
+            if tick % 5 == 0 || tick == ticks {
                 let misses = std::mem::take(&mut self.misses);
                 seconds.push(Second { at_s: now, contributed: self.contributed, limit: self.limit, misses });
             }

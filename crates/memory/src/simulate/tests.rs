@@ -84,3 +84,13 @@ fn a_loop_needs_what_it_loops_over() {
     assert!((2990..=3020).contains(&outcome.exact_need_pages), "{outcome:?}");
     assert!((2990..=3200).contains(&outcome.estimated_need_pages.unwrap()), "{outcome:?}");
 }
+
+/// Regression: what was missed in the last second, if that was not full, was not counted.
+#[test]
+fn misses_of_a_trace_that_is_shorter_than_a_second_count() {
+    let trace: Vec<_> = (0..500u64).map(|i| Access { at_s: i as f64 / 1000.0, page: i % 200 }).collect();
+    let seconds = Machine::new(Config::default(), 100).run(&trace, &Scene::default());
+    assert_eq!(seconds.len(), 1);
+    let misses = run(&trace, &Config::default(), 100).misses_alone;
+    assert!((200..=300).contains(&misses), "a loop over twice the memory: {misses}");
+}
