@@ -1,7 +1,7 @@
 //! The ext4 that every system under test stands on: fresh, on a loop device.
 
 use crate::cleanup::Undo;
-use crate::shell::{installed, run, unmount};
+use crate::shell::{installed, mount_points, run, unmount};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -97,20 +97,30 @@ fn sweep(work: &Path) {
 
 /// Unmounts everything below `directory`, the innermost first.
 fn unmount_below(directory: &Path) {
-    let mounts = fs::read("/proc/self/mounts").unwrap_or_default();
-    let mounts = String::from_utf8_lossy(&mounts);
-    let prefix = format!("{}/", directory.display());
-    let mut below: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-    below.retain(|path| path.starts_with(&prefix));
-    for path in below.into_iter().rev() {
+    for path in mounted_below(mount_points(), directory).into_iter().rev() {
         let _ = run(Command::new("umount").arg("-l").arg(path));
     }
+}
+
+/// Those of the places where something is mounted that lie below `directory`.
+fn mounted_below(points: Vec<PathBuf>, directory: &Path) -> Vec<PathBuf> {
+    points.into_iter().filter(|point| point != directory && point.starts_with(directory)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::is_mounted;
+    use crate::shell::{is_mounted, points_in};
+
+    /// Regression: of a place with a blank in its name nothing was unmounted, and what was mounted there was removed with it.
+    #[test]
+    fn what_is_mounted_below_a_name_with_a_blank_is_found() {
+        let mounts = b"/dev/loop1 /work\\040of\\134me/x/root ext4 rw 0 0\n\
+                       fuse /work\\040of\\134me/x/root/a\\011b fuse rw 0 0\n\
+                       /dev/sda /work\\040of\\134me ext4 rw 0 0\n/dev/sdb /work ext4 rw 0 0\n";
+        let found = mounted_below(points_in(mounts), Path::new("/work of\\me"));
+        assert_eq!(found, ["/work of\\me/x/root", "/work of\\me/x/root/a\tb"].map(PathBuf::from));
+    }
 
     #[test]
     fn a_ground_is_a_file_system_of_its_own_and_leaves_nothing() {

@@ -3,7 +3,9 @@
 use crate::cleanup::Undo;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Whether a program of this name is in `PATH`.
@@ -78,10 +80,35 @@ pub fn unmount(path: &Path) {
 
 /// Whether something is mounted exactly there.
 pub fn is_mounted(path: &Path) -> bool {
-    let Ok(mounts) = std::fs::read("/proc/self/mounts") else { return false };
-    let mounts = String::from_utf8_lossy(&mounts);
-    let wanted = path.to_string_lossy().replace(' ', "\\040");
-    mounts.lines().any(|line| line.split(' ').nth(1) == Some(&wanted))
+    mount_points().iter().any(|point| point == path)
+}
+
+/// Where something is mounted, the outermost first.
+pub fn mount_points() -> Vec<PathBuf> {
+    points_in(&std::fs::read("/proc/self/mounts").unwrap_or_default())
+}
+
+/// The same by the text of `/proc/mounts`.
+pub fn points_in(mounts: &[u8]) -> Vec<PathBuf> {
+    let points = mounts.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(1));
+    points.map(|point| PathBuf::from(OsString::from_vec(unescaped(point)))).collect()
+}
+
+/// There blanks, line ends and backslashes are written as three octal digits after a backslash.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, after @ ..] = rest {
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|code| std::str::from_utf8(code).ok());
+        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            bytes.push(byte);
+            rest = &after[3..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
