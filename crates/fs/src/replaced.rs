@@ -6,12 +6,12 @@ use crate::lost::Lost;
 use crate::pools::Pools;
 use crate::{sys, threads};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_catalog::{Catalog, Inode};
 use ullage_kv::Ahead;
 use ullage_pool::{Access, Binding, Locator};
@@ -23,14 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MOST: usize = 65_536;
 /// How many are open at once.
 const OPEN: usize = 128;
+/// Threads at work for one pool: who comes while a large file is written out is not passed over for it. Where all are, it hangs, or is as good as that.
+const WRITERS: usize = 4;
 
 /// The files that wait for that.
 pub(crate) struct Replaced {
     pools: Arc<Pools>,
     lost: Arc<Lost>,
     waiting: Mutex<Vec<Arc<Inode>>>,
-    /// A thread is at work.
-    busy: Arc<AtomicBool>,
+    /// Threads at work, by pool.
+    busy: Arc<Mutex<FxHashMap<PoolId, usize>>>,
 }
 
 impl Replaced {
@@ -50,35 +52,70 @@ impl Replaced {
         }
     }
 
-    /// Begins to write out what waits; gives back how to learn of its end. Where no thread can be started for that it is done here: what is not
-    /// written out now would have its name for good before its data.
-    fn begin(&self) -> Option<mpsc::Receiver<()>> {
-        if self.waiting.lock().is_empty() || self.busy.swap(true, Relaxed) {
-            return None;
+    /// Begins to write out what waits, each pool by itself; gives back how to learn of the ends. Where no thread can be started for that it is done
+    /// here: what is not written out now would have its name for good before its data.
+    fn begin(&self) -> Vec<mpsc::Receiver<()>> {
+        let mut by_pool: FxHashMap<PoolId, Vec<Arc<Inode>>> = FxHashMap::default();
+        for file in std::mem::take(&mut *self.waiting.lock()) {
+            let pool = file.lock().record.backing.as_ref().map(|place| place.pool);
+            if let Some(pool) = pool {
+                by_pool.entry(pool).or_default().push(file);
+            }
         }
-        let files = Arc::new(std::mem::take(&mut *self.waiting.lock()));
-        let (pools, lost, own, busy) = (self.pools.clone(), self.lost.clone(), files.clone(), self.busy.clone());
+        by_pool.into_iter().filter_map(|(pool, files)| self.begin_in(pool, files)).collect()
+    }
+
+    fn begin_in(&self, pool: PoolId, files: Vec<Arc<Inode>>) -> Option<mpsc::Receiver<()>> {
+        let own = Busy::enter(&self.busy, pool);
+        let Some(own) = own else {
+            files.into_iter().for_each(|file| self.push(file));
+            return None;
+        };
+        let files = Arc::new(files);
+        let (pools, lost, theirs) = (self.pools.clone(), self.lost.clone(), files.clone());
         let (ends, end) = mpsc::channel();
         let started = threads::start("replaced", move || {
-            write_out(&pools, &lost, &own);
-            drop((pools, lost, own));
-            busy.store(false, Relaxed);
+            write_out(&pools, &lost, &theirs);
+            drop((pools, lost, theirs, own));
             // Who waited may have gone on.
             let _ = ends.send(());
         });
         if started.is_err() {
             write_out(&self.pools, &self.lost, &files);
-            self.busy.store(false, Relaxed);
         }
         Some(end)
+    }
+}
+
+/// One thread at work for a pool, until it is dropped.
+struct Busy(Arc<Mutex<FxHashMap<PoolId, usize>>>, PoolId);
+
+impl Busy {
+    /// None where there are enough.
+    fn enter(busy: &Arc<Mutex<FxHashMap<PoolId, usize>>>, pool: PoolId) -> Option<Self> {
+        let mut all = busy.lock();
+        let here = all.entry(pool).or_default();
+        (*here < WRITERS).then(|| {
+            *here += 1;
+            Self(busy.clone(), pool)
+        })
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(here) = self.0.lock().get_mut(&self.1) {
+            *here -= 1;
+        }
     }
 }
 
 impl Ahead for Replaced {
     /// Whoever comes meanwhile has his name written with the next ones.
     fn ahead(&self) {
-        if let Some(end) = self.begin() {
-            let _ = end.recv_timeout(PATIENCE);
+        let until = Instant::now() + PATIENCE;
+        for end in self.begin() {
+            let _ = end.recv_timeout(until.saturating_duration_since(Instant::now()));
         }
     }
 }
@@ -127,6 +164,7 @@ mod tests {
     use super::*;
     use crate::pools::away::tests::space_of;
     use crate::threads::tests::NONE_LEFT;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// They were forgotten, and had their names for good long before their data was on disk.
     #[test]
@@ -140,5 +178,24 @@ mod tests {
             assert_eq!(pools[0].opened.load(Relaxed), count);
         }
         NONE_LEFT.set(false);
+    }
+
+    /// While one file took its time, or its pool did not answer, all that came had their names for good before their data.
+    #[test]
+    fn who_comes_while_another_is_written_out_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        let here = node.inode.record().backing.unwrap().pool;
+        let hanging: Vec<Busy> = (1..WRITERS).filter_map(|_| Busy::enter(&space.replaced.busy, here)).collect();
+        space.replaced.push(node.inode.clone());
+        space.replaced.ahead();
+        assert_eq!(pools[0].opened.load(Relaxed), 1);
+        let last = Busy::enter(&space.replaced.busy, here);
+        space.replaced.push(node.inode.clone());
+        space.replaced.ahead();
+        assert_eq!(pools[0].opened.load(Relaxed), 1, "there are enough");
+        drop((hanging, last));
+        space.replaced.ahead();
+        assert_eq!(pools[0].opened.load(Relaxed), 2, "it was forgotten");
     }
 }
