@@ -16,7 +16,8 @@ use ullage_fs::PoolMember;
 use ullage_pool::DirPool;
 use ullage_types::PoolId;
 
-/// Adds a pool to the settings of a space that is down: its next start makes it. Gives back the settings as they are then.
+/// Adds a pool to a space that is down: its directory is that pool from then on, and the next start takes it into use. Gives back the settings as
+/// they are then.
 ///
 /// # Errors
 /// Where the space is up, or the pool cannot be one of it: nothing is changed then.
@@ -28,14 +29,30 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     let _given = Given::of(state)?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
-    let (settings, _) = with(state.existing()?, state, pool)?;
+    let (mut settings, _) = with(state.existing()?, state, pool)?;
     if pool.layout == Layout::Mirror {
         // Its plain tree has none of the directories yet that are there.
         take_in_step(state)?;
     }
-    state.store(&settings)?;
+    found(state, &mut settings)?;
     store.close()?;
     Ok(settings)
+}
+
+/// Stores settings of which the last pool is new, with what it will be known by: else a start without its disk would make it where that is mounted.
+/// A plain tree is made by the start that fills it.
+fn found(state: &State, settings: &mut SpaceSettings) -> Result<()> {
+    let space = state.uuid_in(settings)?;
+    let Some(added) = settings.pools.last_mut().filter(|pool| pool.layout != Layout::Mirror) else {
+        return state.store(settings);
+    };
+    let (name, files) = (added.name.clone(), added.files());
+    let own = DirPool::found(&files, space).map_err(|source| Error::Pool { name, source })?;
+    added.uuid = Some(own.to_string());
+    state.store(settings).inspect_err(|_| {
+        // Its directory is as empty as it was then.
+        let _ = ullage_pool::clear(&files, space, own, &[]);
+    })
 }
 
 /// These settings with one more pool, which can be one of the space, and that pool with its number; nothing is changed.
@@ -92,7 +109,8 @@ fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSet
     refuse_inside(pool, open.space.mounted_as())?;
     let _turn = open.changes.begin()?;
     let (mut settings, mut added) = with(open.settings_now(state)?, state, pool)?;
-    state.store(&settings)?;
+    found(state, &mut settings)?;
+    added.uuid = settings.pools.last().and_then(|pool| pool.uuid.clone());
     let made = make(open, state, settings.clone(), &mut added);
     if made.is_err() {
         // Its directory is as empty as it was then; its number is given to no other.

@@ -129,6 +129,11 @@ impl DirPool {
         marker::examine(path, space, pool)
     }
 
+    /// Makes an empty directory a pool of this space that is not used yet: nothing else is taken for it then. Which pool it is.
+    pub fn found(path: &Path, space: Uuid) -> Result<Uuid, Error> {
+        marker::claim(path, space, None).map(|claim| claim.pool)
+    }
+
     /// Whether a directory is a pool already, of whatever space.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
+use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
 use ullage_mount_tests::space::Space;
 
 pub fn pool_of(space: &Space, name: &Path) -> String {
@@ -349,4 +349,21 @@ fn a_pool_that_cannot_be_added_changes_nothing() {
     space.up();
     assert_eq!(fs::read(space.path("file")).unwrap(), b"content");
     space.down_and_check();
+}
+
+/// The next start made the pool in the bare directory that its disk is mounted at, and filled the disk below.
+#[test]
+fn a_pool_that_was_added_is_missed_where_its_disk_is_not_mounted_by_the_first_start() {
+    let mut space = Space::new();
+    space.down();
+    let disk = space.ground.tmpfs("other", 65_536);
+    add(&space, &format!("new={}", disk.display())).ok();
+    space.check();
+    unmount(&disk);
+    space.pools.clear();
+    space.try_up().refused("pool 'new'");
+    assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "something was made there");
+    space.flags = ["--without", "new"].map(Into::into).into();
+    space.up();
+    space.down();
 }
