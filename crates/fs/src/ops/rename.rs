@@ -63,6 +63,9 @@ impl Space {
                 held.moves(exchanged, to.id, to_name);
             }
         }
+        if from.id != to.id {
+            [Some(&renamed.moved), renamed.exchanged.as_ref()].into_iter().flatten().for_each(|it| self.list_anew(it));
+        }
         self.trees.name(from.id, name);
         self.trees.name(to.id, to_name);
         drop(held);
@@ -70,6 +73,17 @@ impl Space {
             self.after_unlink(replaced);
         }
         Ok(())
+    }
+
+    /// The kernel keeps what a directory was listed with, and sees no change in one that went elsewhere: `..` would stay as it was. It waits
+    /// for nobody here: whoever lists the directory has its lock, which the rename has by now (since Linux 6.5).
+    fn list_anew(&self, moved: &Inode) {
+        if let Some(node) = self.nodes.find(moved.id).filter(|node| node.inode.is_directory())
+            && let Some(kernel) = self.kernel()
+            && let Err(error) = kernel.invalidate_node(node.id, 0, 0)
+        {
+            tracing::debug!(inode = %moved.id, %error, "the kernel keeps the listing of a directory that moved");
+        }
     }
 
     fn is_directory(&self, parent: &Inode, name: &[u8]) -> Outcome<bool> {

@@ -3,7 +3,7 @@
 use crate::check::*;
 use crate::{directory, sys};
 
-checks!("rename": moves_every_kind, replaces_files, replaces_empty_directories, kinds_must_fit, into_itself, same_inode,
+checks!("rename": listing_names_the_new_parent, moves_every_kind, replaces_files, replaces_empty_directories, kinds_must_fit, into_itself, same_inode,
     over_open_file, directory_parent_changes, needs_write_on_directory_to_move, dots, missing, long_way,
     directory_of_another_needs_write, chain_keeps_descriptors, trailing_slash);
 
@@ -169,4 +169,26 @@ fn trailing_slash(p: &Place) -> Outcome {
     sys::rename(p.at("d/"), p.at("e/"))?;
     refused(sys::rename(p.at("f/"), p.at("g")), libc::ENOTDIR)?;
     refused(sys::rename(p.at("f"), p.at("g/")), libc::ENOTDIR)
+}
+
+/// Also where it was listed before, to its end.
+fn listing_names_the_new_parent(p: &Place) -> Outcome {
+    for name in ["a", "a/d", "a/d/below", "b", "b/e"] {
+        p.dir(name, 0o755)?;
+    }
+    let names_parent = |name: &str| -> Outcome {
+        let entries: Vec<_> = directory::Stream::open(p.at(name))?.collect();
+        let parent = entries.iter().find(|entry| entry.name == b"..").map(|entry| entry.ino);
+        equal(parent, Some(sys::stat(p.at(name).join(".."))?.st_ino))
+    };
+    let all_do = |names: [&str; 3]| names.into_iter().try_for_each(names_parent);
+    all_do(["a/d", "a/d/below", "b/e"])?;
+    sys::rename(p.at("a/d"), p.at("b/d"))?;
+    all_do(["b/d", "b/d/below", "b/e"])?;
+    sys::mkdir(p.at("a/empty"), 0o755)?;
+    names_parent("a/empty")?;
+    sys::rename(p.at("b/e"), p.at("a/empty"))?;
+    all_do(["a/empty", "b/d", "b/d/below"])?;
+    supported(sys::rename2(p.at("a/empty"), p.at("b/d"), libc::RENAME_EXCHANGE), "RENAME_EXCHANGE")?;
+    all_do(["a/empty", "a/empty/below", "b/d"])
 }
