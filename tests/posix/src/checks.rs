@@ -2,6 +2,7 @@
 
 mod acl;
 mod append;
+mod atime;
 mod chmod;
 mod chown;
 mod copy;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Check> {
         utimens::CHECKS,
         write::CHECKS,
         append::CHECKS,
+        atime::CHECKS,
         copy::CHECKS,
         direct::CHECKS,
         exec::CHECKS,

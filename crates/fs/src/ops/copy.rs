@@ -2,8 +2,9 @@
 
 use crate::headroom::{Blocks, Range, Work};
 use crate::node::Node;
+use crate::open_file::Measure;
 use crate::{Outcome, Space, without_reserve};
-use ullage_types::NodeId;
+use ullage_types::{NodeId, Timestamp};
 
 /// The most that one call copies, so that a signal is not kept waiting: the caller asks again.
 const AT_ONCE: u64 = 256 << 20;
@@ -28,8 +29,8 @@ impl Space {
             return Err(crate::Errno::EOPNOTSUPP);
         }
         // No more is held than there is to copy.
-        let size = rustix::fs::fstat(&source.file)?.st_size as u64;
-        let length = length.min(AT_ONCE).min(size.saturating_sub(from_offset));
+        let before = Measure::of(&source.file)?;
+        let length = length.min(AT_ONCE).min(before.size.saturating_sub(from_offset));
         // Who has them could not move to another pool.
         drop((source, target));
         let _taking = self.before_taking_for(&node.inode, length)?;
@@ -49,8 +50,19 @@ impl Space {
         for node in &ends {
             self.look_anew(node)?;
         }
+        self.show_access(&ends[0], before.atime)?;
         Self::write_out_late(&node);
         self.record_measure(&node, &mut node.open.lock())?;
         Ok(copied)
+    }
+
+    /// The kernel takes what it knows of the source for true: it marks no access to files of ours itself.
+    fn show_access(&self, source: &Node, before: Timestamp) -> Outcome<()> {
+        if Measure::of(&Self::stream_of(source)?.file)?.atime != before
+            && let Some(kernel) = self.kernel()
+        {
+            kernel.invalidate_node(source.id, -1, 0)?;
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,32 @@
+//! What advances the time of access, where that follows `relatime`.
+
+use crate::check::*;
+use crate::sys;
+use std::path::Path;
+use std::time::Duration;
+
+checks!("atime": copy_marks_source);
+
+fn accessed(path: &Path) -> sys::Sys<(i64, i64)> {
+    let stat = sys::lstat(path)?;
+    Ok((stat.st_atime, stat.st_atime_nsec))
+}
+
+#[track_caller]
+fn moved(moved: bool, what: &str) -> Outcome {
+    if !moved && std::fs::read_to_string("/proc/self/mounts")?.contains("noatime") {
+        return Err(Failure::Skipped("some mount is noatime".to_owned()));
+    }
+    ensure(moved, what)
+}
+
+/// Also where all that is known of the source has been known for a while.
+fn copy_marks_source(p: &Place) -> Outcome {
+    let source = p.file("f", &[b'x'; 10_000])?;
+    std::thread::sleep(Duration::from_secs(3));
+    let before = accessed(&source)?;
+    let from = sys::open(&source, libc::O_RDONLY, 0)?;
+    let to = sys::open(p.file("g", b"")?, libc::O_WRONLY, 0)?;
+    equal(supported(sys::copy_file_range(&from, 0, &to, 0, 10_000), "copy_file_range")?, 10_000)?;
+    moved(accessed(&source)? > before, "what is copied was read")
+}
