@@ -66,7 +66,8 @@ pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Rec
 /// Brings a record up to what its backing file says now.
 pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure) {
     let before = &backing.baseline;
-    if now.atime != before.atime && now.atime > record.atime {
+    // What was given to the file since is kept, unless it lies ahead: a read brings that back to the clock.
+    if now.atime != before.atime && (now.atime > record.atime || lies_ahead(record.atime)) {
         record.atime = now.atime;
     }
     if backing.written {
