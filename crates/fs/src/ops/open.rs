@@ -8,6 +8,7 @@ use crate::pools::answering::Call;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use ullage_catalog::after;
 use ullage_pool::{Access, Binding, Locator};
 use ullage_types::{Kind, NodeId};
 
@@ -302,8 +303,8 @@ impl Space {
             if let Some(measure) = &measure {
                 record.blocks = measure.blocks;
             }
-            record.mtime = now;
-            record.ctime = now;
+            record.ctime = after(record.ctime, now);
+            record.mtime = record.ctime;
             if let Some(stranger) = kill {
                 privileges::clear(record, stranger);
             }

@@ -69,6 +69,13 @@ impl Space {
                 self.settler.push(node, &mut open);
             }
             outcome?;
+            drop(open);
+            if (SetAttributes { size: None, handle: None, kill_privileges: false, ..change })
+                == SetAttributes::default()
+            {
+                // Length and times are of one change, and have one time.
+                return attributes_now(node);
+            }
         }
         let owner = change.uid.is_some() || change.gid.is_some();
         let voids = owner && privileges::are_voided_by_owner(&inode.record(), caller);

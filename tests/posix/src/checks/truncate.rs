@@ -3,7 +3,7 @@
 use crate::check::*;
 use crate::sys;
 
-checks!("truncate": shrinks_and_grows_with_zeros, refusals, needs_write_permission, descriptor_must_write,
+checks!("truncate": one_time, shrinks_and_grows_with_zeros, refusals, needs_write_permission, descriptor_must_write,
     no_old_data_after_growth, while_open_elsewhere, busy_program);
 
 fn shrinks_and_grows_with_zeros(p: &Place) -> Outcome {
@@ -90,4 +90,21 @@ fn busy_program(p: &Place) -> Outcome {
     let _writer = sys::open(p.at("sleep"), libc::O_WRONLY, 0)?;
     let error = std::process::Command::new(p.at("sleep")).arg("0").status();
     equal(error.err().and_then(|error| error.raw_os_error()), Some(libc::ETXTBSY))
+}
+
+fn one_time(p: &Place) -> Outcome {
+    let file = p.file("f", b"0123456789")?;
+    let fd = sys::open(&file, libc::O_RDWR, 0)?;
+    let has_one = || {
+        let stat = sys::lstat(&file)?;
+        equal((stat.st_ctime, stat.st_ctime_nsec), (stat.st_mtime, stat.st_mtime_nsec))
+    };
+    for size in [5, 0, 100_000] {
+        sys::truncate(&file, size)?;
+        has_one()?;
+        sys::ftruncate(&fd, size + 7)?;
+        has_one()?;
+    }
+    drop(sys::open(&file, libc::O_WRONLY | libc::O_TRUNC, 0)?);
+    has_one()
 }
