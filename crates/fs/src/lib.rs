@@ -40,6 +40,7 @@ pub use hurry::{hurried, irreplaceable};
 pub use pools::drain::Drained;
 pub use pools::reserve::without_reserve;
 pub use pools::{PoolMember, Pools};
+pub use privileges::keeps_set_id;
 pub use recover::Recovered;
 pub use space::{Space, SpaceOptions};
 pub use threads::be_ordinary;

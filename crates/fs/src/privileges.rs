@@ -4,6 +4,7 @@ use crate::headroom::waiting;
 use crate::node::Node;
 use crate::space::Space;
 use crate::{Caller, Outcome};
+use std::path::PathBuf;
 use std::sync::Arc;
 use ullage_catalog::{Error, Inode, Record};
 use ullage_types::Kind;
@@ -12,8 +13,9 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// The capability to leave setuid and setgid as they are, and the user name space in which it counts.
+/// The capability to leave setuid and setgid as they are.
 const FSETID: u64 = 1 << 4;
+/// The user name space in which it counts for every file.
 const FIRST_USERS: &str = "user:[4026531837]";
 
 /// The extended attribute that holds file capabilities.
@@ -31,37 +33,81 @@ pub(crate) fn clear(record: &mut Record, caller: Caller) {
     }
 }
 
-/// Whether a caller is a member of a group, or as good as that. Only its first group comes with a request; the others are asked
-/// for, which takes long and is needed rarely.
+/// Whether a caller is a member of a group, or as good as that. Only its first group comes with a request; the others, and capabilities, are
+/// asked for, which takes long and is needed rarely.
 pub(crate) fn is_member(caller: Caller, gid: u32) -> bool {
-    caller.uid == 0 || caller.gid == gid || groups(caller.pid).is_some_and(|groups| groups.contains(&gid))
+    caller.gid == gid || {
+        let process = Process::of(caller.pid);
+        process.as_ref().is_some_and(|process| process.groups.contains(&gid))
+            // Those of the name space that we are in count here too.
+            || is_capable(caller, process, FSETID, |users| users == users_of("self"))
+    }
 }
 
-fn groups(pid: u32) -> Option<Vec<u32>> {
-    let line = said_of(pid, "Groups:")?;
-    Some(line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect())
+/// Whether a caller may leave setuid and setgid as they are when it writes.
+pub fn keeps_set_id(caller: Caller) -> bool {
+    is_capable(caller, Process::of(caller.pid), FSETID, |_| false)
 }
 
-/// What the kernel says of a process under this title.
-fn said_of(pid: u32, title: &str) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(title)).map(|said| said.trim().to_owned())
+/// Whether a caller has a capability, in the first name space of users or one that counts as well. Who goes by other rights than its process, as an
+/// overlay or a thread of the kernel's own does for others, has it as root.
+fn is_capable(
+    caller: Caller,
+    process: Option<Process>,
+    capability: u64,
+    counts: impl FnOnce(Option<PathBuf>) -> bool,
+) -> bool {
+    match process {
+        Some(process) if process.has_memory && process.uid == caller.uid => {
+            process.effective & capability != 0 && {
+                let users = users_of(&caller.pid.to_string());
+                users.as_ref().is_some_and(|users| users.as_os_str() == FIRST_USERS) || counts(users)
+            }
+        }
+        _ => caller.uid == 0,
+    }
 }
 
-/// Whether what a caller asks for without any change is to take away file capabilities only. The kernel asks so before root writes,
-/// who leaves setuid and setgid, and as root for whoever writes in an overlay: it is the process that counts. A thread of the
+/// The name space of users that a process is in.
+fn users_of(process: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/ns/user")).ok()
+}
+
+/// What the kernel says of a process, or one thread.
+struct Process {
+    /// By whose rights it goes in file systems.
+    uid: u32,
+    groups: Vec<u32>,
+    /// Capabilities that it uses.
+    effective: u64,
+    /// Not so of a thread of the kernel's own.
+    has_memory: bool,
+}
+
+impl Process {
+    fn of(pid: u32) -> Option<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let said = |title| status.lines().find_map(|line| line.strip_prefix(title)).map(str::split_ascii_whitespace);
+        Some(Self {
+            uid: said("Uid:")?.nth(3)?.parse().ok()?,
+            groups: said("Groups:")?.filter_map(|group| group.parse().ok()).collect(),
+            effective: u64::from_str_radix(said("CapEff:")?.next()?, 16).ok()?,
+            has_memory: said("VmSize:").is_some(),
+        })
+    }
+}
+
+/// Whether what a caller asks for without any change is to take away file capabilities only. The kernel asks so before anybody writes who
+/// leaves setuid and setgid, and as root for whoever writes in an overlay: it is the process that counts. A thread of the
 /// kernel's own acts for others; it has no memory.
 pub(crate) fn leaves_set_id(caller: Caller) -> bool {
     let pid = caller.pid;
-    let capable = || {
-        let capabilities = said_of(pid, "CapEff:").and_then(|said| u64::from_str_radix(&said, 16).ok());
-        capabilities.is_some_and(|it| it & FSETID != 0) && said_of(pid, "VmSize:").is_some()
+    let capable = |process: Process| {
+        process.effective & FSETID != 0 && process.has_memory && (caller.uid == 0 || caller.uid == process.uid)
     };
-    let users = || std::fs::read_link(format!("/proc/{pid}/ns/user"));
-    caller.uid == 0
-        && !waiting::changes_owner(pid)
-        && capable()
-        && users().is_ok_and(|users| users.as_os_str() == FIRST_USERS)
+    !waiting::changes_owner(pid)
+        && Process::of(pid).is_some_and(capable)
+        && users_of(&pid.to_string()).is_some_and(|users| users.as_os_str() == FIRST_USERS)
 }
 
 /// Whether a change of a file's owner voids what its record has. An overlay that copies a file up gives it its owner last.

@@ -3,6 +3,7 @@
 mod acl;
 mod append;
 mod atime;
+mod capable;
 mod chmod;
 mod chown;
 mod copy;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Check> {
         write::CHECKS,
         append::CHECKS,
         atime::CHECKS,
+        capable::CHECKS,
         copy::CHECKS,
         direct::CHECKS,
         exec::CHECKS,

@@ -357,6 +357,24 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Sys<()> {
     Ok(())
 }
 
+/// Makes *this thread* another user with these capabilities, as far as it has them, and no others.
+pub fn become_capable(uid: u32, gid: u32, capabilities: u64) -> Sys<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let mut head = [VERSION_3, 0];
+    // Effective, permitted, inheritable; twice 32 bits.
+    let mut sets = [0_u32; 6];
+    // SAFETY: takes numbers.
+    check(i64::from(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }))?;
+    become_user(uid, gid, &[])?;
+    // SAFETY: head and sets are as the kernel has them, and outlive the calls.
+    unsafe {
+        check(libc::syscall(libc::SYS_capget, head.as_mut_ptr(), sets.as_mut_ptr()))?;
+        let (low, high) = (sets[1] & capabilities as u32, sets[4] & (capabilities >> 32) as u32);
+        sets = [low, low, 0, high, high, 0];
+        check(libc::syscall(libc::SYS_capset, head.as_mut_ptr(), sets.as_ptr())).map(drop)
+    }
+}
+
 /// The effective user of this thread.
 pub fn user() -> u32 {
     // SAFETY: takes nothing.

@@ -86,7 +86,7 @@ impl Space {
             }
         }
         if truncates {
-            self.truncate_locked(node, &mut open, 0, (caller.uid != 0).then_some(caller))?;
+            self.truncate_locked(node, &mut open, 0, (!privileges::keeps_set_id(caller)).then_some(caller))?;
         }
         Ok(self.opened(caller, node, &mut open, flags, bounded))
     }

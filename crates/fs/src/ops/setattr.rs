@@ -63,7 +63,7 @@ impl Space {
             if open.backing.as_deref().is_some_and(|backing| takes_long(backing, size)) {
                 hurry::may_wait()?;
             }
-            let kill = (change.kill_privileges || caller.uid != 0).then_some(caller);
+            let kill = change.kill_privileges.then_some(caller);
             let outcome = self.truncate_locked(node, &mut open, size, kill);
             if open.handles == 0 {
                 self.settler.push(node, &mut open);

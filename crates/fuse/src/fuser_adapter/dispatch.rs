@@ -19,7 +19,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use ullage_fs::{Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr, hurried};
+use ullage_fs::{
+    Caller, Entry, Filesystem, Listed, Opened, Outcome, SetAttributes, SetTime, Xattr, hurried, keeps_set_id,
+};
 use ullage_types::{Kind, NodeId};
 
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -191,9 +193,8 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         // `fuser` hides FATTR_KILL_SUIDGID. The kernel sets it with every change of owner or group (of what is not
-        // a directory), and with a new length unless the caller has CAP_FSETID, which here means root.
+        // a directory), and with a new length unless the caller has CAP_FSETID.
         let owner_changes = uid.is_some() || gid.is_some();
-        let kill_privileges = owner_changes || (size.is_some() && request.uid() != 0);
         let change = SetAttributes {
             mode,
             uid,
@@ -203,7 +204,7 @@ impl fuser::Filesystem for Adapter {
             mtime: mtime.map(set_time),
             ctime: ctime.map(requested_time),
             handle: handle.map(|handle| handle.0),
-            kill_privileges,
+            kill_privileges: owner_changes,
         };
         let (caller, node) = (caller(request), node(ino));
         self.carry_out(
@@ -211,7 +212,10 @@ impl fuser::Filesystem for Adapter {
             opcode::SETATTR,
             Maybe,
             &[],
-            move |fs, _| fs.setattr(caller, node, change),
+            move |fs, _| {
+                let kill_privileges = change.kill_privileges || size.is_some() && !keeps_set_id(caller);
+                fs.setattr(caller, node, SetAttributes { kill_privileges, ..change })
+            },
             |to, outcome| to.attributes(reply, outcome),
         );
     }
