@@ -13,9 +13,10 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// The capability to leave setuid and setgid as they are.
+/// The capability to leave setuid and setgid as they are, and that to see trusted attributes.
 const FSETID: u64 = 1 << 4;
-/// The user name space in which it counts for every file.
+const SYS_ADMIN: u64 = 1 << 21;
+/// The user name space in which both count for every file.
 const FIRST_USERS: &str = "user:[4026531837]";
 
 /// The extended attribute that holds file capabilities.
@@ -47,6 +48,12 @@ pub(crate) fn is_member(caller: Caller, gid: u32) -> bool {
 /// Whether a caller may leave setuid and setgid as they are when it writes.
 pub fn keeps_set_id(caller: Caller) -> bool {
     is_capable(caller, Process::of(caller.pid), FSETID, |_| false)
+}
+
+/// Whether a caller sees that there are trusted attributes. An overlay copies them in the name of who mounted it.
+pub(crate) fn sees_trusted(caller: Caller) -> bool {
+    is_capable(caller, Process::of(caller.pid), SYS_ADMIN, |_| false)
+        || caller.uid == 0 && waiting::copies_up(caller.pid)
 }
 
 /// Whether a caller has a capability, in the first name space of users or one that counts as well. Who goes by other rights than its process, as an

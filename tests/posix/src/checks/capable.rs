@@ -4,9 +4,10 @@ use crate::check::*;
 use crate::sys;
 use std::path::PathBuf;
 
-checks!("capable": set_id_stays, set_gid_without_execution_stays, set_id_stays_where_a_capability_goes);
+checks!("capable": trusted_names_are_listed, set_id_stays, set_gid_without_execution_stays, set_id_stays_where_a_capability_goes);
 
 const FSETID: u64 = 1 << 4;
+const SYS_ADMIN: u64 = 1 << 21;
 /// Every one that there is.
 const ALL: u64 = (1 << 38) - 1;
 const ROOT: (u32, u32) = (0, 0);
@@ -36,6 +37,18 @@ fn file(p: &Place, name: &str, bits: u32) -> sys::Sys<PathBuf> {
     sys::chown(&file, ALICE.uid, TEAM)?;
     sys::chmod(&file, bits)?;
     Ok(file)
+}
+
+fn trusted_names_are_listed(p: &Place) -> Outcome {
+    let f = file(p, "f", 0o666)?;
+    supported(sys::setxattr(&f, "trusted.it", b"1", 0), "trusted attributes")?;
+    for (who, capabilities) in
+        [(ROOT, ALL), (ROOT, ALL & !SYS_ADMIN), (SOMEBODY, SYS_ADMIN), (SOMEBODY, ALL & !SYS_ADMIN)]
+    {
+        let listed = with(who, capabilities, || Ok(sys::listxattr(&f)?.contains(&"trusted.it".to_owned())))?;
+        equal((who, capabilities, listed), (who, capabilities, capabilities & SYS_ADMIN != 0))?;
+    }
+    Ok(())
 }
 
 type Change = fn(&std::path::Path) -> Outcome;
