@@ -281,10 +281,14 @@ impl Space {
         flags: u32,
     ) -> Outcome<(Entry, Opened)> {
         let parent = self.inode(parent)?;
+        // Before it is made: it has no name yet, and what could not be opened nobody would remove.
+        self.sync_names(flags)?;
         self.await_removed()?;
         let ahead = self.fetched(&parent, caller)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
-        let (inode, pool, fresh) = self.make_regular(caller, &parent, None, mode, umask, &ahead)?;
+        let made = self.make_regular(caller, &parent, None, mode, umask, &ahead);
+        // A directory that is removed: the kernel asks before any name is made there, but not before this. As ext4 says it.
+        let (inode, pool, fresh) = made.map_err(|error| if error == Errno::ENOENT { Errno::EPERM } else { error })?;
         self.open_new(caller, inode, pool, fresh, flags)
     }
 

@@ -5,7 +5,7 @@ use crate::sys;
 
 checks!("open": creates_with_owner_and_mode, exclusive, truncates, truncate_needs_write, kinds_refused, directory_flag,
     nofollow, permissions, path_only, fifo_without_reader, unreadable_new_file_is_open, bad_addresses, tmpfile,
-    tmpfile_exclusive, noatime, trailing_slash, creates_through_dangling_link);
+    tmpfile_exclusive, tmpfile_in_a_removed_directory, noatime, trailing_slash, creates_through_dangling_link);
 
 fn creates_with_owner_and_mode(p: &Place) -> Outcome {
     sys::umask(0);
@@ -169,6 +169,16 @@ fn tmpfile_exclusive(p: &Place) -> Outcome {
     let fd = supported(sys::open(&p.0, flags, 0o600), "O_TMPFILE")?;
     let proc = format!("/proc/self/fd/{}", fd.as_raw_fd());
     refused(sys::linkat(proc, p.at("named"), libc::AT_SYMLINK_FOLLOW), libc::ENOENT)
+}
+
+fn tmpfile_in_a_removed_directory(p: &Place) -> Outcome {
+    let flags = libc::O_TMPFILE | libc::O_RDWR;
+    supported(sys::open(&p.0, flags, 0o600), "O_TMPFILE")?;
+    let d = sys::open(p.dir("d", 0o755)?, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    sys::rmdir(p.at("d"))?;
+    // Another error than that of who would make a name there: ENOENT, by the kernel itself.
+    refused_any(sys::openat(&d, ".", flags, 0o600), &[libc::EPERM])?;
+    refused(sys::openat(&d, "f", libc::O_CREAT | libc::O_RDWR, 0o600), libc::ENOENT)
 }
 
 fn noatime(p: &Place) -> Outcome {

@@ -1,7 +1,7 @@
 //! Files that are open and have no name any more.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::run::eventually;
@@ -49,5 +49,24 @@ fn room_of_many_deleted_files_is_given_back() {
         counted(&space.pool()).bytes < empty + (4 << 20)
     });
     space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
+/// Names that were made before it were lost with the second they were made in.
+#[test]
+fn names_of_before_are_durable_once_a_file_without_one_is_opened_with_o_sync() {
+    let space = Space::new();
+    let names = [libc::O_SYNC, libc::O_DSYNC].map(|way| {
+        let name = space.path(format!("before-{way:x}"));
+        fs::create_dir(&name).unwrap();
+        let flags = libc::O_TMPFILE | way;
+        (name, OpenOptions::new().write(true).custom_flags(flags).open(&space.mount).unwrap())
+    });
+    space.kill();
+    space.up();
+    for (name, _) in &names {
+        assert!(name.is_dir(), "{} is lost", name.display());
+    }
+    drop(names);
     space.down_and_check();
 }
