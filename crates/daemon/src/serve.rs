@@ -193,8 +193,8 @@ fn listen(
             open.space.learn_ways(WAYS_PATIENCE);
             status(&open, &mount, &own, &mountpoint, started, peer)
         }
-        Request::Stat { ino } => report::stat(&open.space, ino, peer),
-        Request::Du { ino } => report::du(&open.space, ino, peer),
+        Request::Stat { ino, proof } => report::stat(&open.space, ino, proof, peer),
+        Request::Du { ino, proof } => report::du(&open.space, ino, proof, peer),
         Request::Limits { directory: Some(ino), .. } => limit::on(&open.space, &mountpoint, ino, peer),
         Request::Limits { user, directory: None } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),

@@ -21,6 +21,7 @@ mod open_file;
 mod ops;
 mod pools;
 mod privileges;
+mod proof;
 mod recover;
 mod replaced;
 mod space;

@@ -17,6 +17,7 @@ use crate::pools::away::Away;
 use crate::pools::drain::Drains;
 use crate::pools::prepared::Preparer;
 use crate::pools::{PoolMember, Pools, pool_of};
+use crate::proof::Proofs;
 use crate::replaced::Replaced;
 use crate::trees::Trees;
 use crate::{Entry, Kernel, Outcome, hurry, threads};
@@ -72,6 +73,7 @@ pub struct Space {
     pub(crate) trees: Trees,
     pub(crate) away: Away,
     pub(crate) drains: Drains,
+    pub(crate) proofs: Proofs,
     /// Held by who waits for the kernel to write pages back.
     pub(crate) writing_back: Mutex<()>,
     kernel: OnceLock<Arc<dyn Kernel>>,
@@ -106,6 +108,7 @@ impl Space {
             trees: Trees::new(&catalog, &pools, options.trees_in_step),
             away: Away::default(),
             drains: Drains::default(),
+            proofs: Proofs::default(),
             writing_back: Mutex::default(),
             passthrough: AtomicBool::new(options.passthrough),
             trees_in_step: AtomicBool::new(false),

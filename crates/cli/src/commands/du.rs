@@ -56,8 +56,9 @@ fn ask(path: &Path) -> anyhow::Result<DuReport> {
     ullage_daemon::refuse_silent(path, super::PATIENCE)?;
     let (mountpoint, state) = find_mount(path)?;
     let ino = super::seen(path, path.metadata(), &state, &mountpoint)?.ino();
+    let proof = super::proof(path);
     let mut client = super::connect(&state, &mountpoint)?;
-    match client.ask(&Request::Du { ino }).with_context(|| path.display().to_string())? {
+    match client.ask(&Request::Du { ino, proof }).with_context(|| path.display().to_string())? {
         Answer::Du(report) => Ok(report),
         _ => anyhow::bail!("the daemon answered another question"),
     }

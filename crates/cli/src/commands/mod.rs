@@ -136,6 +136,13 @@ fn state_at(path: &Path, state: Option<&Path>) -> anyhow::Result<ullage_daemon::
     }
 }
 
+/// What the space gives only to who may read a file, so that its daemon can be shown that. Links are followed.
+fn proof(path: &Path) -> Option<u64> {
+    let mut value = [0; 20];
+    let length = rustix::fs::getxattr(path, "user.ullage.proof", &mut value[..]).ok()?;
+    std::str::from_utf8(&value[..length]).ok()?.parse().ok()
+}
+
 /// Refuses a space that is up, for what needs one that is down.
 fn refuse_up(mountpoint: &Path, state: &ullage_daemon::State) -> anyhow::Result<()> {
     if ullage_daemon::Client::connect(state)?.is_some() {

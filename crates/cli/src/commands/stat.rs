@@ -62,8 +62,10 @@ fn ask(path: &Path) -> anyhow::Result<StatReport> {
     };
     let (mountpoint, state) = find_mount(if path.is_symlink() { parent } else { path })?;
     let ino = super::seen(path, path.symlink_metadata(), &state, &mountpoint)?.ino();
+    // Of a link, which all may read, there is none.
+    let proof = if path.is_symlink() { None } else { super::proof(path) };
     let mut client = super::connect(&state, &mountpoint)?;
-    match client.ask(&Request::Stat { ino }).with_context(|| path.display().to_string())? {
+    match client.ask(&Request::Stat { ino, proof }).with_context(|| path.display().to_string())? {
         Answer::Stat(report) => Ok(report),
         _ => anyhow::bail!("the daemon answered another question"),
     }

@@ -106,7 +106,7 @@ pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
         let Ok(Some(mut client)) = Client::connect(&State::at(mount.source)) else { continue };
         client.patience(Some(patience));
         // Whatever it answers.
-        if let Err(silent @ Error::Silent(_)) = client.ask(&Request::Stat { ino: ROOT.0 }) {
+        if let Err(silent @ Error::Silent(_)) = client.ask(&Request::Stat { ino: ROOT.0, proof: None }) {
             return Err(silent);
         }
     }

@@ -74,8 +74,8 @@ pub(crate) fn list(space: &Space, mountpoint: &Path, user: Option<u32>, peer: u3
 
 /// What bounds all below one directory, which its owner may know as what `du` says of it.
 pub(crate) fn on(space: &Space, mountpoint: &Path, ino: u64, peer: u32) -> Answer {
-    let inode = match visible(space, ino, peer) {
-        Ok(inode) if inode.is_directory() => inode,
+    let inode = match visible(space, ino, None, peer) {
+        Ok((inode, _)) if inode.is_directory() => inode,
         Ok(_) => return refuse("not a directory"),
         Err(answer) => return answer,
     };

@@ -15,15 +15,21 @@ pub enum Request {
     Status,
     /// The same, once it is known what its pools can do.
     Pools,
-    /// What is known of one file, by its number; asked by who could stat it.
+    /// What is known of one file, by its number.
     Stat {
         /// `st_ino`.
         ino: u64,
+        /// That who asks may read it: its attribute `user.ullage.proof`.
+        #[serde(default)]
+        proof: Option<u64>,
     },
     /// What lies below a directory.
     Du {
         /// `st_ino`.
         ino: u64,
+        /// As above.
+        #[serde(default)]
+        proof: Option<u64>,
     },
     /// Every limit that who asks may see; of one user or directory, also where there is none.
     Limits {

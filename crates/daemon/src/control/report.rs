@@ -61,20 +61,20 @@ pub(crate) fn pool(space: &Space, member: &PoolMember, peer: u32) -> PoolReport 
     }
 }
 
-/// Whoever asks may know of files that are their own, and root and the space's owner of all.
-pub(crate) fn visible(space: &Space, ino: u64, peer: u32) -> Result<Arc<Inode>, Answer> {
+/// Root, the space's owner and a file's own may know all of it; of others who can read it, what it takes.
+pub(crate) fn visible(space: &Space, ino: u64, proof: Option<u64>, peer: u32) -> Result<(Arc<Inode>, bool), Answer> {
     let inode = space.catalog().get(FileId(ino)).map_err(refuse)?;
-    let owner = inode.record().uid;
-    if peer == 0 || peer == owner || peer == rustix::process::geteuid().as_raw() {
-        Ok(inode)
+    let owns = peer == 0 || peer == inode.record().uid || peer == rustix::process::geteuid().as_raw();
+    if owns || proof == Some(space.proof(inode.id)) {
+        Ok((inode, owns))
     } else {
-        Err(refuse("it belongs to somebody else; only its owner and root may ask"))
+        Err(refuse("it belongs to somebody else; only its owner, root, and who may read it may ask"))
     }
 }
 
-pub(crate) fn stat(space: &Space, ino: u64, peer: u32) -> Answer {
-    let inode = match visible(space, ino, peer) {
-        Ok(inode) => inode,
+pub(crate) fn stat(space: &Space, ino: u64, proof: Option<u64>, peer: u32) -> Answer {
+    let (inode, owns) = match visible(space, ino, proof, peer) {
+        Ok(found) => found,
         Err(answer) => return answer,
     };
     let record = inode.record();
@@ -94,7 +94,11 @@ pub(crate) fn stat(space: &Space, ino: u64, peer: u32) -> Answer {
         charge: Bytes(charge),
         charged_to: record.parent.0,
         pool: member.map(|member| member.name.clone()),
-        backing: member.zip(locator).and_then(|(member, locator)| backing(space, member, &inode, &locator)),
+        // In a plain tree that is a name, and may be one in a directory that is closed to others.
+        backing: member
+            .zip(locator)
+            .filter(|_| owns)
+            .and_then(|(member, locator)| backing(space, member, &inode, &locator)),
         generation: record.backing.map(|backing| backing.generation.0),
     })
 }
@@ -113,9 +117,9 @@ fn backing(space: &Space, member: &PoolMember, inode: &Inode, locator: &Locator)
     Some(if plain.symlink_metadata().is_ok() { plain } else { stored })
 }
 
-pub(crate) fn du(space: &Space, ino: u64, peer: u32) -> Answer {
-    let inode = match visible(space, ino, peer) {
-        Ok(inode) => inode,
+pub(crate) fn du(space: &Space, ino: u64, proof: Option<u64>, peer: u32) -> Answer {
+    let inode = match visible(space, ino, proof, peer) {
+        Ok((inode, _)) => inode,
         Err(answer) => return answer,
     };
     if !inode.is_directory() {

@@ -152,6 +152,7 @@ impl Space {
                 let now = inode.totals().now();
                 now.actual.0.iter().map(|charge| charge.bytes.0).sum::<u64>().to_string()
             }
+            b"proof" => self.proof(inode.id).to_string(),
             b"pool" => {
                 let place = record.backing.ok_or(Errno::ENODATA)?;
                 self.pools.member(place.pool).ok_or(Errno::EIO)?.name.clone()
