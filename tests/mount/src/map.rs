@@ -66,6 +66,11 @@ impl Map {
         sys::remove(self.at, offset, length)
     }
 
+    /// How many of its pages are in memory, as mincore(2) tells the calling thread's user.
+    pub fn resident(&self) -> std::io::Result<usize> {
+        sys::resident(self.at, self.length)
+    }
+
     /// Brings what was stored to the disk.
     pub fn sync(&self) -> std::io::Result<()> {
         sys::sync(self.at, self.length)

@@ -88,6 +88,16 @@ pub fn map_for_reading(file: &File, length: usize) -> std::io::Result<*mut u8> {
     Ok(at.cast())
 }
 
+/// How many pages of a mapping are in memory, as mincore(2) tells the calling thread's user.
+pub fn resident(at: *mut u8, length: usize) -> std::io::Result<usize> {
+    let mut pages = vec![0_u8; length.div_ceil(4096)];
+    // SAFETY: there is room for a byte a page, and nothing mapped is looked into.
+    match unsafe { libc::mincore(at.cast(), length, pages.as_mut_ptr()) } {
+        0 => Ok(pages.iter().filter(|page| *page & 1 != 0).count()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Unmaps.
 pub fn unmap(at: *mut u8, length: usize) {
     // SAFETY: `map` gave the address with this length, and its only owner gives it up.

@@ -5,5 +5,6 @@ mod asking;
 mod charges;
 mod handles;
 mod listed;
+mod mapped;
 mod users;
 mod values;

@@ -1,6 +1,6 @@
 //! What numbers and names may be, and what is not there at all.
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, Write};
@@ -194,6 +194,26 @@ fn a_write_that_is_not_to_append_appends_all_the_same_in_the_kernel() {
         }
     };
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    drop(file);
+    space.down_and_check();
+}
+
+/// The same of one that fcntl(2) took that flag from.
+#[test]
+fn a_handle_that_does_not_append_any_more_appends_all_the_same_in_the_kernel() {
+    let space = Space::new();
+    let path = space.path("file");
+    fs::write(&path, "abc").unwrap();
+    let file = OpenOptions::new().append(true).open(&path).unwrap();
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).unwrap();
+    file.write_all_at(b"X", 1).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), if space.uses_passthrough() { "abcX" } else { "aXc" });
+    drop(file);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let length = fs::metadata(&path).unwrap().len();
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND).unwrap();
+    (&file).write_all(b"Y").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), length + 1);
     drop(file);
     space.down_and_check();
 }
