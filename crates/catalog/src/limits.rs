@@ -359,7 +359,18 @@ impl Catalog {
 
     /// Whether what is in one directory is bounded by a limit when it moves to another that does not bound it now.
     pub fn differ_in_limits(&self, from: &Arc<Inode>, to: &Arc<Inode>) -> bool {
-        from.id != to.id && self.has_limits() && domain(to).is_some_and(|there| domain(from) != Some(there))
+        if from.id == to.id || !self.has_limits() {
+            return false;
+        }
+        let meeting = meeting(from, to);
+        let mut at = Some(to.clone());
+        while let Some(inode) = at.take_if(|inode| inode.id != meeting) {
+            if inode.totals().account.is_limited() {
+                return true;
+            }
+            at = inode.parent.read().clone();
+        }
+        false
     }
 
     /// Whether `directory` is `above`, or lies below it.

@@ -109,11 +109,14 @@ fn backing(space: &Space, member: &PoolMember, inode: &Inode, locator: &Locator)
     let Some(tree) = &member.tree else { return Some(stored) };
     let mut record = inode.record();
     let mut names = vec![record.name];
+    // While it is held those above it are in memory: each would be loaded with all above it.
+    let _above = space.catalog().get(record.parent).ok()?;
     while record.parent != ROOT {
         record = space.catalog().get(record.parent).ok()?.record();
         names.push(record.name);
     }
-    let plain = names.iter().rev().fold(tree.path().to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
+    let mut plain = tree.path().to_owned();
+    plain.extend(names.iter().rev().map(|name| OsStr::from_bytes(name)));
     Some(if plain.symlink_metadata().is_ok() { plain } else { stored })
 }
 

@@ -74,13 +74,19 @@ impl Space {
     fn files_in(&self, inode: &Arc<Inode>) -> Outcome<Vec<Arc<Node>>> {
         let mut nodes = match inode.kind {
             Kind::Regular => self.nodes.find(inode.id).into_iter().collect(),
-            Kind::Directory => self.nodes.all(),
+            // Of many thousands that the kernel knows few are open; where each lies is a walk up.
+            Kind::Directory => self.nodes.all().into_iter().filter(may_be_open).collect(),
             _ => Vec::new(),
         };
         nodes.retain(|node| inode.id == node.inode.id || self.lies_below(node, inode));
         nodes.iter().try_for_each(|node| hurry::can_lock(&node.open))?;
         Ok(nodes)
     }
+}
+
+/// Whether the backing file of a node is open, or somebody works on it.
+fn may_be_open(node: &Arc<Node>) -> bool {
+    node.open.try_lock().is_none_or(|open| open.backing.is_some())
 }
 
 #[cfg(test)]
@@ -139,6 +145,23 @@ mod tests {
             moving.join().unwrap().unwrap();
             setting.join().unwrap().unwrap();
         });
+    }
+
+    /// A log that was written could not be rotated out of a limited directory where the space had a limit too, which had bound it all the time.
+    #[test]
+    fn what_is_written_unseen_goes_where_fewer_limits_bound_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let limited = space.do_mkdir(caller, ROOT, b"less", 0o755, 0).unwrap().node;
+        let rename = |from, to| space.do_rename(caller, (from, b"file"), (to, b"file"), 0);
+        rename(ROOT, limited).unwrap();
+        for (id, bytes) in [(space.catalog.root().id, 1 << 40), (FileId(limited.0), 1 << 30)] {
+            space.set_limit(Subject::Directory(id), Limit { bytes: Some(bytes), inodes: None }).unwrap();
+        }
+        node.open.lock().backing.as_deref_mut().unwrap().unseen = true;
+        rename(limited, ROOT).unwrap();
+        assert_eq!(rename(ROOT, limited), Err(Errno::EXDEV));
     }
 
     /// All who came to open a file waited for it, and whoever did it again and again let nobody.
