@@ -8,6 +8,9 @@ mod finding;
 mod grant;
 mod horizon;
 mod lease;
+mod lies;
+#[cfg(test)]
+mod lies_tests;
 mod load;
 #[cfg(test)]
 mod load_tests;
