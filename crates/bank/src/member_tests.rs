@@ -162,9 +162,12 @@ async fn what_a_cheater_is_over_is_told_again_by_the_next_bank_where_the_program
     let renew = Renew { store, incarnation, boot, beat, bank, before, epoch, free: 0, total: 0, base };
     let (voucher, terms) = (pieces[0].id(), pieces[0].voucher.terms);
     let line = SpentLine { voucher, epoch: terms.epoch, user: U, value: terms.value, client: A, amount: 150 };
-    let (used, spent, refunds) = (vec![(U, 150)], vec![line], Vec::new());
-    let report = Report { store, incarnation, epoch: Epoch(2), used, spent, refunds };
-    member.store(vec![StoreToBank::Renew(renew), StoreToBank::Report(report)]).await.unwrap();
+    let mut told = vec![StoreToBank::Renew(renew)];
+    for epoch in (2..=terms.epoch.0).map(Epoch) {
+        let (used, spent) = if epoch == terms.epoch { (vec![(U, 150)], vec![line]) } else { Default::default() };
+        told.push(StoreToBank::Report(Report { store, incarnation, epoch, used, spent, refunds: Vec::new() }));
+    }
+    member.store(told).await.unwrap();
     let come = |file: PathBuf| async move {
         let until = Instant::now() + Duration::from_secs(10);
         while !file.exists() {

@@ -1,10 +1,8 @@
 //! Who cheated: every voucher is added up over all stores.
 
 use super::{BankAction, BankCore, BankOutput, load};
-use crate::message::SpentLine;
-use crate::{Client, Epoch, Incarnation, Node, User, VoucherId};
+use crate::{Client, Epoch, Node, User, VoucherId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// What is done about a cheater (voucher-quotas, section 3, *Cheating*). It is always told to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +39,8 @@ pub enum Finding {
         stores: Vec<Node>,
     },
     /// A voucher of this bank that it has never made, or a refund that its store does not know or of more than
-    /// was freed: made by somebody who has a key.
+    /// was freed: made by somebody who has a key, or by the store that says that it took it. No client can, so nothing is done about the
+    /// user.
     Forged {
         /// The user who was charged.
         user: User,
@@ -58,85 +57,19 @@ pub enum Finding {
         /// Where.
         stores: Vec<Node>,
     },
-    /// A store's report contradicts itself or its earlier one, or the store knows what only a later bank can have told it.
+    /// A store says what cannot be true: its report contradicts itself or what it said before, it took what only others take or what cannot
+    /// have been issued yet, or it knows what only a later bank can have told it.
     StoreLied {
         /// Which.
         store: Node,
-        /// In the report of this epoch, or of which it knows.
+        /// In the report of this epoch, of which it knows, or then.
         epoch: Epoch,
         /// How.
         why: String,
     },
 }
 
-/// What all stores say of one voucher.
-#[derive(Clone, Debug)]
-pub(super) struct Tally {
-    user: User,
-    value: u64,
-    by: BTreeMap<(Client, Node, Incarnation), u64>,
-}
-
-impl Tally {
-    fn spent(&self) -> u64 {
-        self.by.values().fold(0, |sum, amount| sum.saturating_add(*amount))
-    }
-
-    fn stores(&self) -> Vec<Node> {
-        self.by.keys().map(|(_, store, _)| *store).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    pub(super) fn by_client(&self) -> BTreeMap<Client, u64> {
-        let mut clients = BTreeMap::new();
-        for ((client, _, _), amount) in &self.by {
-            let sum: &mut u64 = clients.entry(*client).or_default();
-            *sum = sum.saturating_add(*amount);
-        }
-        clients
-    }
-
-    /// What one client spent. Only its own lines are looked at: a voucher may have as many as its user makes up clients.
-    pub(super) fn spent_by(&self, client: Client) -> u64 {
-        let first = (client, Node(0), Incarnation(0));
-        let last = (client, Node(u32::MAX), Incarnation(u32::MAX));
-        self.by.range(first..=last).fold(0, |sum, (_, amount)| sum.saturating_add(*amount))
-    }
-}
-
 impl BankCore {
-    /// Adds lines, and looks once at each voucher of which they say more than was known: early reports tell all anew every few seconds,
-    /// and a voucher may have as many lines as its user makes up clients.
-    pub(super) fn count_all(
-        &mut self,
-        store: Node,
-        incarnation: Incarnation,
-        lines: &[SpentLine],
-        out: &mut BankOutput,
-    ) {
-        let grown = lines.iter().filter(|line| self.count(store, incarnation, line));
-        let grown: BTreeSet<_> = grown.map(|line| (line.epoch, line.voucher)).collect();
-        for (epoch, voucher) in grown {
-            self.judge(epoch, voucher, false, out);
-        }
-    }
-
-    /// Adds a line, which is a total: an early report and the final one never count twice. Whether it says more than was known.
-    fn count(&mut self, store: Node, incarnation: Incarnation, line: &SpentLine) -> bool {
-        if line.epoch <= self.head.horizon {
-            return false;
-        }
-        let tallies = self.spent.entry(line.epoch).or_default();
-        let tally = tallies.entry(line.voucher).or_insert_with(|| Tally {
-            user: line.user,
-            value: line.value,
-            by: BTreeMap::new(),
-        });
-        let amount = tally.by.entry((line.client, store, incarnation)).or_default();
-        let grew = line.amount > *amount;
-        *amount = line.amount.max(*amount);
-        grew
-    }
-
     /// Looks at one voucher, also at one of which a cheater was named: others may cheat with it too. Refunds, and what was spent in all, can
     /// only be judged fully (`last`) once all stores have reported its epoch.
     pub(super) fn judge(&mut self, epoch: Epoch, voucher: VoucherId, last: bool, out: &mut BankOutput) {
@@ -175,8 +108,12 @@ impl BankCore {
         let told = self.told.entry((epoch, voucher)).or_default();
         if told.lacks(&finding, last) {
             let more = told.add(&finding);
+            // What nobody issued no client can have made: whoever has a key can name any user.
+            let is_of_clients = matches!(finding, Finding::Overspent { .. });
             self.find(finding, out);
-            self.answer(user, more, out);
+            if is_of_clients {
+                self.answer(user, more, out);
+            }
         }
     }
 
@@ -225,26 +162,6 @@ impl BankCore {
         self.set_blocked(user, true, out);
         if self.config.answer == Answer::Hook {
             out.actions.push(BankAction::Hook { user, excess });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn what_one_client_spent_is_what_all_its_lines_add_up_to(
-            lines in proptest::collection::btree_map((0..5u64, any::<u32>(), 0..3u32), any::<u64>(), 0..40),
-        ) {
-            let by = lines.into_iter().map(|((client, node, life), sum)| ((Client(client), Node(node), Incarnation(life)), sum));
-            let tally = Tally { user: User(1), value: 1, by: by.collect() };
-            let all = tally.by_client();
-            for client in (0..6).map(Client) {
-                prop_assert_eq!(tally.spent_by(client), all.get(&client).copied().unwrap_or(0));
-            }
         }
     }
 }

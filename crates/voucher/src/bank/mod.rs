@@ -25,6 +25,7 @@ mod revoke;
 #[cfg(test)]
 mod revoke_tests;
 mod stores;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -40,13 +41,13 @@ use crate::flaw::Flaws;
 use crate::message::{BankToClient, ClientToBank, RefundLine, StoreToBank};
 use crate::{ANYONE, Client, Epoch, EpochLength, Incarnation, Keyring, Micros, Node, Op, Params, User, VoucherId};
 use account::Account;
-use finding::Tally;
 use grant::{Ask, Grant};
 use returns::Recorded;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stores::StoreState;
+use tally::Tally;
 use told::Told;
 
 /// How requests are met when quota runs low (voucher-quotas, section 3, *Obtaining vouchers*).

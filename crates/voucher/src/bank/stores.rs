@@ -22,6 +22,8 @@ pub(super) struct StoreState {
     pub(super) latest: BTreeMap<User, i64>,
     /// Reports of epochs after the horizon.
     pub(super) pending: BTreeMap<Epoch, Report>,
+    /// What its lines of each epoch that it has not reported add up to.
+    pub(super) counted: BTreeMap<Epoch, u128>,
     /// The bank believes in the lease until then; unknown after a restart.
     pub(super) lease_until: Option<Micros>,
     pub(super) free: u64,

@@ -3,7 +3,7 @@
 use crate::bank::{Answer, BankAction, BankConfig, BankEvent, Finding};
 use crate::message::{SpentLine, StoreToBank};
 use crate::testing::{Cluster, store_node};
-use crate::{Client, Incarnation, Micros, User};
+use crate::{Client, Incarnation, Micros, Piece, User};
 
 const U: User = User(1);
 const C: Client = Client(1);
@@ -71,6 +71,9 @@ fn a_voucher_spent_again_as_many_clients_is_told_a_few_times_and_at_the_end_in_f
     let piece = c.withdraw(C, U, 400)[0];
     c.spend(store_node(1), C, U, &[piece], 400).unwrap();
     c.run(Micros::from_secs(6));
+    for client in 1000..1049 {
+        c.spend(store_node(2), Client(client), U, &[Piece { amount: 1, ..piece }], 1).unwrap();
+    }
     let epoch = c.epoch();
     let line =
         |client| SpentLine { voucher: piece.id(), epoch, user: U, value: 400, client: Client(client), amount: 1 };
