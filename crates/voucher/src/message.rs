@@ -174,7 +174,7 @@ pub struct RefundLine {
     pub user: User,
     /// How much was freed.
     pub value: u64,
-    /// Which client was given it.
+    /// Which client was given it; 0 if nobody was.
     pub client: Client,
 }
 

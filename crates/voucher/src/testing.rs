@@ -256,7 +256,7 @@ impl Cluster {
 
     pub(crate) fn free(&mut self, node: Node, client: Client, user: User, amount: u64) -> Result<Piece, Refusal> {
         let op = self.op();
-        match self.store_event(node, StoreEvent::Free { client, user, op, amount }) {
+        match self.store_event(node, StoreEvent::Free { client, user, is_users: true, op, amount }) {
             Some(StoreToClient::Refunded { refund, .. }) => Ok(refund.unwrap()),
             Some(StoreToClient::Refused { reason, .. }) => Err(reason),
             other => panic!("a free is answered, not {other:?}"),

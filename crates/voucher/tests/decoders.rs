@@ -147,7 +147,7 @@ fn states() -> (Table, Table) {
     let back = pieces[0].split(10).unwrap();
     let (client, user) = (Client(1), User(1));
     store.step(StoreEvent::Spend { client, user, op: Op(3), pieces, used: 500 }, now, &mut at_store);
-    store.step(StoreEvent::Free { client, user, op: Op(4), amount: 100 }, now, &mut at_store);
+    store.step(StoreEvent::Free { client, user, is_users: true, op: Op(4), amount: 100 }, now, &mut at_store);
     let give = ClientToBank::Return { user, op: Op(5), pieces: vec![back] };
     bank.step(BankEvent::FromClient(client, give), now, &mut out);
     apply(&mut bank_table, &out.writes);

@@ -201,7 +201,10 @@ impl World {
             return;
         }
         let Some((user, bytes)) = host.disk.chunks.get(&chunk).copied() else { return };
-        let Some(out) = self.step_store(node, StoreEvent::Free { client, user, op, amount: bytes }) else { return };
+        let Some(out) = self.step_store(node, StoreEvent::Free { client, user, is_users: true, op, amount: bytes })
+        else {
+            return;
+        };
         let freed =
             out.actions.iter().any(|action| matches!(action, StoreAction::ToClient(_, StoreToClient::Refunded { .. })));
         self.finish_store(node, out, freed.then_some((chunk, None)));

@@ -316,7 +316,7 @@ impl Vouchers {
             super::engine::Kind::Delete => {
                 self.next_op += 1;
                 let amount = engine.model.request.min(self.stores[store].used(user));
-                StoreEvent::Free { client, user, op: Op(self.next_op), amount }
+                StoreEvent::Free { client, user, is_users: true, op: Op(self.next_op), amount }
             }
             _ => return,
         };

@@ -449,3 +449,36 @@ async fn what_the_bank_will_never_hear_ends_a_payment_at_once() {
     .await
     .unwrap();
 }
+
+/// Whoever shortened, replaced or removed what is another's was handed that one's refund, and could write (and cheat) in the owner's name.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_handed_the_refund_of_another() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { epoch_ms: 400, ..Plan::default() }).await;
+        for user in ["alice", "bob"] {
+            cluster.user(user, 1 << 20).await;
+        }
+        let alice = Raw::new(&cluster, "alice");
+        let mut bob = Raw::new(&cluster, "bob");
+        bob.capability = capability(&cluster, "bob", "alice", "", Rights::ALL, 600);
+        let (path, data) = ("/v1/chunks/alice/d/a", vec![7; 32_768]);
+        let voucher = encode_header(&alice.withdraw(1, 65_536).await);
+        let shared = format!("{path}?mode=666");
+        alice.send(0, Method::PUT, &shared, &alice.headers(1, &voucher, &data), &data).await.unwrap();
+        let changes: [(Method, &str, &[u8]); 3] =
+            [(Method::POST, "?size=16384", b""), (Method::PUT, "?replace=1", &data[..4096]), (Method::DELETE, "", b"")];
+        for (op, (method, query, data)) in (1..).zip(changes) {
+            let before = cluster.used("alice");
+            let answer =
+                bob.send(0, method, &format!("{path}{query}"), &bob.headers(op, "", data), data).await.unwrap();
+            assert!(cluster.used("alice") < before, "{query}");
+            for outcome in answer.outcomes {
+                assert!(matches!(outcome, StoreToClient::Refunded { refund: None, .. }), "{query}: {outcome:?}");
+            }
+        }
+        assert_eq!(cluster.reconciled("alice").await.settled_bytes, 0, "who was charged has it back");
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}

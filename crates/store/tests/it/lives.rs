@@ -158,7 +158,7 @@ async fn a_store_given_up_no_longer_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_writes_pays_and_gets_it_back_whoever_deletes() {
+async fn whoever_writes_pays_and_nobody_else_is_given_what_another_frees() {
     tokio::time::timeout(TIME_MAX, async {
         let plan = Plan { stores: 1, epoch_ms: 400, store: |s| s.charge_by = ChargeBy::Writer, ..Plan::default() };
         let mut cluster = Cluster::start(plan).await;
@@ -198,17 +198,14 @@ async fn whoever_writes_pays_and_gets_it_back_whoever_deletes() {
         send("bob", 1, hyper::Method::PATCH, "/v1/chunks/alice/s?offset=4096", vec![2; 8192], 16_384).await;
         assert_eq!((cluster.used("alice"), cluster.used("bob")), (8192, 8192));
         let refunds = send("bob", 2, hyper::Method::DELETE, "/v1/chunks/alice/s", Vec::new(), 0).await;
-        let mut users: Vec<_> = refunds
+        let given: Vec<_> = refunds
             .iter()
-            .map(|outcome| match outcome {
-                StoreToClient::Refunded { refund: Some(piece), .. } => (piece.voucher.terms.user, piece.amount),
+            .filter_map(|outcome| match outcome {
+                StoreToClient::Refunded { refund, .. } => refund.map(|piece| (piece.voucher.terms.user, piece.amount)),
                 other => panic!("{other:?}"),
             })
             .collect();
-        users.sort();
-        let mut expected = vec![(identity::user("alice"), 8192), (identity::user("bob"), 8192)];
-        expected.sort();
-        assert_eq!(users, expected, "each refund is of the user who was charged");
+        assert_eq!((refunds.len(), given), (2, vec![(identity::user("bob"), 8192)]));
         for user in ["alice", "bob"] {
             assert_eq!(cluster.reconciled(user).await.settled_bytes, 0);
         }

@@ -75,10 +75,13 @@ pub enum StoreEvent {
     /// Space of a user was freed (delete, truncate). Its writes belong into the same transaction. Ask
     /// [`super::StoreCore::replay`] first whether it is a repetition.
     Free {
-        /// The authenticated client, who gets the refund.
+        /// The authenticated client.
         client: Client,
         /// The user who had been charged, who need not be the one who deletes.
         user: User,
+        /// Whether the client is that user's, and so gets the refund. Else nobody does, and the space is there again when its epoch is
+        /// reconciled: whoever spends what was charged to another, spends (and cheats) in that one's name.
+        is_users: bool,
         /// The client's number of the request.
         op: Op,
         /// What was freed, in bytes.

@@ -10,7 +10,15 @@ use crate::{Client, Epoch, Issuer, MAX_VALUE, Micros, Op, Piece, Terms, User};
 const SERIALS_AT_ONCE: u64 = 4096;
 
 impl StoreCore {
-    pub(super) fn free(&mut self, client: Client, user: User, op: Op, amount: u64, now: Micros, out: &mut StoreOutput) {
+    pub(super) fn free(
+        &mut self,
+        client: Client,
+        (user, is_users): (User, bool),
+        op: Op,
+        amount: u64,
+        now: Micros,
+        out: &mut StoreOutput,
+    ) {
         if let Some(earlier) = self.replay(client, op) {
             out.actions.push(StoreAction::ToClient(client, earlier));
             return;
@@ -28,7 +36,7 @@ impl StoreCore {
             self.remember(client, op, Answer::Refunded { refund: None }, out);
             return;
         }
-        match self.refund(client, user, amount, out) {
+        match self.refund(if is_users { client } else { NOBODY }, user, amount, out) {
             Some(refund) => self.remember(client, op, Answer::Refunded { refund }, out),
             None => self.refuse(client, op, Refusal::BadSignature, out),
         }
@@ -38,14 +46,14 @@ impl StoreCore {
     /// elsewhere or expired, the two sides are reconciled together (voucher-quotas, *Deletions and refunds*).
     ///
     /// Each is a line of the report, which must fit one request: of a user who frees too often all that follows becomes one voucher that
-    /// nobody is given. Nothing at all if none can be signed.
+    /// nobody is given, and so does what others free. Nothing at all if none can be signed.
     #[expect(clippy::option_option, reason = "no voucher, and none that the client is given, are two things")]
     fn refund(&mut self, client: Client, user: User, amount: u64, out: &mut StoreOutput) -> Option<Option<Piece>> {
         let epoch = self.acting_epoch();
         let doubled = self.config.flaws.has(Flaw::RefundDoubled);
         let value = if doubled { amount * 2 } else { amount };
-        let crowded = self.books.get(&epoch).filter(|book| book.is_crowded(user));
-        let client = match crowded.map(|book| book.nobodys(user)) {
+        let nobodys = self.books.get(&epoch).filter(|book| client == NOBODY || book.is_crowded(user));
+        let client = match nobodys.map(|book| book.nobodys(user)) {
             None => client,
             Some(None) => NOBODY,
             Some(Some((serial, line))) => {

@@ -70,7 +70,7 @@ fn a_user_who_frees_without_end_gets_the_space_back_and_the_report_stays_small()
     quick(&mut c, StoreEvent::Spend { client: C, user: U, op: Op(1), pieces: whole, used: held });
     let mut given = 0;
     for op in 0..held {
-        let free = StoreEvent::Free { client: C, user: U, op: Op(10 + op), amount: 1 };
+        let free = StoreEvent::Free { client: C, user: U, is_users: true, op: Op(10 + op), amount: 1 };
         match quick(&mut c, free) {
             StoreToClient::Refunded { refund, .. } => given += u64::from(refund.is_some()),
             other => panic!("{other:?}"),

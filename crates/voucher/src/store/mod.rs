@@ -214,7 +214,9 @@ impl StoreCore {
             StoreEvent::Spend { client, user, op, pieces, used } => {
                 self.spend(client, user, op, &pieces, used, now, out);
             }
-            StoreEvent::Free { client, user, op, amount } => self.free(client, user, op, amount, now, out),
+            StoreEvent::Free { client, user, is_users, op, amount } => {
+                self.free(client, (user, is_users), op, amount, now, out);
+            }
             StoreEvent::Settled { client, below } => self.settle(client, below, out),
             StoreEvent::FromBank(message) => self.from_bank(message, now, out),
             StoreEvent::Space { free, total } => self.space = (free, total),

@@ -110,7 +110,7 @@ mod tests {
         };
         assert_eq!((0..3 * MAX as u64).filter(|number| ask(&mut c, *number)).count(), MAX);
         let client = Client(ALICE | 9);
-        let free = StoreEvent::Free { client, user: U, op: Op(1), amount: 0 };
+        let free = StoreEvent::Free { client, user: U, is_users: true, op: Op(1), amount: 0 };
         assert!(matches!(c.store_event(at, free), Some(StoreToClient::Refused { reason: Refusal::TooMany, .. })));
         // What was answered still is, and others are served.
         assert!(c.stores[&at].replay(Client(ALICE), Op(0)).is_some());

@@ -71,7 +71,7 @@ mod tests {
             assert!(c.stores[&at].replay(C, Op(5)).is_none());
             assert!(c.stores[&at].replay(C, Op(7)).is_some(), "only what is below");
             assert_eq!(c.spend_as(at, C, U, Op(5), &pieces, 600), Err(Refusal::Settled));
-            let free = StoreEvent::Free { client: C, user: U, op: Op(6), amount: 10 };
+            let free = StoreEvent::Free { client: C, user: U, is_users: true, op: Op(6), amount: 10 };
             let cancel = StoreEvent::Cancel { client: C, op: Op(6), pieces: Vec::new() };
             for event in [free, cancel] {
                 let answer = c.store_event(at, event);

@@ -170,7 +170,7 @@ fn repetitions_have_no_second_effect_also_after_a_crash() {
     c.run(Micros::from_secs(3));
     assert_eq!(c.spend_as(at, C, U, Op(5), &[piece], 600).unwrap(), first);
     assert_eq!(c.used(U), 600);
-    let free = StoreEvent::Free { client: C, user: U, op: Op(6), amount: 100 };
+    let free = StoreEvent::Free { client: C, user: U, is_users: true, op: Op(6), amount: 100 };
     let refund = c.store_event(at, free.clone());
     assert_eq!(c.store_event(at, free.clone()), refund);
     c.reload_store(at);
@@ -335,4 +335,25 @@ fn only_a_store_that_would_remember_says_what_became_of_a_request() {
     assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::NoLease));
     c.run(Micros::from_secs(20));
     assert_eq!(cancelled(&mut c, at, Op(5), piece), Some(Refusal::Reported));
+}
+
+/// Whoever removed or shortened what was charged to somebody else was handed that one's refund: it could be spent, and spent twice, and
+/// the user who had been charged was refused vouchers for it.
+#[test]
+fn what_others_free_nobody_is_given_and_it_is_there_again_with_its_epoch() {
+    let mut c = cluster();
+    let pieces = c.withdraw(C, U, 600);
+    let at = store_node(1);
+    c.spend(at, C, U, &pieces, 600).unwrap();
+    let stranger = Client(99);
+    for (op, amount) in [(Op(1), 100), (Op(2), 200)] {
+        let free = StoreEvent::Free { client: stranger, user: U, is_users: false, op, amount };
+        let answer = c.store_event(at, free);
+        assert!(matches!(answer, Some(StoreToClient::Refunded { refund: None, .. })), "{answer:?}");
+    }
+    let own = c.free(at, C, U, 50).unwrap();
+    assert_eq!((own.amount, c.used(U)), (50, 250));
+    c.epochs(6);
+    assert_eq!(c.a(U), 250);
+    assert!(c.found.is_empty(), "{:?}", c.found);
 }

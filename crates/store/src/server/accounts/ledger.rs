@@ -36,10 +36,15 @@ impl Ledger for Accounts {
         if let Some(earlier) = self.earlier(payment.client, payment.op) {
             return Err(Unpaid::Earlier(earlier));
         }
-        let mut steps: SmallVec<[(User, i64); 1]> =
-            postings.iter().map(|posting| (identity::user(&posting.user), posting.delta_bytes)).collect();
+        let mut steps: SmallVec<[(User, i64, bool); 1]> = postings
+            .iter()
+            .map(|Posting { user, delta_bytes }| {
+                let is_users = *delta_bytes < 0 && identity::is_client_of(payment.client, user);
+                (identity::user(user), *delta_bytes, is_users)
+            })
+            .collect();
         if steps.is_empty() {
-            steps.push((identity::user(&payment.payer), 0));
+            steps.push((identity::user(&payment.payer), 0, false));
         }
         let now = self.now();
         let mut note = Note::default();
@@ -47,8 +52,8 @@ impl Ledger for Accounts {
         // All steps of one operation succeed or none is taken: what the later ones could be refused for is asked first.
         let closed = steps
             .iter()
-            .any(|(user, _)| !self.cores.get(self.shard_of(*user) as usize).is_some_and(|core| core.is_open(now)));
-        let needed_bytes = steps.iter().map(|(_, delta)| (*delta).max(0) as u64).sum();
+            .any(|(user, ..)| !self.cores.get(self.shard_of(*user) as usize).is_some_and(|core| core.is_open(now)));
+        let needed_bytes = steps.iter().map(|(_, delta, _)| (*delta).max(0) as u64).sum();
         if closed || steps.len() as u64 > STEPS_MAX {
             return Err(Unpaid::Refused { reason: Refusal::NoLease, needed_bytes, epoch: Epoch(0) });
         }
@@ -56,7 +61,7 @@ impl Ledger for Accounts {
         if !remembered {
             return Err(Unpaid::Refused { reason: Refusal::TooMany, needed_bytes, epoch: Epoch(0) });
         }
-        for (position, (user, delta)) in steps.into_iter().enumerate() {
+        for (position, (user, delta, is_users)) in steps.into_iter().enumerate() {
             let op = Op((payment.op << 8) | position as u64);
             let client = payment.client;
             let shard = self.shard_of(user);
@@ -67,7 +72,8 @@ impl Ledger for Accounts {
                     core.spend(client, user, op, &payment.pieces, delta as u64, now, out);
                 }
                 Some(core) => {
-                    core.step(StoreEvent::Free { client, user, op, amount: delta.unsigned_abs() }, now, out);
+                    let amount = delta.unsigned_abs();
+                    core.step(StoreEvent::Free { client, user, is_users, op, amount }, now, out);
                 }
                 None => {}
             }

@@ -226,7 +226,8 @@ impl Accounts {
             }
             // The refund goes to nobody and expires: the user gets the space back with reconciliation.
             self.next_credit += 1;
-            let event = StoreEvent::Free { client: Client(0), user, op: Op(self.next_credit), amount };
+            let (client, op) = (Client(0), Op(self.next_credit));
+            let event = StoreEvent::Free { client, user, is_users: false, op, amount };
             let mut out = StoreOutput::default();
             self.step(shard, event, &mut out);
             let refused = out

@@ -14,7 +14,7 @@ const _: () = assert!(CHARGED_MAX as u64 <= STEPS_MAX, "what is charged can be c
 /// How a request is paid for.
 #[derive(Debug, Clone)]
 pub struct Payment {
-    /// Which wallet pays, or gets the refund.
+    /// Which wallet pays, or gets the refund of what its user was charged.
     pub client: Client,
     /// The wallet's number of the request; the same number never has a second effect.
     pub op: u64,
