@@ -81,6 +81,12 @@ impl Lead {
                 }
                 BankAction::Excluded { store, fence } => tracing::warn!(%store, %fence, "a store is given up"),
                 BankAction::Dropped { store } => tracing::info!(%store, "a store no longer counts"),
+                BankAction::Lapsed { store } => tracing::warn!(
+                    shard = self.shard,
+                    %store,
+                    "a store has had no lease for an epoch: nothing is reconciled before it is back, or given up (`ullage bank exclude`)"
+                ),
+                BankAction::Back { store } => tracing::info!(shard = self.shard, %store, "a store is back"),
                 BankAction::Recovered => tracing::info!(shard = self.shard, "the rebuilt bank knows all again"),
                 // The caller's own answer.
                 BankAction::ToStore(..) => {}

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
-use ullage_net::Problem;
+use ullage_net::{Problem, clock};
 use ullage_voucher::bank::{BankAction, BankEvent, Policy};
 use ullage_voucher::message::{BankToClient, BankToStore, ClientToBank, StoreToBank};
-use ullage_voucher::{Client, Micros, Op, User};
+use ullage_voucher::{Client, Epoch, Incarnation, Micros, Node, Op, User};
 
 /// How often time is told to the core, at most.
 const TICK: Duration = Duration::from_millis(20);
@@ -412,10 +412,15 @@ impl Member {
             let live = lead.live.lock();
             status.epoch = Some(live.core.epoch());
             status.horizon = Some(live.core.horizon());
-            let view =
-                |(node, incarnation, reported, given_up): (ullage_voucher::Node, ullage_voucher::Incarnation, _, _)| {
-                    StoreView { node: node.0, incarnation: incarnation.0, reported, given_up }
-                };
+            let now = self.now();
+            let view = |(node, life, reported, given_up): (Node, Incarnation, Epoch, bool)| StoreView {
+                node: node.0,
+                incarnation: life.0,
+                reported,
+                given_up,
+                leased: live.core.holds_lease(node, life, now),
+                heard_at_ms: live.core.heard(node, life).map(|heard| clock::now_ms() - now.since(heard).0 / 1000),
+            };
             status.stores = live.core.stores().map(view).collect();
             status.recovering = live.core.is_recovering();
             status.awaited = live.core.awaited().map(|node| node.0).collect();

@@ -186,4 +186,10 @@ pub struct StoreView {
     pub reported: Epoch,
     /// Given up.
     pub given_up: bool,
+    /// It has a lease of this bank: it takes vouchers.
+    #[serde(default)]
+    pub leased: bool,
+    /// When it was last given one, in milliseconds since 1970; never while this bank leads.
+    #[serde(default)]
+    pub heard_at_ms: Option<u64>,
 }

@@ -141,6 +141,9 @@ async fn a_store_given_up_no_longer_counts() {
         cluster.user("alice", 1 << 20).await;
         fill(&cluster, "alice", 0..5).await;
         assert_eq!(cluster.reconciled("alice").await.settled_bytes, 5 * 8192);
+        let store = cluster.admin.stores(identity::user("alice")).await.unwrap().remove(0);
+        let ago = clock::now_ms().checked_sub(store.heard_at_ms.unwrap());
+        assert!(store.leased && ago.is_some_and(|ago| ago < 20_000), "{store:?}");
         cluster.stores[0].stop().await;
         let until = Instant::now() + Duration::from_secs(40);
         while cluster.account("alice").await.settled_bytes != 0 {
@@ -150,6 +153,8 @@ async fn a_store_given_up_no_longer_counts() {
             }
             assert!(Instant::now() < until, "{:?}", cluster.account("alice").await);
             tokio::time::sleep(Duration::from_millis(200)).await;
+            let store = cluster.admin.stores(identity::user("alice")).await.unwrap().into_iter().next();
+            assert!(store.is_none_or(|store| !store.given_up || !store.leased));
         }
         cluster.stop().await;
     })

@@ -76,6 +76,16 @@ pub enum BankAction {
         /// Which.
         store: Node,
     },
+    /// A store that counts has had no lease for an epoch or longer: nothing is reconciled before it is back or given up. Told once.
+    Lapsed {
+        /// Which.
+        store: Node,
+    },
+    /// One that was [`BankAction::Lapsed`] has a lease again.
+    Back {
+        /// Which.
+        store: Node,
+    },
     /// A rebuilt bank knows all again.
     Recovered,
 }

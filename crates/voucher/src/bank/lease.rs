@@ -39,7 +39,7 @@ impl BankCore {
             if renew.beat <= store.beat {
                 // An old message of the running process, or a repetition of the newest.
                 let newest = renew.beat == store.beat;
-                return newest.then(|| self.lease(renew, now)).flatten();
+                return newest.then(|| self.lease(renew, now, out)).flatten();
             }
         } else {
             // A new process must know of every renewal of the one before, each having been durable before it was
@@ -53,7 +53,7 @@ impl BankCore {
         }
         store.beat = renew.beat;
         out.writes.push(load::store_key(key).put(&store.row()));
-        self.lease(renew, now)
+        self.lease(renew, now, out)
     }
 
     /// Epochs come from the bank, which keeps each before it tells it. Who is ahead of it may have forgotten reports that it would need,
@@ -71,11 +71,15 @@ impl BankCore {
         }
     }
 
-    fn lease(&mut self, renew: &Renew, now: Micros) -> Option<BankToStore> {
+    fn lease(&mut self, renew: &Renew, now: Micros, out: &mut BankOutput) -> Option<BankToStore> {
         let until = now + self.config.lease + self.config.lease_margin;
         let store = self.stores.get_mut(&(renew.store, renew.incarnation))?;
         store.lease_until = Some(until);
+        store.heard = Some(now);
         store.met = true;
+        if std::mem::take(&mut store.lapsed) {
+            out.actions.push(BankAction::Back { store: renew.store });
+        }
         store.free = renew.free;
         store.total = renew.total;
         store.epoch = store.epoch.max(renew.epoch);
@@ -137,7 +141,7 @@ impl BankCore {
         };
         self.adopt(renew, base, reported, out);
         self.note_recovering_store(renew, out);
-        self.lease(renew, now)
+        self.lease(renew, now, out)
     }
 
     fn adopt(&mut self, renew: &Renew, base: &Base, reported: Epoch, out: &mut BankOutput) {

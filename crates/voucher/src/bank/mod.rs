@@ -7,6 +7,7 @@ mod event;
 mod finding;
 mod grant;
 mod horizon;
+mod lapse;
 mod lease;
 mod lies;
 #[cfg(test)]
@@ -151,6 +152,8 @@ pub struct BankCore {
     keys: Arc<Keyring>,
     head: Head,
     next_serial: u64,
+    /// When this process first looked at the clock: leases that were given before are believed in.
+    began: Option<Micros>,
     epoch_began: Option<Micros>,
     epoch_length: Micros,
     accounts: BTreeMap<User, Account>,
@@ -190,6 +193,7 @@ impl BankCore {
             keys,
             head,
             next_serial: 0,
+            began: None,
             epoch_began: None,
             accounts: BTreeMap::new(),
             grants: BTreeMap::new(),
@@ -232,6 +236,7 @@ impl BankCore {
     }
 
     fn tick(&mut self, now: Micros, out: &mut BankOutput) {
+        self.notice_lapses(now, out);
         self.turn_epoch_if_due(now, out);
         self.advance_horizon(out);
         self.serve_waiting(now, out);

@@ -26,6 +26,10 @@ pub(super) struct StoreState {
     pub(super) counted: BTreeMap<Epoch, u128>,
     /// The bank believes in the lease until then; unknown after a restart.
     pub(super) lease_until: Option<Micros>,
+    /// When it was last given one; none by this process.
+    pub(super) heard: Option<Micros>,
+    /// That it has none was told.
+    pub(super) lapsed: bool,
     pub(super) free: u64,
     pub(super) total: u64,
     /// The newest epoch that it said it knows.
