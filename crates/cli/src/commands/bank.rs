@@ -177,10 +177,10 @@ struct Serve {
     /// Over how many shards users are spread; never changes
     #[arg(long, default_value_t = 1, value_parser = shards())]
     shards: u32,
-    /// Length of an epoch, in milliseconds
+    /// Length of an epoch, in milliseconds, while a tenth of the stores' space is free; less makes it shorter in proportion
     #[arg(long, default_value_t = 600_000, value_parser = clap::value_parser!(u64).range(1..))]
     epoch_ms: u64,
-    /// Shortest epoch, when space runs low; the full length by default
+    /// Shortest epoch, when space runs low and while a rebuilt bank learns what there is; 10 s by default, or the full length where that is less
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     shortest_epoch_ms: Option<u64>,
     /// Epochs for which a voucher is valid (X)
@@ -263,6 +263,14 @@ impl Serve {
         Ok(())
     }
 
+    /// Shorter as space runs low, unless that is ruled out by a shortest one of the full length.
+    fn epoch_length(&self) -> EpochLength {
+        let default = EpochLength::default();
+        let normal = Micros::from_millis(self.epoch_ms);
+        let shortest = self.shortest_epoch_ms.map_or(default.shortest.min(normal), Micros::from_millis);
+        EpochLength { normal, shortest, ..default }
+    }
+
     /// Where etcd is, and with which certificate; what would expose the accounts is refused, and an address that names no bank: those on
     /// other machines would have it too, and be taken for this one.
     fn etcd(&self, url: &str) -> anyhow::Result<EtcdSettings> {
@@ -305,17 +313,13 @@ fn serve(serve: Serve) -> anyhow::Result<ExitCode> {
     ullage_daemon::raise_rlimits();
     let durability = if serve.no_flush { Durability::Process } else { Durability::Disk };
     let engine = match &serve.engine {
-        None => EngineChoice::Embedded { directory: serve.directory, durability },
+        None => EngineChoice::Embedded { directory: serve.directory.clone(), durability },
         Some(url) => EngineChoice::Etcd(serve.etcd(url)?),
     };
     let mut settings = BankSettings::new(engine, serve.gate.keyring(None)?, serve.gate.capability_key()?);
     settings.shards = serve.shards;
     settings.params = Params::new(serve.expiry_epochs, serve.reconcile_epochs)?;
-    let normal = Micros::from_millis(serve.epoch_ms);
-    settings.epoch_length = match serve.shortest_epoch_ms {
-        None => EpochLength::fixed(normal),
-        Some(shortest) => EpochLength { normal, shortest: Micros::from_millis(shortest), low_permille: 100 },
-    };
+    settings.epoch_length = serve.epoch_length();
     settings.policy = match serve.policy {
         PolicyName::Limiting => Policy::Limiting { floor: serve.floor.unwrap_or(FLOOR) },
         PolicyName::Revocation => Policy::Revocation {
@@ -563,6 +567,23 @@ mod tests {
             let error = format!("{:#}", start(words).unwrap_err());
             assert!(error.contains(says), "{words}: {error}");
         }
+    }
+
+    /// Epochs never shrank, and a rebuilt bank took hours, unless an option said otherwise.
+    #[test]
+    fn epochs_shrink_by_default() {
+        let length = |words: &str| {
+            let line = format!("bank serve --pki none --name bank {words}");
+            match Line::try_parse_from(line.split_whitespace()).unwrap().bank.action {
+                Action::Serve(serve) => serve.epoch_length(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(length(""), EpochLength::default());
+        assert_eq!(length("").length(50, 1000), Micros::from_secs(300));
+        assert_eq!(length("--epoch-ms 2000").length(0, 1000), Micros::from_secs(2));
+        let fixed = length("--epoch-ms 60000 --shortest-epoch-ms 60000");
+        assert_eq!((fixed.length(0, 1000), fixed.shortest), (Micros::from_secs(60), Micros::from_secs(60)));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Site {
             let name = format!("bank{number}");
             ullage(&["pki", "issue", pki, &name, "--role", "bank", "--host", "127.0.0.1"]);
             let mut command = words(&format!(
-                "bank serve --json --pki {pki} --name {name} --listen 127.0.0.1:0 --shards {shards} --epoch-ms {} --lease-ms 3000",
+                "bank serve --json --pki {pki} --name {name} --listen 127.0.0.1:0 --shards {shards} --epoch-ms {0} --shortest-epoch-ms {0} --lease-ms 3000",
                 plan.epoch_ms
             ));
             match &plan.engine {
