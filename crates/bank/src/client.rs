@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use ullage_net::client::{CallError, Client};
-use ullage_net::{Problem, pki};
+use ullage_net::{Problem, Role, pki};
 use ullage_voucher::User;
 
 /// A bank that has not answered for so long, and then not said how it is for as long again, is left for another.
@@ -48,6 +48,7 @@ pub struct BankClient {
 impl BankClient {
     /// Of the banks at these `host:port`; a request is repeated for up to `patience` while no bank leads.
     pub fn new(client: Arc<Client>, banks: Vec<String>, patience: Duration) -> Self {
+        let client = Arc::new(client.only_to(Role::Bank));
         let preferred = Arc::new(Mutex::new(banks.first().cloned().unwrap_or_default()));
         Self { client, banks, preferred, shards: Arc::default(), patience, trouble: Arc::default() }
     }

@@ -1,7 +1,7 @@
 //! A client: connections kept open per server, every request with a time-out.
 
 use crate::patience::{Patient, while_moving};
-use crate::{ErrorBody, Problem, clock};
+use crate::{ErrorBody, Peer, Problem, Role, clock, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -74,11 +74,13 @@ pub struct Settings {
     pub timeout: Duration,
     /// Longest answer accepted.
     pub answer_max_bytes: usize,
+    /// What a server's certificate must entitle to, if connections are not plain: any of the authority's is good for the host.
+    pub role: Option<Role>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { tls: None, token: None, timeout: Duration::from_secs(60), answer_max_bytes: 64 << 20 }
+        Self { tls: None, token: None, timeout: Duration::from_secs(60), answer_max_bytes: 64 << 20, role: None }
     }
 }
 
@@ -125,6 +127,15 @@ fn reasons(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Refuses a server of another role before anything is sent to it.
+fn check_role(role: Role, peer: Option<Peer>) -> Result<(), String> {
+    match peer {
+        Some(peer) if peer.role == role => Ok(()),
+        Some(peer) => Err(format!("it shows the certificate of {} (role {}), and is no {role}", peer.name, peer.role)),
+        None => Err(format!("its certificate has no name and role: it is no {role}")),
+    }
+}
+
 /// Talks to any number of servers, named `host:port`.
 #[derive(Debug, Default)]
 pub struct Client {
@@ -136,6 +147,12 @@ impl Client {
     /// A client without connections.
     pub fn new(settings: Settings) -> Self {
         Self { settings, idle: Mutex::new(HashMap::new()) }
+    }
+
+    /// The same, with connections of its own, to servers of this role only: each server has a certificate, and a store is no bank.
+    #[must_use]
+    pub fn only_to(&self, role: Role) -> Self {
+        Self::new(Settings { role: Some(role), ..self.settings.clone() })
     }
 
     /// One request, one answer of any status.
@@ -229,8 +246,12 @@ impl Client {
                     let hint =
                         if matches!(cause, Some(rustls::Error::InvalidMessage(_))) { SPEAKS_PLAINLY } else { "" };
                     format!("{error}{hint}")
-                });
-                Self::handshake(stream?, moved).await
+                })?;
+                if let Some(role) = self.settings.role {
+                    let certificates = stream.get_ref().1.peer_certificates();
+                    check_role(role, certificates.and_then(|chain| tls::peer_of(chain.first()?)))?;
+                }
+                Self::handshake(stream, moved).await
             }
         }
     }
@@ -294,7 +315,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::server::{Gate, Limits, serve};
-    use crate::{Role, json, pki, tls};
+    use crate::{json, pki};
 
     /// Regression: the one was told of an invalid version of HTTP, the other of a corrupt message.
     #[tokio::test(flavor = "multi_thread")]
@@ -316,5 +337,26 @@ mod tests {
             assert!(error.contains(says), "{error}");
             server.abort();
         }
+    }
+
+    /// Any store on a bank's host could answer in its place: its certificate is of the same authority, and good for the host.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_of_another_role_is_sent_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "store-1", Role::Store, &["127.0.0.1".into()], 1).unwrap();
+        pki::issue(directory.path(), "alice", Role::User, &[], 1).unwrap();
+        let files = |name| tls::Files::in_directory(directory.path(), name);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gate = Gate { tls: Some(tls::server(&files("store-1")).unwrap()), token_key: None };
+        let server = serve(listener, gate, Limits::default(), |_, _| async { Ok(json(&1)) }, std::future::pending());
+        let server = tokio::spawn(server);
+        let client = Client::new(Settings { tls: Some(tls::client(&files("alice")).unwrap()), ..Settings::default() });
+        let ask = async |role| client.only_to(role).send(&address, Method::GET, "/", &[], Bytes::new()).await;
+        assert_eq!(ask(Role::Store).await.unwrap().status, StatusCode::OK);
+        let error = ask(Role::Bank).await.unwrap_err().to_string();
+        assert!(error.contains("store-1 (role store)") && error.contains("no bank"), "{error}");
+        server.abort();
     }
 }

@@ -12,6 +12,7 @@ use hyper::Method;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use ullage_net::Role;
 use ullage_net::client::{CallError, Client, Reply};
 use ullage_voucher::message::{Refusal, StoreToClient};
 use ullage_voucher::{Epoch, Node, Op, Piece, Pieces, encode_header};
@@ -106,6 +107,7 @@ impl Chunks {
     /// Operations paid from `purse`; each is repeated for up to `patience` while its outcome is unknown or a store waits for
     /// its bank.
     pub fn new(http: Arc<Client>, purse: Purse, stores: Vec<StoreAddress>, patience: Duration) -> Self {
+        let http = Arc::new(http.only_to(Role::Store));
         Self { http, purse, stores: Arc::new(stores), patience, pays: true }
     }
 

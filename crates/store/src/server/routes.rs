@@ -20,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
 use ullage_bank::capability::Rights;
 use ullage_net::memory::{Held, Memory};
-use ullage_net::{Answer, Peer, Problem, json, read_body};
+use ullage_net::{Answer, Peer, Problem, Role, json, read_body};
 use ullage_voucher::Client;
 use ullage_voucher::message::{Refusal, StoreToClient};
 
@@ -49,6 +49,11 @@ pub(crate) async fn route(shared: Arc<Shared>, request: Request<Incoming>, peer:
     let path = head.uri.path().to_owned();
     if path == "/v1/status" && head.method == Method::GET {
         return status(&shared);
+    }
+    // Whoever else has a certificate may be called as a user is.
+    if peer.role != Role::User {
+        let message = "chunks are for users: show a user's certificate or token";
+        return Err(problem(StatusCode::FORBIDDEN, "forbidden", message));
     }
     is_meant(&head, shared.settings.node)?;
     if path == "/v1/chunks" && head.method == Method::GET {

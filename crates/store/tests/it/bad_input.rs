@@ -6,10 +6,12 @@ use hyper::Method;
 use hyper::header::HeaderName;
 use std::time::Duration;
 use ullage_bank::capability::{Capability, Rights};
+use ullage_bank::client::BankClient;
 use ullage_bank::identity;
 use ullage_bank::wire::{AccountChange, ClientBatch};
 use ullage_net::client::{CallError, Client, Settings};
-use ullage_net::{ErrorBody, clock, tls};
+use ullage_net::{ErrorBody, Role, clock, tls};
+use ullage_store::client::Chunks;
 use ullage_store::headers::{
     CAPABILITY_HEADER, CHECKSUM_HEADER, CLIENT_HEADER, OP_HEADER, SETTLED_HEADER, VOUCHER_HEADER, checksum,
 };
@@ -322,7 +324,7 @@ async fn nobody_gets_in_without_a_certificate_of_this_site() {
         // A certificate of another authority.
         let other = tempfile::tempdir().unwrap();
         ullage_net::pki::create_authority(other.path(), 1).unwrap();
-        ullage_net::pki::issue(other.path(), "alice", ullage_net::Role::User, &[], 1).unwrap();
+        ullage_net::pki::issue(other.path(), "alice", Role::User, &[], 1).unwrap();
         std::fs::copy(cluster.certificates().join("ca.pem"), other.path().join("ca.pem")).unwrap();
         let tls = tls::client(&tls::Files::in_directory(other.path(), "alice")).unwrap();
         let stranger = Client::new(Settings { tls: Some(tls), ..Settings::default() });
@@ -355,8 +357,7 @@ async fn a_store_that_spreads_users_over_other_shards_takes_no_vouchers() {
     tokio::time::timeout(TIME_MAX, async {
         let mut cluster = Cluster::start(Plan { stores: 1, shards: 4, ..Plan::default() }).await;
         let certificates = cluster.certificates();
-        let issued =
-            ullage_net::pki::issue(&certificates, "store-2", ullage_net::Role::Store, &["127.0.0.1".into()], 10);
+        let issued = ullage_net::pki::issue(&certificates, "store-2", Role::Store, &["127.0.0.1".into()], 10);
         issued.unwrap();
         cluster.plan.store = |settings| settings.shards = 1;
         let (mut other, meter) = cluster.start_store(2, "127.0.0.1:0").await;
@@ -477,6 +478,38 @@ async fn nobody_is_handed_the_refund_of_another() {
             }
         }
         assert_eq!(cluster.reconciled("alice").await.settled_bytes, 0, "who was charged has it back");
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// A store's certificate is good for its host, also at the address of a bank: it was told everything, and believed. And whoever had a
+/// certificate of another role with a user's name was that user at a store.
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_is_what_their_certificate_says() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 20).await;
+        let (bank, store) = (cluster.bank.address.clone(), cluster.stores[0].address.clone());
+        let patience = Duration::from_millis(100);
+        // A client, a store and an administrator alike.
+        for name in ["alice", "store-1", "root"] {
+            let client = http(&cluster.certificates(), name);
+            let error = BankClient::new(client, vec![store.clone()], patience).account("alice").await.unwrap_err();
+            assert!(error.to_string().contains("store-1 (role store), and is no bank"), "{error}");
+        }
+        let mut files = cluster.addresses();
+        files[0].address = bank;
+        let purse = cluster.client("alice", fixed(65_536)).chunks().purse().clone();
+        let chunks = Chunks::new(http(&cluster.certificates(), "alice"), purse, files, patience);
+        let error = chunks.list(Node(1), "alice/").await.unwrap_err().to_string();
+        assert!(error.contains("bank (role bank), and is no store"), "{error}");
+
+        ullage_net::pki::issue(&cluster.certificates(), "mary", Role::Node, &[], 1).unwrap();
+        let mary = Raw::new(&cluster, "mary");
+        let refused = mary.send(0, Method::GET, "/v1/chunks?prefix=mary/", &mary.headers(1, "", b""), b"").await;
+        assert_eq!(refused.unwrap_err(), (403, "forbidden".into(), String::new()));
         cluster.stop().await;
     })
     .await
