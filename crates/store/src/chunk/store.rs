@@ -133,12 +133,13 @@ impl<L: Ledger> ChunkStore<L> {
     pub fn read(
         &self,
         name: &ChunkName,
+        by: &str,
         offset: u64,
         length: u64,
     ) -> Result<(Vec<u8>, ChunkInfo), OpError<L::Refusal>> {
         let _shared = self.lock(name).read();
         self.check_running()?;
-        let info = self.find(name)?;
+        let info = self.find_for(name, by, Access::Read)?;
         let (file, header) = self.open_chunk(name, info.generation)?;
         let bytes = file::read(&file, &header, offset, length).map_err(|e| self.read_error(name, e))?;
         Ok((bytes, info))

@@ -253,7 +253,7 @@ async fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), resul
     Ok(json(&WriteAnswer { outcomes, chunk }))
 }
 
-/// Looks before a body is taken; what counts is looked at once more below the chunk's lock.
+/// Looks before a body, or memory for an answer, is taken; what counts is looked at once more below the chunk's lock.
 fn permitted(name: &ChunkName, info: &ChunkInfo, by: &str, access: Access) -> Result<(), Problem> {
     if info.permits(by, access) { Ok(()) } else { Err(explain(OpError::Forbidden(name.clone()))) }
 }
@@ -338,7 +338,7 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
     let memory = shared.memory.take(&peer.name, length.min(info.size)).await;
     let chunks = Arc::clone(&shared.chunks);
-    let (read, memory) = off_loop(move || (chunks.read(&name, offset, length), memory)).await?;
+    let (read, memory) = off_loop(move || (chunks.read(&name, &capability.user, offset, length), memory)).await?;
     let (bytes, info) = read.map_err(explain)?;
     let sum = checksum(&bytes);
     let mut answer = Response::new(Full::new(Bytes::from_owner(Sent { bytes, _memory: memory })));

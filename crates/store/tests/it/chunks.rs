@@ -134,10 +134,10 @@ fn a_chunk_whose_file_is_gone_is_damaged_and_can_be_replaced_and_removed() {
     for chunk in ["alice/a", "alice/b"] {
         put(&store, chunk, &pattern(5000, 1)).unwrap();
         take_away(chunk);
-        assert!(matches!(store.read(&name(chunk), 0, 10), Err(OpError::Damaged { .. })));
+        assert!(matches!(store.read(&name(chunk), "alice", 0, 10), Err(OpError::Damaged { .. })));
     }
     put(&store, "alice/a", &pattern(5000, 2)).unwrap();
-    assert_eq!(store.read(&name("alice/a"), 0, 5000).unwrap().0, pattern(5000, 2));
+    assert_eq!(store.read(&name("alice/a"), "alice", 0, 5000).unwrap().0, pattern(5000, 2));
     store.delete(&name("alice/b"), "alice", &()).unwrap();
     assert_exact(&store, root.path());
     put(&store, "alice/c", &pattern(5000, 3)).unwrap();
@@ -156,7 +156,21 @@ fn what_the_ledger_changes_at_once_may_be_more_than_a_record_holds() {
     drop(store);
     let store = open(root.path());
     assert_eq!(store.with_ledger(|ledger| (None, ledger.used.get(&user).copied())).unwrap(), Some(70_000));
-    assert_eq!(store.read(&name("alice/b"), 0, 5000).unwrap().0, pattern(5000, 2));
+    assert_eq!(store.read(&name("alice/b"), "alice", 0, 5000).unwrap().0, pattern(5000, 2));
+}
+
+/// A read was let in by the chunk that was there before it waited for memory, and was given what had come in its place: of another mode.
+#[test]
+fn who_reads_is_asked_for_when_it_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path());
+    let alice: Arc<str> = "alice".into();
+    for (mode, is_let) in [(0o644, true), (0o600, false)] {
+        store.put(&name("a/own"), "alice", &alice, &alice, Some(mode), b"data", true, &()).unwrap();
+        assert_eq!(store.read(&name("a/own"), "alice", 0, 4).unwrap().0, b"data");
+        let read = store.read(&name("a/own"), "bob", 0, 4);
+        assert!(if is_let { read.is_ok() } else { matches!(read, Err(OpError::Forbidden(_))) }, "{mode:o}");
+    }
 }
 
 /// A writer could set the mode of another's chunk to 0, for good; and a request that was let in before the chunk was made wrote to it after.
@@ -236,7 +250,7 @@ fn a_store_on_a_full_disk_reads_removes_and_starts_again() {
         while other.write_all_at(&[1; 4096], length).is_ok() {
             length += 4096;
         }
-        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, pattern(100_000, 1));
+        assert_eq!(store.read(&name("a/1"), "alice", 0, u64::MAX).unwrap().0, pattern(100_000, 1));
         stored -= 1;
         store.delete(&name(&format!("a/{stored}")), "alice", &()).unwrap();
         drop(store);
@@ -286,7 +300,7 @@ fn a_stopped_store_keeps_what_a_restart_must_redo() {
         drop(store);
         let store = open(root.path());
         assert_eq!(store.recount().missing, 0);
-        assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(100_000, 2));
+        assert_eq!(store.read(&name("a/0"), "alice", 0, u64::MAX).unwrap().0, pattern(100_000, 2));
         assert_exact(&store, root.path());
     }
 }
@@ -300,10 +314,10 @@ fn a_file_of_an_earlier_change_is_damage() {
     let old = fs::read(&file).unwrap();
     put(&store, "a/0", &pattern(100_000, 2)).unwrap();
     fs::write(&file, old).unwrap();
-    let read = store.read(&name("a/0"), 0, u64::MAX);
+    let read = store.read(&name("a/0"), "alice", 0, u64::MAX);
     assert!(matches!(read, Err(OpError::Damaged { offset: 0, .. })), "{read:?}");
     put(&store, "a/0", &pattern(100_000, 3)).unwrap();
-    assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(100_000, 3));
+    assert_eq!(store.read(&name("a/0"), "alice", 0, u64::MAX).unwrap().0, pattern(100_000, 3));
 }
 
 #[test]
@@ -312,17 +326,17 @@ fn what_is_written_is_read_back_and_charged_at_what_it_occupies() {
     let store = open(root.path());
     for (chunk, length) in [("a/0", 0), ("a/1", 1), ("a/2", 4096), ("a/3", 65_537), ("a/4", 4 << 20)] {
         put(&store, chunk, &pattern(length, 3)).unwrap();
-        assert_eq!(store.read(&name(chunk), 0, u64::MAX).unwrap().0, pattern(length, 3));
+        assert_eq!(store.read(&name(chunk), "alice", 0, u64::MAX).unwrap().0, pattern(length, 3));
     }
     assert_exact(&store, root.path());
     let alice: Arc<str> = "alice".into();
     store.write_at(&name("a/1"), "alice", &alice, 100_000, b"far", &()).unwrap();
-    let read = store.read(&name("a/1"), 0, u64::MAX).unwrap().0;
+    let read = store.read(&name("a/1"), "alice", 0, u64::MAX).unwrap().0;
     assert_eq!((read.len(), read[0], read[50_000], &read[100_000..]), (100_003, pattern(1, 3)[0], 0, &b"far"[..]));
     store.truncate(&name("a/4"), "alice", &alice, 70_000, &()).unwrap();
-    assert_eq!(store.read(&name("a/4"), 69_999, 10).unwrap().0, pattern(70_000, 3)[69_999..]);
+    assert_eq!(store.read(&name("a/4"), "alice", 69_999, 10).unwrap().0, pattern(70_000, 3)[69_999..]);
     store.delete(&name("a/3"), "alice", &()).unwrap();
-    assert!(matches!(store.read(&name("a/3"), 0, 1), Err(OpError::NotFound(_))));
+    assert!(matches!(store.read(&name("a/3"), "alice", 0, 1), Err(OpError::NotFound(_))));
     assert_exact(&store, root.path());
     let names: Vec<String> = store.list("a/", "", 10).into_iter().map(|(name, _)| name.to_string()).collect();
     assert_eq!(names, ["a/0", "a/1", "a/2", "a/4"]);
@@ -354,17 +368,17 @@ fn zeros_cost_nothing_and_come_back() {
         }
         put(&store, "a/1", &data).unwrap();
         assert_eq!(store.stat(&name("a/1")).unwrap().allocated(), 5 * 4096, "{length}");
-        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, data);
+        assert_eq!(store.read(&name("a/1"), "alice", 0, u64::MAX).unwrap().0, data);
         data[..70_000].fill(0);
         store.write_at(&name("a/1"), "alice", &alice, 0, &data[..70_000], &()).unwrap();
         assert_eq!(store.stat(&name("a/1")).unwrap().allocated(), 3 * 4096, "{length}");
-        assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, data);
+        assert_eq!(store.read(&name("a/1"), "alice", 0, u64::MAX).unwrap().0, data);
     }
     put(&store, "a/1", &[0; 5000]).unwrap();
     std::mem::forget(store);
     let store = open(root.path());
-    assert_eq!(store.read(&name("a/1"), 0, u64::MAX).unwrap().0, [0; 5000]);
-    assert_eq!(store.read(&name("a/0"), 0, 2).unwrap().0, [pattern(1, 1)[0], 0]);
+    assert_eq!(store.read(&name("a/1"), "alice", 0, u64::MAX).unwrap().0, [0; 5000]);
+    assert_eq!(store.read(&name("a/0"), "alice", 0, 2).unwrap().0, [pattern(1, 1)[0], 0]);
     assert_exact(&store, root.path());
 }
 
@@ -379,7 +393,7 @@ fn a_refused_write_changes_neither_chunk_nor_charge() {
     assert!(matches!(refused, Err(OpError::Refused(_))));
     let refused = store.write_at(&name("a/0"), "alice", &alice, 8192, &pattern(400_000, 2), &());
     assert!(matches!(refused, Err(OpError::Refused(_))));
-    assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(4096, 1));
+    assert_eq!(store.read(&name("a/0"), "alice", 0, u64::MAX).unwrap().0, pattern(4096, 1));
     assert_exact(&store, root.path());
 }
 
@@ -391,11 +405,11 @@ fn damage_on_the_medium_is_never_served_and_never_gets_a_new_checksum() {
     put(&store, "a/0", &pattern(200_000, 1)).unwrap();
     let file = fs::File::options().write(true).open(file_of(root.path(), "a/0")).unwrap();
     file.write_all_at(b"X", 4096 + 70_000).unwrap();
-    assert!(matches!(store.read(&name("a/0"), 65_536, 1), Err(OpError::Damaged { offset: 65_536, .. })));
+    assert!(matches!(store.read(&name("a/0"), "alice", 65_536, 1), Err(OpError::Damaged { offset: 65_536, .. })));
     assert!(store.write_at(&name("a/0"), "alice", &alice, 65_600, b"y", &()).is_err());
-    assert_eq!(store.read(&name("a/0"), 0, 65_536).unwrap().0, pattern(65_536, 1), "other blocks are fine");
+    assert_eq!(store.read(&name("a/0"), "alice", 0, 65_536).unwrap().0, pattern(65_536, 1), "other blocks are fine");
     file.write_all_at(b"X", 20).unwrap();
-    assert!(matches!(store.read(&name("a/0"), 0, 1), Err(OpError::Damaged { offset: 0, .. })));
+    assert!(matches!(store.read(&name("a/0"), "alice", 0, 1), Err(OpError::Damaged { offset: 0, .. })));
 }
 
 #[test]
@@ -421,7 +435,7 @@ fn an_unclean_end_loses_nothing_and_counts_nothing_twice() {
     assert_eq!(store.recount().chunks, 4);
     let mut expected = pattern(90_000, 3);
     expected[3000..8000].fill(3);
-    assert_eq!(store.read(&name("a/3"), 0, u64::MAX).unwrap().0, expected);
+    assert_eq!(store.read(&name("a/3"), "alice", 0, u64::MAX).unwrap().0, expected);
     assert_exact(&store, root.path());
 }
 
@@ -437,7 +451,7 @@ fn replay_restores_chunks_that_never_reached_the_disk() {
     store.write_at(&name("a/0"), "alice", &alice, 5000, &pattern(10_000, 2), &()).unwrap();
     store.delete(&name("a/1"), "alice", &()).unwrap();
     put(&store, "a/1", &pattern(3000, 4)).unwrap();
-    let expected: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), 0, u64::MAX).unwrap().0).into();
+    let expected: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), "alice", 0, u64::MAX).unwrap().0).into();
     std::mem::forget(store);
     for entry in fs::read_dir(root.path().join("chunks")).unwrap() {
         for file in fs::read_dir(entry.unwrap().path()).unwrap() {
@@ -446,7 +460,7 @@ fn replay_restores_chunks_that_never_reached_the_disk() {
     }
     // The patch needs its chunk, which an earlier record makes again.
     let store = open(root.path());
-    let found: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), 0, u64::MAX).unwrap().0).into();
+    let found: Vec<Vec<u8>> = ["a/0", "a/1"].map(|c| store.read(&name(c), "alice", 0, u64::MAX).unwrap().0).into();
     assert_eq!(found, expected);
     assert_exact(&store, root.path());
 }
@@ -471,7 +485,7 @@ fn a_torn_header_does_not_bring_back_what_was_before() {
         expected[10..20].fill(7);
         let store = open(root.path());
         assert_eq!(store.recount().missing + store.recount().lost, 0, "{first}");
-        assert_eq!(store.read(&name("a/0"), 0, u64::MAX).unwrap().0, expected, "{first}");
+        assert_eq!(store.read(&name("a/0"), "alice", 0, u64::MAX).unwrap().0, expected, "{first}");
         assert_exact(&store, root.path());
     }
 }
@@ -499,7 +513,7 @@ fn a_header_that_reached_the_disk_hides_no_data_that_did_not() {
         let file = fs::File::options().write(true).open(file_of(root.path(), "a/0")).unwrap();
         file.write_all_at(&before[4096..], 4096).unwrap();
         let store = open(root.path());
-        let read = store.read(&name("a/0"), 0, u64::MAX).map(|(bytes, _)| bytes == expected);
+        let read = store.read(&name("a/0"), "alice", 0, u64::MAX).map(|(bytes, _)| bytes == expected);
         assert!(matches!(read, Ok(true)), "{first}: {read:?}");
         assert_exact(&store, root.path());
     }
@@ -520,7 +534,7 @@ fn a_file_that_cannot_be_looked_at_ends_the_start() {
     let options = Options { durability: Durability::Process, ..Options::default() };
     assert!(ChunkStore::open(root.path(), Counting::new(1 << 30), options).is_err());
     fs::rename(root.path().join("aside"), &file).unwrap();
-    assert_eq!(open(root.path()).read(&name("a/0"), 0, u64::MAX).unwrap().0, pattern(1000, 1));
+    assert_eq!(open(root.path()).read(&name("a/0"), "alice", 0, u64::MAX).unwrap().0, pattern(1000, 1));
 }
 
 #[test]
@@ -615,7 +629,7 @@ proptest! {
                 Op::Snapshot => store.snapshot().unwrap(),
             }
             for (chunk, data) in &model {
-                prop_assert_eq!(&store.read(&name(chunk), 0, u64::MAX).unwrap().0, data);
+                prop_assert_eq!(&store.read(&name(chunk), "alice", 0, u64::MAX).unwrap().0, data);
             }
             assert_exact(&store, root.path());
         }

@@ -100,7 +100,7 @@ fn a_write_that_finds_no_room_keeps_nothing_of_what_it_found() {
         let refused = store.write_at(&name("alice/short"), "alice", &owner, 4096, &vec![2; 60 << 10], &());
         assert!(matches!(refused, Err(OpError::NoSpace)), "{kind}: {refused:?}");
         assert_eq!(cluster::on_disk(disk.path()), charged, "{kind}");
-        let read = store.read(&name("alice/short"), 0, u64::MAX).unwrap().0;
+        let read = store.read(&name("alice/short"), "alice", 0, u64::MAX).unwrap().0;
         assert!(read == [1; 4096], "{kind}");
     }
 }
@@ -133,7 +133,7 @@ fn nothing_is_lost_on_a_failing_disk(work: impl FnOnce(&Store)) {
     let disk = Mounted::again(&at("disk"), &image);
     let store = open(disk.path(), i64::MAX / 2, Durability::Disk);
     for chunk in &chunks {
-        let read = store.read(&name(chunk), 0, u64::MAX).map(|(bytes, _)| bytes == data);
+        let read = store.read(&name(chunk), "alice", 0, u64::MAX).map(|(bytes, _)| bytes == data);
         assert!(matches!(read, Ok(true)), "{chunk}: {read:?}");
     }
 }
