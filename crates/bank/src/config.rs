@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use ullage_journal::Durability;
+use ullage_net::keyfile::Secret;
 use ullage_net::server::{Gate, Limits};
 use ullage_voucher::bank::{Answer, BankConfig, Policy};
 use ullage_voucher::{EpochLength, Keyring, Micros, Params};
@@ -51,7 +52,7 @@ pub struct BankSettings {
     /// The voucher keys.
     pub keys: Arc<Keyring>,
     /// The key of capabilities.
-    pub capability_key: [u8; 32],
+    pub capability_key: Secret,
     /// How long capabilities are good.
     pub capability_life: Duration,
     /// Who gets in.
@@ -76,7 +77,7 @@ impl BankSettings {
             notify_command: Vec::new(),
             hook_command: Vec::new(),
             keys,
-            capability_key,
+            capability_key: capability_key.into(),
             capability_life: Duration::from_secs(3600),
             gate: Gate::default(),
             limits: Limits { spare: 64, ..Limits::default() },
@@ -91,5 +92,27 @@ impl BankSettings {
         config.answer = self.answer;
         config.user_max = self.user_max;
         config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ullage_net::keyfile::to_hex;
+    use ullage_voucher::KeyId;
+
+    /// The key of capabilities, which opens all chunks, was shown with all else.
+    #[test]
+    fn no_key_is_shown_with_the_settings() {
+        let [voucher, capability, token] = [1, 2, 3].map(|key| std::array::from_fn(|byte| 61 * key + byte as u8));
+        let keys = Arc::new(Keyring::with_root(KeyId(1), voucher));
+        let engine = EngineChoice::Embedded { directory: PathBuf::new(), durability: Durability::Process };
+        let mut settings = BankSettings::new(engine, keys, capability);
+        settings.gate.token_key = Some(token);
+        let shown = format!("{settings:?}");
+        for key in [voucher, capability, token] {
+            let numbers = key[..3].iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+            assert!(!shown.contains(&numbers) && !shown.to_lowercase().contains(&to_hex(&key[..3])), "{shown}");
+        }
     }
 }

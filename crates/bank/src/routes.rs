@@ -144,7 +144,7 @@ fn capability(shared: &Shared, peer: &Peer, wanted: &CapabilityRequest) -> Resul
     let expires = clock::now_secs() + shared.settings.capability_life.as_secs();
     let capability =
         Capability { user, owner: owner.to_owned(), prefix: wanted.prefix.clone(), rights: wanted.rights, expires };
-    Ok(capability.sign(&shared.settings.capability_key))
+    Ok(capability.sign(shared.settings.capability_key.key()))
 }
 
 async fn from_store(shared: &Shared, peer: &Peer, body: Incoming) -> Result<Answer, Problem> {

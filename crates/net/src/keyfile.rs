@@ -1,6 +1,7 @@
 //! Secrets in files. A secret is never an argument, never in a log, and its file is readable by its owner only.
 
 use crate::replacement::Replacement;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -36,6 +37,29 @@ pub enum KeyFileError {
         /// What it should hold.
         what: &'static str,
     },
+}
+
+/// A key among what is shown when something goes wrong: it shows nothing of itself.
+#[derive(Clone, Copy)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// The key, for who computes with it.
+    pub const fn key(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for Secret {
+    fn from(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Reads a secret file, refusing one that group or others can touch.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use ullage_bank::client::BankClient;
 use ullage_journal::Durability;
+use ullage_net::keyfile::Secret;
 use ullage_net::server::{Gate, Limits};
 use ullage_voucher::{ChargeBy, Keyring, Micros, Node, Params};
 
@@ -19,7 +20,7 @@ pub struct StoreSettings {
     /// The voucher keys, or only the one of this store's own audience.
     pub keys: Arc<Keyring>,
     /// The key of capabilities.
-    pub capability_key: [u8; 32],
+    pub capability_key: Secret,
     /// Accept only vouchers addressed to this store.
     pub only_addressed: bool,
     /// Who is charged for a write: the chunk's owner or its writer.
@@ -52,7 +53,7 @@ impl StoreSettings {
             node,
             shards: 1,
             keys,
-            capability_key,
+            capability_key: capability_key.into(),
             only_addressed: false,
             charge_by: ChargeBy::default(),
             params: Params::default(),
@@ -64,6 +65,27 @@ impl StoreSettings {
             gate: Gate::default(),
             limits: Limits::default(),
             bodies_mib: 256,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ullage_net::keyfile::to_hex;
+    use ullage_voucher::KeyId;
+
+    /// The key of capabilities, which opens all chunks, was shown with all else.
+    #[test]
+    fn no_key_is_shown_with_the_settings() {
+        let [voucher, capability, token] = [1, 2, 3].map(|key| std::array::from_fn(|byte| 61 * key + byte as u8));
+        let keys = Arc::new(Keyring::with_root(KeyId(1), voucher));
+        let mut settings = StoreSettings::new(PathBuf::new(), Node(1), keys, capability);
+        settings.gate.token_key = Some(token);
+        let shown = format!("{settings:?}");
+        for key in [voucher, capability, token] {
+            let numbers = key[..3].iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+            assert!(!shown.contains(&numbers) && !shown.to_lowercase().contains(&to_hex(&key[..3])), "{shown}");
         }
     }
 }

@@ -131,7 +131,7 @@ async fn write(
     kind: Kind,
 ) -> Result<Answer, Problem> {
     let settings = &shared.settings;
-    let capability = authorize(&head, &peer, &settings.capability_key, name.as_str(), WRITE)?;
+    let capability = authorize(&head, &peer, settings.capability_key.key(), name.as_str(), WRITE)?;
     let existing = shared.chunks.stat(&name);
     // Whose it is decides who is charged: a chunk that exists stays its owner's.
     let owner: Arc<str> =
@@ -217,7 +217,7 @@ async fn cancel(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Pr
 }
 
 async fn delete(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
-    let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), DELETE)?;
+    let capability = authorize(&head, &peer, shared.settings.capability_key.key(), name.as_str(), DELETE)?;
     let payment = payment(&head, &peer, &capability.owner, shared.settings.charge_by)?;
     let request = (payment.client, payment.op);
     if let Some(outcomes) = earlier(&shared, request).await? {
@@ -323,7 +323,7 @@ impl AsRef<[u8]> for Sent {
 }
 
 async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
-    let capability = authorize(&head, &peer, &shared.settings.capability_key, name.as_str(), READ)?;
+    let capability = authorize(&head, &peer, shared.settings.capability_key.key(), name.as_str(), READ)?;
     let Some(info) = shared.chunks.stat(&name) else {
         // Whoever is told that a chunk is gone may remove what belongs to it.
         wait_durable(&shared).await?;
@@ -353,7 +353,7 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
 /// What is said to be there, or not to be, a power cut must not take back.
 async fn list(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
     let prefix = query(head, "prefix").unwrap_or_default();
-    authorize(head, peer, &shared.settings.capability_key, prefix, LIST)?;
+    authorize(head, peer, shared.settings.capability_key.key(), prefix, LIST)?;
     let limit = number(head, "limit")?.map_or(LIST_MAX, |limit| (limit as usize).min(LIST_MAX));
     let chunks = shared.chunks.list(prefix, query(head, "after").unwrap_or_default(), limit);
     wait_durable(shared).await?;
