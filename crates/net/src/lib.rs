@@ -9,6 +9,7 @@ mod answer;
 pub mod client;
 pub mod clock;
 pub mod ends;
+mod handshakes;
 pub mod keyfile;
 pub mod limit;
 mod linger;

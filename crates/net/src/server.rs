@@ -1,5 +1,6 @@
 //! A server: connections in, one async function from request to answer, everything bounded.
 
+use crate::handshakes::Handshakes;
 use crate::limit::RateLimit;
 use crate::linger::linger;
 use crate::patience::{Patient, while_moving};
@@ -32,6 +33,8 @@ pub struct Limits {
     /// Connections beyond these, for one request each: a GET, so that who waits can find out that the server is there, or any of a
     /// store or an administrator. Who else finds no place is told so (503). Without any, all wait to be accepted.
     pub spare: usize,
+    /// TLS handshakes at a time, half of them from one address: more end the oldest. They have no place among the connections.
+    pub handshakes: usize,
     /// Bytes of a request's head; more is answered with 431.
     pub head_bytes: usize,
     /// Time to send a request's head, and to finish a TLS handshake.
@@ -49,6 +52,7 @@ impl Default for Limits {
         Self {
             connections: 4096,
             spare: 0,
+            handshakes: 1024,
             head_bytes: 64 << 10,
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
@@ -61,12 +65,17 @@ impl Default for Limits {
 /// One part in so many of all descriptors may be connections: a request has files open beside its own, and a journal that gets none ends.
 const CONNECTIONS_PART: u64 = 3;
 
+/// And one in so many those of whom nobody knows yet who they are.
+const HANDSHAKES_PART: u64 = 12;
+
 impl Limits {
     /// As many connections, those to spare among them, as leave enough of so many descriptors.
     fn within(self, descriptors: u64) -> Self {
         let most = usize::try_from(descriptors / CONNECTIONS_PART).unwrap_or(usize::MAX).max(1);
         let spare = self.spare.min(most / 2);
-        Self { connections: self.connections.min(most - spare), spare, ..self }
+        let handshakes = usize::try_from(descriptors / HANDSHAKES_PART).unwrap_or(usize::MAX);
+        let handshakes = self.handshakes.min(handshakes).max(1);
+        Self { connections: self.connections.min(most - spare), spare, handshakes, ..self }
     }
 }
 
@@ -128,13 +137,16 @@ where
     let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
     let shared = Arc::new(Shared { handler, gate, limits, rate, turned_away: TurnedAway::default() });
     let places = Arc::new(Semaphore::new(limits.connections + limits.spare));
+    let handshakes = Handshakes::new(limits.handshakes);
     tokio::pin!(end);
     // Dropped at the end, and the connections with it: nothing is answered after this returns.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let next = async {
+            // Whoever has shown who it is waits for a place before anybody else is let in to do so.
             let place = Arc::clone(&places).acquire_owned().await;
+            let place = place.ok().filter(|_| shared.gate.tls.is_none());
             (listener.accept().await, place)
         };
         let (accepted, place) = tokio::select! {
@@ -148,28 +160,37 @@ where
         };
         let _ = stream.set_nodelay(true);
         let is_spare = places.available_permits() < limits.spare;
-        let shared = Arc::clone(&shared);
+        let (shared, places) = (Arc::clone(&shared), Arc::clone(&places));
+        let mut handshake = handshakes.begin(from.ip());
         connections.spawn(async move {
-            let _place = place;
             let stream = Patient::new(stream, shared.limits.request_timeout);
             let moved = stream.moved();
-            match shared.gate.tls.clone() {
-                None => connection(shared, stream, moved, None, is_spare).await,
-                Some(config) => {
-                    let handshake = TlsAcceptor::from(config).accept(stream);
-                    let stream = match tokio::time::timeout(shared.limits.head_timeout, handshake).await {
-                        Ok(Ok(stream)) => stream,
-                        Ok(Err(error)) => return shared.turned_away.say_error(from, &error),
-                        Err(_) => return shared.turned_away.say(from, "it takes too long to say who it is"),
-                    };
-                    let certificates = stream.get_ref().1.peer_certificates();
-                    let peer = certificates.and_then(|chain| tls::peer_of(chain.first()?));
-                    if peer.is_none() {
-                        return shared.turned_away.say(from, "its certificate has no name and role");
-                    }
-                    connection(shared, stream, moved, peer, is_spare).await;
+            let Some(config) = shared.gate.tls.clone() else {
+                drop(handshake);
+                let _place = place;
+                return connection(shared, stream, moved, None, is_spare).await;
+            };
+            let accepting = TlsAcceptor::from(config).accept(stream);
+            let accepted = tokio::select! {
+                accepted = tokio::time::timeout(shared.limits.head_timeout, accepting) => accepted,
+                () = handshake.ended() => {
+                    return shared.turned_away.say(from, "it has not said who it is, and too many others have come");
                 }
+            };
+            let stream = match accepted {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return shared.turned_away.say_error(from, &error),
+                Err(_) => return shared.turned_away.say(from, "it takes too long to say who it is"),
+            };
+            let certificates = stream.get_ref().1.peer_certificates();
+            let peer = certificates.and_then(|chain| tls::peer_of(chain.first()?));
+            if peer.is_none() {
+                return shared.turned_away.say(from, "its certificate has no name and role");
             }
+            drop(handshake);
+            let Ok(_place) = Arc::clone(&places).acquire_owned().await else { return };
+            let is_spare = places.available_permits() < shared.limits.spare;
+            connection(shared, stream, moved, peer, is_spare).await;
         });
     }
     connections.shutdown().await;
@@ -281,6 +302,10 @@ fn authenticate(gate: &Gate, peer: Option<Peer>, request: &Request<Incoming>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::{Client, Settings};
+    use crate::{json, pki};
+    use bytes::Bytes;
+    use tokio::io::AsyncReadExt;
 
     /// Regression: who had many connections open took all descriptors there were, and the files of everybody's requests got none.
     #[test]
@@ -297,5 +322,35 @@ mod tests {
             let limits = Limits { spare, ..Limits::default() }.within(descriptors);
             assert_eq!((limits.connections, limits.spare), expected, "{spare} of {descriptors}");
         }
+    }
+
+    /// Whoever could reach a server, without any certificate, held all its places with connections on which nothing was said.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn connections_that_say_nothing_keep_nobody_out() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "store-1", Role::Store, &["127.0.0.1".into()], 1).unwrap();
+        let files = tls::Files::in_directory(directory.path(), "store-1");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let gate = Gate { tls: Some(tls::server(&files).unwrap()), token_key: None };
+        let long = Duration::from_secs(600);
+        let limits = Limits { connections: 2, spare: 1, handshakes: 8, head_timeout: long, ..Limits::default() };
+        let server = tokio::spawn(serve(listener, gate, limits, |_, _| async { Ok(json(&1)) }, std::future::pending()));
+        let mut idle = Vec::new();
+        for _ in 0..20 {
+            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        }
+        let settings = Settings { tls: Some(tls::client(&files).unwrap()), ..Settings::default() };
+        let soon = Duration::from_secs(20);
+        let (client, address) = (Client::new(settings), address.to_string());
+        let asks = client.send(&address, Method::POST, "/", &[], Bytes::new());
+        let reply = tokio::time::timeout(soon, asks).await.expect("there is no place").unwrap();
+        assert_eq!(reply.status, StatusCode::OK);
+        let first = tokio::time::timeout(soon, idle[0].read(&mut [0])).await.expect("the oldest goes");
+        assert!(matches!(first, Ok(0) | Err(_)));
+        let last = tokio::time::timeout(Duration::from_millis(100), idle[19].read(&mut [0])).await;
+        assert!(last.is_err(), "the newest may still say who it is");
+        server.abort();
     }
 }
