@@ -16,9 +16,12 @@ use ullage_voucher::{KeyId, Keyring, Node};
     after_help = "Examples:\n  ullage pki init /etc/ullage/pki\n  ullage pki issue /etc/ullage/pki bank-a --role bank --host 10.0.0.1\n  \
 ullage pki issue /etc/ullage/pki store-1 --role store --host 10.0.0.2\n  ullage pki issue /etc/ullage/pki alice --role user\n  \
 ullage pki issue /etc/ullage/pki etcd-1 --role etcd --host 10.0.0.3 --host etcd.ullage\n  \
-ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key, and all voucher keys: voucher.key and\n\
-voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience; after a rotation voucher-N.2.key and\n\
-so on) it accepts and makes vouchers addressed to it alone; clients say `addressed = true` beside its address in their configuration to be given such."
+ullage pki token /etc/ullage/pki alice --days 7\n\nA bank needs all keys. A store needs its certificate, capability.key, token.key where users show tokens, and all voucher keys:\n\
+voucher.key and voucher.N.key, of which old ones may be gone. With only voucher-N.key (ullage pki audience; after a rotation\n\
+voucher-N.2.key and so on) it accepts and makes vouchers addressed to it alone; clients say `addressed = true` beside its address in\n\
+their configuration to be given such. That limits vouchers only: with capability.key, which it still has, who runs it can give any\n\
+user the right to any chunk of any store, which then only its mode keeps from others than its owner; and with token.key, where\n\
+servers are plain or with the certificate of a node, be any user, and an administrator."
 )]
 pub struct Arguments {
     #[command(subcommand)]
