@@ -21,6 +21,7 @@ mod index;
 mod ledger;
 mod name;
 mod patch;
+mod probe;
 mod record;
 mod recover;
 mod replace;

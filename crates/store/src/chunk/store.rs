@@ -8,6 +8,7 @@ use super::header::Header;
 use super::index::{Access, ChunkInfo, Index};
 use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
+use super::probe::probe;
 use super::record::{Record, note_records};
 use super::recover::{Recount, ignore_missing, recover};
 use parking_lot::{Mutex, RwLock};
@@ -93,6 +94,7 @@ impl<L: Ledger> ChunkStore<L> {
         let (journal, recovered) = Journal::open(&directory.journal(), journal_options)?;
         let mut state = State { index: Index::default(), ledger };
         let (recount, corrections) = recover(&directory, recovered, &mut state)?;
+        probe(&directory).map_err(|e| OpError::io("measure what a file takes of the file system of", root, e))?;
         let store = Self {
             directory,
             options,
