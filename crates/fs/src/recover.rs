@@ -84,6 +84,7 @@ impl Space {
                             "{error}: what lies there is left as it is; take the space down and run fsck on the pool's disk"
                         );
                         // Nobody knows what of it is missing. Each start looks at it again.
+                        pool.doubt(&leaf)?;
                         doubtful.remove(&(id, leaf.clone()));
                         kept.insert((id, leaf));
                         done.unreadable += 1;

@@ -221,6 +221,12 @@ pub trait Pool: Send + Sync {
         Ok(())
     }
 
+    /// Keeps a leaf in doubt for as long as the pool is open, whatever is opened and closed in it: each start is to look at it.
+    fn doubt(&self, leaf: &[u8]) -> Result<(), Error> {
+        let _ = leaf;
+        Ok(())
+    }
+
     /// Whether [`Pool::doom`] is cheap: the leaf is marked, and nobody is just changing that.
     fn is_marked(&self, locator: &Locator) -> bool {
         let _ = locator;

@@ -76,6 +76,14 @@ pub(crate) fn generations(pool: &Path) -> Result<(PathBuf, Vec<Generation>)> {
     Ok((dir, found))
 }
 
+/// Whether no other pool has the newest copy of the catalog that this one has.
+pub(crate) fn is_only_holder(settings: &SpaceSettings, pool: &PoolSettings) -> bool {
+    let newest = |files: &Path| generations(files).ok().and_then(|(_, found)| found.into_iter().next());
+    let own = newest(&pool.files());
+    let others = settings.with_files().filter(|other| other.id != pool.id);
+    own.is_some() && others.map(|other| newest(&other.files())).all(|other| other < own)
+}
+
 /// The last tail of a generation that a mirror has; 0 where it has none.
 pub(crate) fn last_tail(mirror: &Path, generation: &Generation) -> u64 {
     let entries = fs::read_dir(mirror).into_iter().flatten().flatten();

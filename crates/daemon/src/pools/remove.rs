@@ -47,6 +47,12 @@ pub fn remove_pool(state: &State, name: &str, cancel: bool) -> Result<Removed> {
     refuse_last(&settings, &pool)?;
     let files = lies_in(&store, PoolId(pool.id))?;
     let removed = if files.is_empty() {
+        if mirror::is_only_holder(&settings, &pool) {
+            return Err(Error::Refused(format!(
+                "no other pool has a copy of the catalog as new as the one in '{name}', of which `ullage rebuild` would make it again: make room \
+                 in another one, and start and end the space once"
+            )));
+        }
         let cleared = take_out(state, &mut settings, &pool)?;
         mirror::renew_settings(&settings);
         Removed::Gone(cleared)
@@ -85,6 +91,14 @@ pub(crate) fn all_drained(state: &State, mut settings: SpaceSettings, kv: &dyn K
     let draining = settings.pools.iter().filter(|pool| pool.draining && !pool.absent);
     for pool in draining.cloned().collect::<Vec<PoolSettings>>() {
         if refuse_last(&settings, &pool).is_err() || !lies_in(kv, PoolId(pool.id))?.is_empty() {
+            continue;
+        }
+        if mirror::is_only_holder(&settings, &pool) {
+            tracing::warn!(
+                "the pool '{}' was emptied, and stays in the space until another one has a copy of the catalog that is as new: make room there, \
+                 and start the space once more",
+                pool.name
+            );
             continue;
         }
         let cleared = take_out(state, &mut settings, &pool)?;

@@ -317,6 +317,12 @@ impl Pool for DirPool {
         self.core.leaves.get(path).enter(binding.generation, &self.core.marks).map(|_| ())
     }
 
+    fn doubt(&self, leaf: &[u8]) -> Result<(), Error> {
+        let path = str::from_utf8(leaf).map_err(|_| Error::Unusable(format!("a leaf is called {leaf:?}")))?;
+        // Under a number that nobody ends.
+        self.core.leaves.get(path).enter(self.core.numbers.next().1, &self.core.marks).map(drop)
+    }
+
     fn is_marked(&self, locator: &Locator) -> bool {
         name::split(locator).is_none_or(|(path, _)| self.core.leaves.get(path).has_mark())
     }

@@ -270,3 +270,18 @@ fn a_file_that_was_adopted_keeps_its_first_name_and_its_data_whatever_becomes_of
         assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"data", "{kind}");
     });
 }
+
+/// What nobody could look through at the start was taken for settled once a file there had been opened and closed.
+#[test]
+fn a_leaf_that_is_kept_in_doubt_stays_marked_whatever_is_closed_in_it() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        let pool = &opened.pool;
+        pool.begin();
+        let binding = pool.create(hint(1)).unwrap().binding;
+        pool.doubt(binding.locator.leaf()).unwrap();
+        pool.closed(&binding);
+        pool.close().unwrap();
+        assert!(opened.marks.has(&binding.locator), "{kind}");
+    });
+}

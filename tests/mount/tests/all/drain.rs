@@ -627,3 +627,26 @@ fn a_pool_that_is_gone_and_was_empty_is_removed() {
     compare(&space, 10);
     space.down_and_check();
 }
+
+/// The only copy of the catalog that was up to date went with it: a rebuild after the loss of the state was one of days before.
+#[test]
+fn an_empty_pool_stays_while_no_other_has_as_new_a_copy_of_the_catalog() {
+    let ground = Ground::new();
+    let pools = ["old", "new"].map(|name| ground.directory(name));
+    let mirror = pools[1].join(".ullage-mirror");
+    let space = two(ground, pools, "");
+    fs::write(space.path("file"), "content").unwrap();
+    space.down();
+    space.up();
+    let _ = fs::remove_dir_all(&mirror);
+    fs::write(&mirror, "in the way").unwrap();
+    pool(&space, &["remove", "old"]).ok();
+    space.down();
+    assert!(settings(&space).contains("name = \"old\""), "{}", space.log());
+    pool(&space, &["remove", "old"]).refused("copy of the catalog as new");
+    fs::remove_file(&mirror).unwrap();
+    space.up();
+    space.down();
+    assert!(!settings(&space).contains("name = \"old\""), "{}", space.log());
+    space.check();
+}
