@@ -82,7 +82,7 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
                 hurry::may_wait()?;
                 // Where it cannot be read, it may be as long as any.
                 let long = Doing::Writing(Some(CALL));
-                return Ok(patient(move || call.doing(thread)).unwrap_or(long));
+                return Ok(patient(Some(thread), move || call.doing(thread)).unwrap_or(long));
             }
             return Ok(call.doing(thread));
         }
@@ -99,7 +99,7 @@ fn doing_within(thread: u32, patience: Duration) -> Outcome<Doing> {
 pub(crate) fn is_waited_for(file: Option<File>) -> bool {
     let threads = |process| numbers(format!("/proc/{process}/task"));
     let any = move || numbers("/proc").flat_map(threads).any(|thread| waits_to_write(thread, file));
-    patient(any).unwrap_or(true)
+    patient(None, any).unwrap_or(true)
 }
 
 /// The numbers of processes or threads that a directory lists.

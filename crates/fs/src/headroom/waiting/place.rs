@@ -19,13 +19,13 @@ pub(crate) enum Place {
 /// Where a thread that waits for us begins to write, if that is known.
 pub(crate) fn place(thread: u32) -> Option<Place> {
     let call = call_of(thread)?;
-    if call.is_in_memory() { patient(move || call.place(thread))? } else { call.place(thread) }
+    if call.is_in_memory() { patient(Some(thread), move || call.place(thread))? } else { call.place(thread) }
 }
 
 /// Where it begins at the furthest, if that is known: one of many that are queued, or a piece of what is copied.
 pub(crate) fn furthest(thread: u32, file: Option<File>) -> Option<Place> {
     let call = call_of(thread)?;
-    patient(move || call.furthest(thread, file))?
+    patient(Some(thread), move || call.furthest(thread, file))?
 }
 
 impl Call {
