@@ -103,7 +103,7 @@ impl Space {
         let (written, now) = self.measure(open, last)?;
         let charged = |now: Measure| open.backing.as_deref().map_or(now, |backing| backing.charged(now));
         let (written, now) = (charged(written), charged(now));
-        self.owe(open, &now);
+        self.owe(open, &now, keeps);
         let excess = open.grant.excess().saturating_sub(if keeps { open.grant.spent() } else { 0 });
         let release = self.narrow_fence(open, &now, excess);
         let Some(backing) = &mut open.backing else { return Ok(()) };

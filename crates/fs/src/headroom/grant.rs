@@ -33,6 +33,8 @@ pub(crate) struct Grant {
     unplaced: u64,
     /// Of it, what stores into mappings may fill holes with (`fence.rs`).
     for_holes: u64,
+    /// What was held for writes unseen that ended since the last measurement.
+    ended_unseen: u64,
     /// How many are under way, those that take nothing too.
     writes: u32,
     /// One of them asked, and goes on unseen: what was set aside for it.
@@ -154,8 +156,13 @@ impl Grant {
     /// So many bytes were given blocks ahead, of a file that has `all`, and has `grown` since it was measured: of what is held for the writes to
     /// it that are over, and for no data, their map keeps some.
     pub(crate) fn give(&mut self, bytes: u64, all: u64, grown: u64, counting: Counting) {
-        let free = self.excess().saturating_sub(self.unspent + grown);
+        let free = self.left(grown);
         self.given.add(bytes, all, free, counting);
+    }
+
+    /// What is held for writes that are over, and not for data that they `grew` the file by.
+    pub(crate) fn left(&self, grown: u64) -> u64 {
+        self.excess().saturating_sub(self.unspent + grown)
     }
 
     /// What is to be written out so that nothing is held for what was given. Nothing while a write is under way: what it writes to may have been
@@ -202,7 +209,7 @@ impl Grant {
 
     /// Nothing is written unseen any more.
     pub(crate) fn end_lending(&mut self) {
-        self.lent = 0;
+        self.ended_unseen += std::mem::take(&mut self.lent);
     }
 
     /// What is held for holes.
@@ -215,6 +222,7 @@ impl Grant {
         let there = self.lent + self.for_holes;
         self.lent = 0;
         self.for_holes = bytes.min(there);
+        self.ended_unseen += there - self.for_holes;
         bytes - self.for_holes
     }
 
@@ -224,15 +232,18 @@ impl Grant {
         self.for_holes += bytes;
     }
 
-    /// So much was written unseen, and the map may still grow by that.
-    pub(crate) fn owe(&mut self, grown: u64, counting: Counting) {
+    /// So much was written unseen, and the map may still grow by that: what is held for it is taken from what is lent, and then from what was held
+    /// for writes that have ended, as far as that is `free`: the next measurement would let go of it.
+    pub(crate) fn owe(&mut self, grown: u64, free: u64, counting: Counting) {
         self.unplaced += grown;
         let owes = counting.map_growth(self.unplaced.div_ceil(counting.block), u64::MAX).saturating_sub(self.owed);
         let of_lent = owes.min(self.lent);
         let of_holes = (owes - of_lent).min(self.for_holes);
+        let of_ended = (owes - of_lent - of_holes).min(self.ended_unseen).min(free);
         self.lent -= of_lent;
         self.for_holes -= of_holes;
-        self.owed += of_lent + of_holes;
+        self.ended_unseen -= of_ended;
+        self.owed += of_lent + of_holes + of_ended;
     }
 
     /// Whether something written unseen may lack its blocks.
@@ -330,6 +341,7 @@ impl Grant {
     /// It has ended, if there was one.
     pub(crate) fn end_let_go(&mut self) {
         if let Some(need) = self.let_go.take() {
+            self.ended_unseen += need;
             self.ended(Taken::Held(need));
         }
     }
@@ -344,7 +356,7 @@ impl Grant {
     pub(crate) fn measured(&mut self, released: u64, keeps: bool) {
         self.held -= released;
         self.kept = self.kept.min(self.held);
-        self.unspent = 0;
+        (self.unspent, self.ended_unseen) = (0, 0);
         if !keeps {
             self.settled = self.spent;
         }

@@ -127,8 +127,8 @@ fn what_is_lent_is_kept_until_it_is_over_and_what_is_owed_until_it_is_paid() {
     let map = COUNTING.map_growth(2, u64::MAX);
     grant.lend(1 << 20);
     // By parts as at once.
-    grant.owe(4096, COUNTING);
-    grant.owe(4096, COUNTING);
+    grant.owe(4096, 0, COUNTING);
+    grant.owe(4096, 0, COUNTING);
     assert_eq!((grant.excess(), grant.lent()), (0, (1 << 20) - map));
     grant.end_lending();
     assert_eq!(grant.excess(), (1 << 20) - map);
@@ -136,6 +136,39 @@ fn what_is_lent_is_kept_until_it_is_over_and_what_is_owed_until_it_is_paid() {
     assert!(grant.owes() && grant.excess() == 0);
     grant.pay();
     assert_eq!((grant.excess(), grant.held), (map, map));
+}
+
+#[test]
+fn what_a_write_that_asked_may_have_added_to_the_map_stays_held_after_it() {
+    let mut grant = Grant::default();
+    let need = COUNTING.worst(0, 4096);
+    for n in 1..=100 {
+        grant.add(need);
+        assert!(grant.spend(need));
+        grant.let_go(need);
+        // A look meanwhile.
+        grant.owe(0, grant.left(0), COUNTING);
+        grant.end_let_go();
+        grant.owe(4096, grant.left(4096), COUNTING);
+        grant.measured(grant.excess(), false);
+        assert_eq!(grant.held, COUNTING.map_growth(n, u64::MAX));
+    }
+    // Where it was seen while it was under way, that is made up for.
+    let held = grant.held;
+    grant.add(need);
+    assert!(grant.spend(need));
+    grant.let_go(need);
+    grant.owe(128 << 12, grant.left(128 << 12), COUNTING);
+    assert_eq!((grant.held, grant.excess()), (held + need, 0));
+    grant.end_let_go();
+    grant.owe(0, grant.left(0), COUNTING);
+    assert_eq!(grant.excess(), need - 4 * 4096);
+    // What its map then takes is no data.
+    grant.measured(grant.excess(), false);
+    grant.pay();
+    let excess = grant.excess();
+    grant.owe(4096, grant.left(4096), COUNTING);
+    assert_eq!(grant.excess(), excess);
 }
 
 #[test]
@@ -151,7 +184,7 @@ fn what_holes_take_stays_held_when_the_rest_is_asked_back() {
     assert_eq!((grant.lend_to_holes(61440), grant.excess()), (0, 4096));
     // What was stored into them and lies nowhere yet is owed of it.
     let map = COUNTING.map_growth(1, u64::MAX);
-    grant.owe(4096, COUNTING);
+    grant.owe(4096, 0, COUNTING);
     assert_eq!((grant.excess(), grant.grows()), (4096, 65536 - map));
     grant.pay();
     grant.unkeep();

@@ -59,7 +59,7 @@ impl Space {
         if backing.outgrows() && backing.lends {
             // Until it asks, any of that may be written.
             let open = &mut *open;
-            open.grant.owe(found.iter().map(Extent::range).map(|range| range.end - range.start).sum(), counting);
+            open.grant.owe(found.iter().map(Extent::range).map(|range| range.end - range.start).sum(), 0, counting);
             self.brake.engage(open);
         }
         Ok(())

@@ -6,9 +6,9 @@
 //! follow ask one by one (`brake.rs`), and nothing is held but for them.
 
 use super::mark::can_be_marked;
-use super::waiting;
+use super::{Blocks, waiting};
 use crate::node::Node;
-use crate::open_file::{Measure, OpenFile};
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::{Caller, Errno, Outcome, Space, sys};
 use parking_lot::Mutex;
 use std::io;
@@ -246,18 +246,27 @@ impl Space {
         Ok(true)
     }
 
-    /// A file that room is lent to was measured: of what it grew by, its map may grow later. Where nobody writes any more it is over.
-    pub(crate) fn owe(&self, open: &mut OpenFile, now: &Measure) {
-        let Some(backing) = open.backing.as_deref().filter(|backing| backing.lends) else { return };
+    /// A file that is written unseen below a limit was measured: of what it grew by, its map may grow later. Where nobody writes any more what
+    /// was lent is over. What `keeps` all that was set aside until it is written out holds that of its map too.
+    pub(crate) fn owe(&self, open: &mut OpenFile, now: &Measure, keeps: bool) {
+        let watched = open.watched;
+        let unseen = |backing: &OpenBacking| backing.lends || watched && self.owes_unlent(backing);
+        let Some(backing) = open.backing.as_deref().filter(|backing| unseen(backing)) else { return };
         let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
-        if let Some((_, counting)) =
-            self.counting_of(open).filter(|(_, it)| grown > 0 && !it.needs_no_map(now.blocks * 512))
+        let some = grown > 0 || open.grant.unplaced() > 0;
+        if let Some((_, counting)) = self.counting_of(open).filter(|(_, it)| some && !it.needs_no_map(now.blocks * 512))
         {
-            open.grant.owe(grown, counting);
+            let free = if keeps { 0 } else { open.grant.left(grown) };
+            open.grant.owe(grown, free, counting);
         }
         if open.backing.as_deref().is_some_and(|backing| backing.lent_is_gone) {
             self.end_lending(open, false);
         }
+    }
+
+    /// Whether what is written to a file since before a limit finds the blocks of its map later, and only those.
+    fn owes_unlent(&self, backing: &OpenBacking) -> bool {
+        backing.unseen && self.pools.blocks(backing.pool) == Blocks::Later
     }
 
     /// Nobody writes to a file unseen any more, or somebody does and no limit bounds it. The next measurement gives back what is lent.

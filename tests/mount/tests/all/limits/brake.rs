@@ -121,6 +121,22 @@ fn who_writes_since_before_a_limit_is_stopped_on_btrfs() {
     stopped(Below::Btrfs);
 }
 
+/// What each write might have added to the map was given back with its end, and ext4 finds those blocks when it writes the data out.
+#[test]
+fn the_map_of_what_is_written_here_and_there_since_before_a_limit_is_within_it_on_ext4() {
+    let space = Below::Ext4.space();
+    let room = 40 << 20;
+    let (path, file) = before(&space, "box", room);
+    until_full(|n| file.write_all_at(&[1; 4096], (n + 1) * 8192));
+    file.sync_all().unwrap();
+    let full = used(&path);
+    assert!(full <= room, "{} bytes past the limit", full - room);
+    assert!(full + Below::Ext4.slack() + 8192 >= room, "refused with {} bytes left", room - full);
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// Writes a mebibyte every two milliseconds until it is refused.
 fn paced(file: &mut File) -> io::Result<()> {
     let data = vec![3; 1 << 20];

@@ -143,6 +143,24 @@ fn who_is_lent_room_stops_at_the_limit_on_tmpfs() {
     stopped(Below::Tmpfs);
 }
 
+/// What each write that asked might have added to the map was given back with its end, and ext4 finds those blocks when it writes the data out.
+#[test]
+fn the_map_of_what_is_written_here_and_there_near_the_limit_is_within_it_on_ext4() {
+    let space = spacious(Below::Ext4);
+    let (room, left) = (8 * GIB, 40 << 20);
+    let dir = lending(&space, "box", room);
+    let file = lent(&dir.join("file"));
+    file.write_all_at(&[1; 4096], 0).unwrap();
+    leave(&dir, room, left);
+    let others = dir.join("other").metadata().unwrap().blocks() * 512;
+    until_full(|n| file.write_all_at(&[1; 4096], (n + 1) * 8192));
+    file.sync_all().unwrap();
+    assert_filled(&dir, others + left, Below::Ext4.slack() + 8192, "here and there");
+    drop(file);
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 /// Sixteen write as fast as they can while somebody else takes what is left.
 fn taken_away(below: Below, spinners: usize) {
     let space = spacious(below);
