@@ -101,6 +101,7 @@ impl Space {
             return Ok(());
         }
         let (written, now) = self.measure(open, last)?;
+        let now = self.narrow_to(open, now)?;
         let charged = |now: Measure| open.backing.as_deref().map_or(now, |backing| backing.charged(now));
         let (written, now) = (charged(written), charged(now));
         self.owe(open, &now, keeps);

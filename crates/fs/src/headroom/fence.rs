@@ -100,6 +100,20 @@ impl Space {
         release
     }
 
+    /// A file was measured that may have lost blocks: its fence is narrowed before anybody else is given those. What was stored until then is
+    /// part of what this gives back.
+    pub(crate) fn narrow_to(&self, open: &mut OpenFile, now: Measure) -> Outcome<Measure> {
+        let had = open.backing.as_deref().map_or(0, |backing| backing.baseline.blocks);
+        let Some((_, counting)) = self.counting_of(open).filter(|_| now.blocks < had && is_enclosed(open)) else {
+            return Ok(now);
+        };
+        let width = now.blocks * 512 + fence(counting, open.grant.grows());
+        if !self.set_fence(open, Some(width)) {
+            return Ok(Measure { blocks: had, ..now });
+        }
+        Ok(open.backing.as_deref().map_or(Ok(now), |backing| Measure::of(&backing.file))?)
+    }
+
     /// No limit bounds a file any more.
     pub(crate) fn lift_fence(&self, open: &mut OpenFile) {
         if is_enclosed(open) {

@@ -296,8 +296,8 @@ impl Space {
             grant.cut(size);
         }
         let now = crate::now();
-        let backing = open.backing.as_deref_mut().expect("still open");
         let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };
+        let measure = measure.map(|measure| self.narrow_to(open, measure)).transpose()?;
         let outcome = self.catalog.update(&node.inode, |record| {
             record.size = size;
             if let Some(measure) = &measure {
@@ -310,7 +310,7 @@ impl Space {
             }
             Ok(())
         });
-        if let Some(measure) = measure {
+        if let (Some(measure), Some(backing)) = (measure, &mut open.backing) {
             backing.baseline = measure;
             backing.recorded = ullage_kv::Seq(0);
         }

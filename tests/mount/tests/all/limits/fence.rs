@@ -205,6 +205,31 @@ fn calls_through_a_handle_that_reads_too_stop_at_the_limit_on_xfs() {
     space.down_and_check();
 }
 
+/// The fence stayed as wide as before, and what was cut off was given to others.
+#[test]
+fn what_was_cut_off_is_not_stored_again_once_others_have_that_room_on_xfs() {
+    let Some((space, user)) = fenced("xfs") else { return };
+    let dir = limited(&space);
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").unwrap();
+    let file = lent(&space, user, &dir.join("file"));
+    file.write_all_at(&vec![1; 64 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let all = leave(&dir, 2 * MIB);
+    let map = Map::new(&file, 64 << 20).unwrap();
+    file.set_len(0).unwrap();
+    let other = File::create_new(dir.join("next")).unwrap();
+    eventually("what was cut off is there", SOON, || fallocate(&other, FallocateFlags::empty(), 0, 60 * MIB).is_ok());
+    until_full(|n| other.write_all_at(&PIECE, 64 * MIB + n * 65536));
+    until_full(|n| other.write_all_at(&[2; 4096], 256 * MIB + n * 4096));
+    file.set_len(64 * MIB).unwrap();
+    fill(&map, &memory, 0..64 * 256);
+    file.sync_all().unwrap();
+    assert!(used(&dir) <= all, "{} bytes past the limit", used(&dir) - all);
+    drop((file, map, other));
+    space.compare_du(&space.mount);
+    space.down_and_check();
+}
+
 fn project(file: &File) -> u32 {
     ullage_mount_tests::project(file).unwrap()
 }
