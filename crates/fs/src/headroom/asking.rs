@@ -123,7 +123,8 @@ impl Space {
         match waiting::furthest(caller.pid, self.file_of(node)).ok_or(Errno::ENOSPC)? {
             Place::End => Ok(()),
             Place::At(at) => {
-                let _alone = self.headroom.flow.write();
+                let Some(gap) = Self::gap(node, at)? else { return Ok(()) };
+                let _alone = self.alone_to_fill(node, gap)?;
                 self.fill_gap(node, at, 0)
             }
         }

@@ -19,6 +19,7 @@ use crate::{Errno, Outcome, Space, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
+use std::ops;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +139,7 @@ impl Space {
         let before = Measure::of(&self.stream(node.id)?.file)?;
         let _taking = self.before_taking_for(&node.inode, before.size.saturating_sub(before.blocks * 512))?;
         // Nor may a write that began before.
-        let _alone = self.headroom.flow.write();
+        let _alone = self.alone_to_fill(node, 0..before.size)?;
         let size = Measure::of(&self.stream(node.id)?.file)?.size;
         self.fill(node, 0..size)
     }
@@ -151,9 +152,26 @@ impl Space {
         drop(flow);
         hurry::may_wait()?;
         let _taking = self.before_taking_for(&node.inode, (gap.end - gap.start).saturating_add(more))?;
-        let alone = self.headroom.flow.write();
+        let alone = self.alone_to_fill(node, gap.start..gap.end.saturating_add(more))?;
         self.fill_gap(node, end, more)?;
         Ok(RwLockWriteGuard::downgrade(alone))
+    }
+
+    /// Waits until nobody else writes; before that, while others go on, for the room that the holes of a range take.
+    pub(crate) fn alone_to_fill(&self, node: &Arc<Node>, range: ops::Range<u64>) -> Outcome<RwLockWriteGuard<'_, ()>> {
+        let file = self.stream(node.id)?.file;
+        let bare = bare(&file, &range);
+        let known = {
+            let open = node.open.lock();
+            let keeps = |counting| open.grant.to_keep(bare, range.start == 0, counting).bytes;
+            self.counting_of(&open).map(|(_, counting)| (counting, keeps(counting)))
+        };
+        let Some((counting, keeps)) = known else { return Ok(self.headroom.flow.write()) };
+        let wanted = Holes::to_write(&file, range, counting)?.cost(counting).saturating_add(keeps);
+        if wanted == 0 {
+            return Ok(self.headroom.flow.write());
+        }
+        Ok(self.alone_with_room(Some(node), wanted, LONG_PATIENCE))
     }
 
     /// Fills what would be a hole below `end`, and so many bytes `more`, while nobody else writes.
@@ -162,7 +180,7 @@ impl Space {
     }
 
     /// What of a solid file there is not yet, up to `end`.
-    fn gap(node: &Node, end: u64) -> Outcome<Option<std::ops::Range<u64>>> {
+    pub(crate) fn gap(node: &Node, end: u64) -> Outcome<Option<ops::Range<u64>>> {
         let open = node.open.lock();
         let Some(backing) = open.backing.as_deref().filter(|backing| backing.solid) else { return Ok(None) };
         let size = Measure::of(&backing.file)?.size;
@@ -175,8 +193,9 @@ impl Space {
         open.backing.as_deref().map_or(Ok(true), |backing| Ok(Measure::of(&backing.file)?.size < length))
     }
 
-    /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes.
-    fn fill(&self, node: &Arc<Node>, range: std::ops::Range<u64>) -> Outcome<()> {
+    /// Gives a range its blocks, and keeps what its map may grow by when they are written. While nobody else writes, and nothing is held that may
+    /// be lacking.
+    fn fill(&self, node: &Arc<Node>, range: ops::Range<u64>) -> Outcome<()> {
         let (pool, file, block) = {
             let mut open = node.open.lock();
             // Nobody has it open yet, maybe, and it was taken for one that nobody writes to.
@@ -189,7 +208,6 @@ impl Space {
         if bare == 0 {
             return Ok(());
         }
-        self.return_held(Some(node), counting.worst(range.start, range.end - range.start), LONG_PATIENCE);
         let (offset, length) = (range.start, range.end - range.start);
         let all = Range { node, file: &file, offset, length, work: Work::Allocates, whole: true, reaches: 0 };
         self.write_alone(&all, pool, counting, |at, length| {
@@ -209,7 +227,7 @@ impl Space {
     }
 
     /// Of a solid file zeros are written instead of taking blocks away. Gives back where they ended: at the end of the file.
-    pub(crate) fn zero(file: &File, range: std::ops::Range<u64>) -> Outcome<u64> {
+    pub(crate) fn zero(file: &File, range: ops::Range<u64>) -> Outcome<u64> {
         let end = range.end.min(Measure::of(file)?.size).max(range.start);
         zeros(file, range.start..end)?;
         Ok(end)
@@ -217,7 +235,7 @@ impl Space {
 }
 
 /// Allocates the holes of a range. Nobody changed the file: its times are as before, also to the next measurement.
-fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, counting: Counting) -> Outcome<()> {
+fn allocate(node: &Node, file: &File, range: ops::Range<u64>, counting: Counting) -> Outcome<()> {
     let before = Measure::of(file)?;
     let block = counting.block;
     let holes = Holes::of(file, range.clone(), block)?;
@@ -240,7 +258,7 @@ fn allocate(node: &Node, file: &File, range: std::ops::Range<u64>, counting: Cou
 }
 
 /// How much of a range has no blocks, or was not written since it got them: to write there makes the map of the file grow.
-fn bare(file: &File, range: &std::ops::Range<u64>) -> u64 {
+fn bare(file: &File, range: &ops::Range<u64>) -> u64 {
     let length = range.end - range.start;
     length - ullage_extents::written_bytes(file, range.clone()).map_or(0, |written| written.min(length))
 }
@@ -250,11 +268,56 @@ pub(crate) fn zero_holes(file: &File, holes: &Holes, end: u64) -> std::io::Resul
     holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start..hole.end.min(end)))
 }
 
-pub(crate) fn zeros(file: &File, range: std::ops::Range<u64>) -> std::io::Result<()> {
+pub(crate) fn zeros(file: &File, range: ops::Range<u64>) -> std::io::Result<()> {
     static ZEROS: [u8; 65536] = [0; 65536];
     let mut at = range.start;
     while at < range.end {
         at += file.write_at(&ZEROS[..(range.end - at).min(ZEROS.len() as u64) as usize], at)? as u64;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::headroom::lend::tests::lending_file;
+    use crate::{Caller, Filesystem};
+    use std::fs::File;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+    use ullage_types::{NodeId, PoolId};
+
+    /// All writes waited with him, up to five seconds.
+    #[test]
+    fn others_go_on_while_somebody_who_fills_a_file_waits_for_what_is_lent() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, lent) = lending_file(dir.path(), 0);
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.create(caller, NodeId(1), b"sparse", 0o600, 0, libc::O_RDWR as u32).unwrap();
+        let sparse = space.node(entry.node).unwrap();
+        {
+            let file = File::create_new(dir.path().join("sparse")).unwrap();
+            file.set_len(1 << 20).unwrap();
+            let mut open = sparse.open.lock();
+            let backing = open.backing.as_deref_mut().unwrap();
+            (backing.file, backing.discards) = (Arc::new(file), false);
+        }
+        assert!(space.lend_more(&lent, &mut lent.open.lock()).unwrap());
+        let room = space.room_of(&lent.inode, PoolId(0)).unwrap().unwrap();
+        space.hold_for(&sparse, PoolId(0), room - (16 << 20)).unwrap();
+        std::thread::scope(|scope| {
+            let filling = scope.spawn(|| space.make_solid(&sparse));
+            let until = Instant::now() + Duration::from_secs(20);
+            while lent.open.lock().braked.is_none() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Past what is waited for while others do not go on.
+            std::thread::sleep(Duration::from_millis(500));
+            let free = space.headroom.flow.try_read().is_some();
+            let waits = !filling.is_finished();
+            lent.open.lock().grant.end_lending();
+            filling.join().unwrap().unwrap();
+            assert!(free && waits, "{free}, {waits}");
+        });
+        space.brake.stop();
+    }
 }

@@ -47,6 +47,12 @@ impl Range<'_> {
         self.offset..self.offset.saturating_add(self.length)
     }
 
+    /// What it may take with this `gap` before it.
+    fn wants(&self, gap: Option<std::ops::Range<u64>>, counting: Counting) -> u64 {
+        let start = gap.map_or(self.offset, |gap| gap.start.min(self.offset));
+        counting.worst(start, self.bytes().end - start)
+    }
+
     /// How many bytes of it get their block with what a solid file would have as a hole before it: a write that has none of its own would be
     /// refused, and the file stay longer, or charged for what lies behind its end.
     fn first(&self) -> u64 {
@@ -90,7 +96,8 @@ impl Space {
                 drop(flow);
                 hurry::may_wait()?;
                 let gathering = self.ask_back_own(range.node)?;
-                let wanted = counting.worst(range.offset, range.length);
+                let gap = Self::gap(range.node, range.reaches)?;
+                let wanted = range.wants(gap, counting);
                 let patience = if range.whole { LONG_PATIENCE } else { PATIENCE };
                 let _alone = self.alone_with_room(Some(range.node), wanted, patience);
                 drop(gathering);
