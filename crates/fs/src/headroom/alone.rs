@@ -4,11 +4,12 @@ use super::late::late_mark;
 use super::lend::{LONG_PATIENCE, PATIENCE};
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::pools::pool_of;
 use crate::{Errno, Outcome, Space, hurry};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 use std::time::Duration;
-use ullage_policy::headroom::CHUNK;
+use ullage_policy::headroom::{ASK_BACK, CHUNK};
 
 /// What an operation on names may cost at most, and of one that brings whole files or trees under a limit nobody knows it.
 pub(crate) const SMALL: u64 = 1 << 20;
@@ -41,7 +42,7 @@ impl Space {
             self.show_written(wanted);
         }
         let gathering = self.lender.gathers();
-        let holders = self.holders();
+        let holders = self.in_the_way(own, wanted);
         self.ask_back_for(&holders, own, wanted, patience);
         // Disks are waited for while others go on: what comes to be written until he is alone is little.
         let their = holders.into_iter().filter(|node| !is_own(own, node));
@@ -61,10 +62,22 @@ impl Space {
         self.headroom.holders.lock().values().cloned().collect()
     }
 
-    /// Measures every file that holds something, and gives back what no write needs; for somebody who `wanted` so many bytes, by a call to
-    /// his `own` file. What is lent to others whose limits have that much left is not what he lacks; it is waited for no longer than `patience`.
-    pub(crate) fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
-        let holders = self.holders();
+    /// Files that hold something which somebody may lack who `wanted` so many bytes, by a call to his `own`: others are under limits that have
+    /// that much left, and what is held for them is of use to them.
+    fn in_the_way(&self, own: Option<&Arc<Node>>, wanted: u64) -> Vec<Arc<Node>> {
+        let enough = wanted.saturating_add(ASK_BACK);
+        let mut holders = self.holders();
+        holders.retain(|node| {
+            let room = pool_of(&node.inode).map(|pool| self.room_of(&node.inode, pool));
+            is_own(own, node) || !room.is_some_and(|room| room.is_ok_and(|room| room.is_none_or(|room| room >= enough)))
+        });
+        holders
+    }
+
+    /// Measures every file that may be in his way who `wanted` so many bytes, by a call to his `own` file, and gives back what no write needs.
+    /// What is lent is waited for no longer than `patience`.
+    fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
+        let holders = self.in_the_way(own, wanted);
         self.ask_back_for(&holders, own, wanted, patience);
         let mut waiting = Vec::new();
         for node in holders {
@@ -166,6 +179,7 @@ fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headroom::grant::Taken;
     use crate::headroom::lend::tests::{lending, lending_file};
     use crate::{Caller, Filesystem};
     use std::cell::Cell;
@@ -216,5 +230,29 @@ mod tests {
         };
         space.asked(SMALL, work).unwrap();
         assert_eq!(tries.get(), 2);
+    }
+
+    /// Whoever was refused had all files measured, and each write to those had to ask for room anew: up to thousands under other limits.
+    #[test]
+    fn who_finds_no_room_takes_none_from_files_under_limits_that_have_plenty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending_file(dir.path(), 4096);
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let full = space.mkdir(caller, NodeId(1), b"full", 0o700, 0).unwrap().node;
+        let limit = Limit { bytes: Some(1 << 20), inodes: None };
+        space.set_limit(Subject::Directory(FileId(full.0)), limit).unwrap();
+        let (entry, _) = space.create(caller, full, b"other", 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        let other = space.node(entry.node).unwrap();
+        let holds = |node| {
+            space.take_more(node, &mut node.open.lock(), PoolId(0), 0, 1 << 16).unwrap();
+            node.open.lock().grant.ended(Taken::Held(0));
+        };
+        holds(&node);
+        let refused = space.asked(SMALL, || space.hold_for(&other, PoolId(0), 1 << 20));
+        assert_eq!((refused, node.open.lock().grant.held), (Err(Errno::ENOSPC), 1 << 16));
+        // Where it may be what is lacking it is given back.
+        let room = space.room_of(&node.inode, PoolId(0)).unwrap().unwrap();
+        let refused = space.asked(room, || space.hold_for(&other, PoolId(0), room));
+        assert_eq!((refused, node.open.lock().grant.held), (Err(Errno::ENOSPC), 0));
     }
 }

@@ -50,7 +50,8 @@ impl Space {
         match outcome {
             Err(Errno::EDQUOT | Errno::ENOSPC) => {
                 hurry::may_wait()?;
-                let _alone = self.alone_with_room(Some(node), length.unwrap_or(CALL), PATIENCE);
+                let wanted = length.unwrap_or(CALL).saturating_add(write.between);
+                let _alone = self.alone_with_room(Some(node), wanted, PATIENCE);
                 self.let_write(caller, node, &write)
             }
             outcome => outcome,
