@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 use ullage_types::NodeId;
 
 #[derive(Default)]
@@ -15,8 +16,20 @@ pub(crate) struct TestKernel {
     pub dropped: AtomicUsize,
     /// What a refresh gives back: an error's number, or 0.
     pub answer: Arc<AtomicI32>,
+    /// How long that takes.
+    pub takes: Duration,
+    pub envoys: Arc<Envoys>,
     /// Called when a registration ends.
     pub ended: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// What became of refreshes.
+#[derive(Default)]
+pub(crate) struct Envoys {
+    now: AtomicUsize,
+    /// So many at a time, at most.
+    pub most: AtomicUsize,
+    pub refreshed: AtomicUsize,
 }
 
 impl Kernel for TestKernel {
@@ -39,7 +52,7 @@ impl Kernel for TestKernel {
     }
 
     fn envoy(&self) -> io::Result<Box<dyn Envoy>> {
-        Ok(Box::new(TestEnvoy(self.answer.clone())))
+        Ok(Box::new(TestEnvoy { answer: self.answer.clone(), takes: self.takes, envoys: self.envoys.clone() }))
     }
 
     fn passthrough(&self) -> bool {
@@ -51,7 +64,11 @@ impl Kernel for TestKernel {
     }
 }
 
-struct TestEnvoy(Arc<AtomicI32>);
+struct TestEnvoy {
+    answer: Arc<AtomicI32>,
+    takes: Duration,
+    envoys: Arc<Envoys>,
+}
 
 impl Envoy for TestEnvoy {
     fn process(&self) -> i32 {
@@ -59,7 +76,12 @@ impl Envoy for TestEnvoy {
     }
 
     fn refresh(&mut self, _: NodeId) -> io::Result<()> {
-        match self.0.load(Relaxed) {
+        let now = self.envoys.now.fetch_add(1, Relaxed) + 1;
+        self.envoys.most.fetch_max(now, Relaxed);
+        std::thread::sleep(self.takes);
+        self.envoys.now.fetch_sub(1, Relaxed);
+        self.envoys.refreshed.fetch_add(1, Relaxed);
+        match self.answer.load(Relaxed) {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }

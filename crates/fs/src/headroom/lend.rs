@@ -345,7 +345,7 @@ impl Space {
         self.lender.asks_back();
         for node in nodes {
             self.brake.engage(&mut node.open.lock());
-            self.refresh(node);
+            self.refresh_first(node);
         }
         let began = Instant::now();
         let is_waited_for = |node: &Arc<Node>| {

@@ -9,6 +9,8 @@ use super::waiting;
 use crate::node::Node;
 use crate::{Caller, Envoy, Space, sys, threads};
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -24,18 +26,57 @@ const ASLEEP: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(20);
 /// Processes that wait for something to do, at most.
 const READY: usize = 8;
+/// So many files are refreshed at a time, each by a thread and a process: whoever sets a limit may have thousands refreshed.
+const MOST: usize = 32;
+/// One that waits for its file's lock for so long, which a writer has whose disk may hang, is not one of them: the others go on.
+const STUCK: Duration = Duration::from_millis(500);
 
 /// What is to be refreshed, and by whom.
-type Job = (Arc<Node>, Arc<Refresher>);
+type Job = (NodeId, Arc<Refresher>);
 
 #[derive(Debug, Default)]
 struct Jobs {
-    waiting: Vec<Job>,
+    /// In order, those first that somebody waits for who holds up others.
+    waiting: VecDeque<Job>,
+    /// Since when each thread is at its file, by the thread's number.
+    begun: FxHashMap<u64, Instant>,
+    /// The number of the last one.
+    last: u64,
     starter: Option<JoinHandle<()>>,
     stop: bool,
 }
 
 impl Jobs {
+    /// What is to be done next, if one more may be done now.
+    fn next(&mut self) -> Option<Job> {
+        let busy = self.begun.values().filter(|since| since.elapsed() < STUCK).count();
+        if self.stop || busy >= MOST { None } else { self.waiting.pop_front() }
+    }
+
+    /// The same for a thread apart. Gives back its number, too.
+    fn begin(&mut self) -> Option<(u64, Job)> {
+        let job = self.next()?;
+        self.last += 1;
+        self.begun.insert(self.last, Instant::now());
+        Some((self.last, job))
+    }
+
+    /// A thread is at its file no more. Gives back what it does next.
+    fn go_on(&mut self, number: u64) -> Option<Job> {
+        self.begun.remove(&number);
+        let job = self.next()?;
+        self.begun.insert(number, Instant::now());
+        Some(job)
+    }
+
+    /// Puts this before all that waits, if it waits.
+    fn bring_forward(&mut self, refresher: &Arc<Refresher>) {
+        let at = self.waiting.iter().position(|(_, it)| Arc::ptr_eq(it, refresher));
+        if let Some(job) = at.filter(|at| *at > 0).and_then(|at| self.waiting.remove(at)) {
+            self.waiting.push_front(job);
+        }
+    }
+
     /// Nobody does what waits: it is not waited for.
     fn give_up(&mut self) {
         self.waiting.drain(..).for_each(|(_, refresher)| refresher.0.store(DONE, Relaxed));
@@ -115,8 +156,17 @@ impl Space {
         let refresher = Arc::new(Refresher::default());
         open.refresher = Some(refresher.clone());
         drop(open);
-        self.brake.refreshers.jobs.lock().waiting.push((node.clone(), refresher.clone()));
+        self.brake.refreshers.jobs.lock().waiting.push_back((node.id, refresher.clone()));
         self.start_refreshers();
+        refresher
+    }
+
+    /// The same before all others that were not begun.
+    pub(crate) fn refresh_first(&self, node: &Arc<Node>) -> Arc<Refresher> {
+        let refresher = self.refresh(node);
+        if refresher.stands().is_none() {
+            self.brake.refreshers.jobs.lock().bring_forward(&refresher);
+        }
         refresher
     }
 
@@ -142,7 +192,7 @@ impl Space {
     pub(crate) fn refresh_behind(&self, node: &Arc<Node>) -> bool {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && !self.brake.refreshers.failed.load(Relaxed) {
-            match self.refresh(node).stands() {
+            match self.refresh_first(node).stands() {
                 Some(false) => return true,
                 // That was for a writer before.
                 Some(true) => {}
@@ -223,6 +273,7 @@ impl Space {
 
 fn start(weak: &Weak<Space>) {
     sys::go_first();
+    let mut failed = false;
     loop {
         let Some(space) = weak.upgrade() else { return };
         let refreshers = &space.brake.refreshers;
@@ -230,22 +281,37 @@ fn start(weak: &Weak<Space>) {
         if jobs.stop {
             return;
         }
-        if jobs.waiting.is_empty() {
+        let begun = if std::mem::take(&mut failed) { None } else { jobs.begin() };
+        let Some((number, job)) = begun else {
             refreshers.bell.wait_for(&mut jobs, ASLEEP);
-        }
-        let waiting = std::mem::take(&mut jobs.waiting);
+            continue;
+        };
         drop(jobs);
-        for (node, refresher) in waiting {
-            let (weak, own) = (weak.clone(), refresher.clone());
-            let started = std::thread::Builder::new().name("refresh".into()).spawn(move || match weak.upgrade() {
-                Some(space) => space.refresh_apart(node.id, &own),
-                None => own.0.store(DONE, Relaxed),
-            });
-            if let Err(error) = started {
+        let (weak, theirs) = (weak.clone(), job.clone());
+        let started = std::thread::Builder::new().name("refresh".into()).spawn(move || work(&weak, number, theirs));
+        if let Err(error) = started {
+            let mut jobs = refreshers.jobs.lock();
+            jobs.begun.remove(&number);
+            failed = !jobs.begun.is_empty();
+            if failed {
+                // One of those that were started does it.
+                jobs.waiting.push_front(job);
+            } else {
+                drop(jobs);
                 space.cannot_refresh(&error);
-                refresher.0.store(DONE, Relaxed);
+                job.1.0.store(DONE, Relaxed);
             }
         }
+    }
+}
+
+/// Refreshes one file after the other, as long as any wait.
+fn work(weak: &Weak<Space>, number: u64, first: Job) {
+    let mut next = Some(first);
+    while let Some((node, refresher)) = next {
+        let Some(space) = weak.upgrade() else { return refresher.0.store(DONE, Relaxed) };
+        space.refresh_apart(node, &refresher);
+        next = space.brake.refreshers.jobs.lock().go_on(number);
     }
 }
 
@@ -313,5 +379,48 @@ mod tests {
     fn nothing_is_lent_while_nobody_can_be_stopped_and_again_afterwards() {
         assert!(!lends_after(&[0, libc::EIO]));
         assert!(lends_after(&[libc::ENOMEM, libc::EIO, 0]));
+    }
+
+    /// Each had a thread and a process at once: where thousands were open the machine had none left.
+    #[test]
+    fn of_many_files_a_few_are_refreshed_at_a_time_and_in_the_end_all() {
+        const FILES: usize = 300;
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let kernel = Arc::new(TestKernel { takes: Duration::from_millis(5), ..TestKernel::default() });
+        space.attach(kernel.clone());
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let create = |n: usize| {
+            let name = n.to_string();
+            let (entry, _) = space.create(caller, NodeId(1), name.as_bytes(), 0o600, 0, libc::O_WRONLY as u32).unwrap();
+            space.node(entry.node).unwrap()
+        };
+        let nodes: Vec<_> = (0..FILES).map(create).collect();
+        let all: Vec<_> = nodes.iter().map(|node| space.refresh(node)).collect();
+        let until = Instant::now() + Duration::from_secs(60);
+        for each in all {
+            each.wait(until);
+            assert!(each.is_done());
+        }
+        let envoys = &kernel.envoys;
+        assert_eq!(envoys.refreshed.load(Relaxed), FILES);
+        assert!((2..=MOST).contains(&envoys.most.load(Relaxed)), "{} at a time", envoys.most.load(Relaxed));
+        space.brake.stop();
+    }
+
+    /// Those that wait for the lock of a file whose disk hangs may be as many.
+    #[test]
+    fn files_that_cannot_be_refreshed_now_keep_no_others_from_it() {
+        let mut jobs = Jobs::default();
+        let refreshers: Vec<_> = (0..MOST as u64 + 3).map(|_| Arc::new(Refresher::default())).collect();
+        jobs.waiting.extend((1..).map(NodeId).zip(refreshers.iter().cloned()));
+        for n in 1..=MOST as u64 {
+            assert_eq!(jobs.begin().map(|(_, (node, _))| node), Some(NodeId(n)));
+        }
+        assert!(jobs.begin().is_none());
+        jobs.begun.values_mut().for_each(|since| *since -= STUCK);
+        jobs.bring_forward(&refreshers[MOST + 2]);
+        assert_eq!(jobs.begin().map(|(_, (node, _))| node), Some(NodeId(MOST as u64 + 3)));
+        assert_eq!(jobs.go_on(1).map(|(node, _)| node), Some(NodeId(MOST as u64 + 1)));
     }
 }
