@@ -68,7 +68,9 @@ impl Replaced {
     fn begin_in(&self, pool: PoolId, files: Vec<Arc<Inode>>) -> Option<mpsc::Receiver<()>> {
         let own = Busy::enter(&self.busy, pool);
         let Some(own) = own else {
-            files.into_iter().for_each(|file| self.push(file));
+            for file in files {
+                self.push(file);
+            }
             return None;
         };
         let files = Arc::new(files);

@@ -42,7 +42,9 @@ pub fn unlike_pools(directory: &Path, pools: &Path) -> Vec<(PathBuf, u64, Vec<u6
     let number = |name: &str| u64::from_str_radix(name.split_once('.')?.0, 16).ok();
     each_below(vec![pools.to_owned()], &mut |path, meta| {
         let file = path.file_name().and_then(|name| name.to_str()).and_then(number).filter(|_| meta.is_file());
-        file.into_iter().for_each(|file| backing.entry(file).or_default().push(meta.blocks()));
+        if let Some(file) = file {
+            backing.entry(file).or_default().push(meta.blocks());
+        }
     });
     let mut unlike = Vec::new();
     each_below(vec![directory.to_owned()], &mut |path, meta| {

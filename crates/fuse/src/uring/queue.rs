@@ -19,7 +19,7 @@ use crate::dispatch::Answer;
 use crate::message::Message;
 use crate::request::Request;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use ullage_fs::irreplaceable;
 use ullage_types::NodeId;
 
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
     out: Vec<u8>,
     scratch: Vec<u8>,
     /// Said once.
-    lacks_memory: bool,
+    lacks_memory: Once,
     ended: bool,
 }
 
@@ -89,7 +89,7 @@ impl Queue {
             completions: Vec::new(),
             out: vec![0; core.max_transfer],
             scratch: Vec::new(),
-            lacks_memory: false,
+            lacks_memory: Once::new(),
             ended: false,
             core,
         };
@@ -261,9 +261,10 @@ impl Queue {
     fn grow_where_there_is_memory(&mut self) -> io::Result<bool> {
         match self.grow() {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                if !std::mem::replace(&mut self.lacks_memory, true) {
-                    tracing::warn!(queue = self.id, %error, "no more requests at once than {}", self.entries.len());
-                }
+                let most = self.entries.len();
+                self.lacks_memory.call_once(|| {
+                    tracing::warn!(queue = self.id, %error, "no more requests at once than {most}");
+                });
                 Ok(false)
             }
             grown => grown.map(|()| true),

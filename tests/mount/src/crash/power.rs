@@ -185,7 +185,9 @@ impl Machine {
     /// Leaves the first disk as if it had refused what was written there since, and the kernel had taken that for written.
     pub fn put_back(&self, kept: &[(u64, Vec<u8>)]) {
         let image = File::options().write(true).open(&self.disks[0].image).expect("it is there");
-        kept.iter().for_each(|(at, bytes)| image.write_all_at(bytes, *at).expect("it can be written"));
+        for (at, bytes) in kept {
+            image.write_all_at(bytes, *at).expect("it can be written");
+        }
     }
 
     /// Copies every image in an instant, one after the other.

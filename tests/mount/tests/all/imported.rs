@@ -250,7 +250,9 @@ fn a_space_of_which_a_part_is_still_to_be_taken_in_loses_nothing_of_what_is_made
     let disk = ground.ext4("disk", 256);
     let mut space = Space::on(ground, &disk);
     let dirs = ["a", "b", "plain"].map(|name| disk.join(name));
-    dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    for dir in &dirs {
+        fs::create_dir(dir).unwrap();
+    }
     let [a, b, plain] = dirs;
     space.pools = vec![
         format!("a={},layout=mirror", a.display()),
