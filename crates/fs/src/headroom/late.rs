@@ -99,8 +99,8 @@ impl Space {
         }
     }
 
-    /// The extents of a file changed otherwise than by writes to it.
-    pub(crate) fn look_anew(&self, node: &Arc<Node>) -> Outcome<()> {
+    /// The extents of a file changed otherwise than by writes to it. That is done: where nobody can say what they are now, writes ask from here on.
+    pub(crate) fn look_anew(&self, node: &Arc<Node>) {
         let lends = {
             let mut open = node.open.lock();
             if let Some(backing) = &mut open.backing {
@@ -108,7 +108,10 @@ impl Space {
             }
             open.lends()
         };
-        if lends { self.find_late(node) } else { Ok(()) }
+        if let Some(Err(error)) = lends.then(|| self.find_late(node)) {
+            node.not_measured(error);
+            self.brake.engage(&mut node.open.lock());
+        }
     }
 
     /// Writes out a file of this kind, so that the next measurement lets go of what was held for its writes so far. The caller does not

@@ -131,11 +131,14 @@ impl Space {
         let written = self.write_part(&node, offset, data)?;
         // What pages of the kernel's hold is lost where a part of them is refused.
         let rest = data.len() as u64 - written;
-        if rest > 0 && self.goes_elsewhere(&node, pool, rest, false)? {
-            let more = self.write_part(&node, offset + written, &data[written as usize..]);
-            return Ok((written + more.unwrap_or(0)) as u32);
-        }
-        Ok(written as u32)
+        let goes_on = rest > 0
+            && match self.goes_elsewhere(&node, pool, rest, false) {
+                Err(Errno::LATER) => return Err(Errno::LATER),
+                // What was written has not failed.
+                outcome => outcome.unwrap_or(false),
+            };
+        let more = if goes_on { self.write_part(&node, offset + written, &data[written as usize..]) } else { Ok(0) };
+        Ok((written + more.unwrap_or(0)) as u32)
     }
 
     /// Writes as much as there is room for; an error only when that is nothing.
@@ -157,7 +160,9 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{Advice, fadvise};
+    use crate::pools::away::tests::space_of;
+    use rustix::fs::{Advice, MemfdFlags, SealFlags, fadvise, fcntl_add_seals, memfd_create};
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn what_is_in_memory_is_read_at_once_and_nothing_less_than_all_of_it() {
@@ -186,5 +191,19 @@ mod tests {
         got.truncate(6);
         assert_eq!(read(&mut got, 20_000, 60_000), Err(Errno::EAGAIN), "a part of it");
         assert_eq!(got, b"before");
+    }
+
+    /// What was written was told to have failed, since nobody could say whether the rest has a place elsewhere.
+    #[test]
+    fn a_part_that_was_written_has_not_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools, node) = space_of(dir.path(), 1);
+        // No page is added to what there is.
+        let file = std::fs::File::from(memfd_create("file", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(4096).unwrap();
+        fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+        node.open.lock().backing.as_deref_mut().unwrap().file = Arc::new(file);
+        pools[0].is_silent.store(true, Relaxed);
+        assert_eq!(space.do_write(node.id, 0, &[1; 8192], None), Ok(4096));
     }
 }

@@ -34,7 +34,10 @@ impl Space {
             open.grant.freed();
             self.record_measure(&node, &mut open)
         };
-        outcome.and(measured).and(self.look_anew(&node))
+        // It is measured later then: what was done has not failed.
+        measured.unwrap_or_else(|error| node.not_measured(error));
+        self.look_anew(&node);
+        outcome
     }
 
     /// As asked for, while nothing counts on blocks that the file has.
@@ -129,6 +132,7 @@ impl Space {
 mod tests {
     use crate::Filesystem;
     use crate::headroom::lend::tests::lending_file;
+    use ullage_catalog::{Limit, Subject};
     use ullage_types::FileId;
 
     /// Whoever came to map the file next waited for its end, which never came, and soon everybody who opened a file.
@@ -142,6 +146,20 @@ mod tests {
         assert!(space.fallocate(node.id, 1, 0, 1 << 30, 0).is_err(), "its directory is not found");
         node.inode.lock().record.parent = parent;
         assert!(!node.open.lock().grant.is_freeing());
+        space.brake.stop();
+    }
+
+    /// What had its blocks was told to have failed, since the ledger could not be told.
+    #[test]
+    fn an_allocation_that_was_made_has_not_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending_file(dir.path(), 7);
+        space.set_limit(Subject::Directory(FileId(1)), Limit::NONE).unwrap();
+        let parent = std::mem::replace(&mut node.inode.lock().record.parent, FileId(u64::MAX));
+        space.fallocate(node.id, 1, 0, 1 << 20, 0).unwrap();
+        node.inode.lock().record.parent = parent;
+        space.record_measure(&node, &mut node.open.lock()).unwrap();
+        assert!(node.inode.lock().record.blocks >= 2048, "it is measured later");
         space.brake.stop();
     }
 }

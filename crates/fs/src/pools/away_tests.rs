@@ -16,7 +16,11 @@ use ullage_types::{Bytes, FileId, Generation, NodeId};
 pub(crate) struct Named {
     numbers: Option<Arc<CatalogNumbers>>,
     free: u64,
+    /// The disk that it is on.
+    disk: Option<u64>,
     fails: AtomicBool,
+    /// It does not say what it has free.
+    pub(crate) is_silent: AtomicBool,
     /// How often a file was to be opened.
     pub(crate) opened: AtomicUsize,
     pub(crate) drafted: Mutex<Vec<Generation>>,
@@ -28,6 +32,9 @@ pub(crate) struct Named {
     /// Held by who has drafts, or their names, wait.
     pub(crate) drafts: Mutex<()>,
     pub(crate) keeps: Mutex<()>,
+    /// Held by who has those wait that ask what is free, or have it written out.
+    pub(crate) usage: Mutex<()>,
+    pub(crate) syncs: Mutex<()>,
 }
 
 impl Named {
@@ -62,6 +69,10 @@ impl Pool for Named {
     fn release(&self, _: Binding) {}
 
     fn usage(&self) -> Result<Usage, Error> {
+        drop(self.usage.lock());
+        if self.is_silent.load(Relaxed) {
+            return Self::none();
+        }
         Ok(Usage { total: Bytes(1 << 40), free: Bytes(self.free), block: Bytes(4096), ..Usage::default() })
     }
 
@@ -102,7 +113,12 @@ impl Pool for Named {
         }
     }
 
+    fn device(&self) -> Option<u64> {
+        self.disk
+    }
+
     fn sync(&self) -> Result<(), Error> {
+        drop(self.syncs.lock());
         Ok(())
     }
 
@@ -142,6 +158,25 @@ pub(crate) fn space_with(
     assert_eq!(lies_in(&node), Some(PoolId(0)));
     node.open.lock().backing.as_deref().unwrap().file.write_all_at(b"data", 0).unwrap();
     (space, all, node)
+}
+
+/// A space of pools on these disks, each with so much free, and reserved.
+pub(crate) fn space_on(dir: &std::path::Path, disks: &[u64], free: u64, reserve: u64) -> (Arc<Space>, Vec<Arc<Named>>) {
+    let store = Arc::new(Store::open(dir, EngineKind::Memory, Options::default()).unwrap());
+    let catalog = Catalog::open(store, 0, 0, crate::now()).unwrap();
+    let named =
+        |&disk| Arc::new(Named { numbers: Some(catalog.numbers()), free, disk: Some(disk), ..Named::default() });
+    let all: Vec<_> = disks.iter().map(named).collect();
+    let member = |(n, pool): (usize, &Arc<Named>)| PoolMember {
+        id: PoolId(n as u16),
+        name: n.to_string(),
+        pool: pool.clone(),
+        reserve: Bytes(reserve),
+        tree: None,
+    };
+    let members = all.iter().enumerate().map(member).collect();
+    let pools = Arc::new(Pools::new(members, "first-fit".parse::<Spread>().unwrap(), None));
+    (Space::new(catalog, pools, SpaceOptions::default()), all)
 }
 
 /// Each write to a file of a full pool left one more number in the leaf, whose mark stayed for good.
