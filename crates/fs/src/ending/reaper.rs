@@ -2,9 +2,10 @@
 //! durable (DESIGN, "Backing files outlive their names", condition a).
 
 use crate::pools::Pools;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -156,11 +157,6 @@ impl Drop for Reaper {
 }
 
 impl Queue {
-    /// Whether somebody misses what waits, or may soon.
-    fn is_urgent(&self, pools: &Pools) -> bool {
-        self.missed || self.bytes.iter().any(|(pool, bytes)| *bytes >= MUCH || is_much(pools, *pool, *bytes))
-    }
-
     fn next(&self, durable: Seq) -> Option<(FileId, Backing)> {
         self.waiting.front().filter(|(seq, ..)| *seq <= durable).map(|(_, file, backing, _)| (*file, backing.clone()))
     }
@@ -168,8 +164,12 @@ impl Queue {
     /// The first one was given to its pool.
     fn gave(&mut self) {
         let Some((_, _, backing, bytes)) = self.waiting.pop_front() else { return };
-        if let Some(all) = self.bytes.get_mut(&backing.pool) {
-            *all -= bytes;
+        // A pool that nothing is to come free in is not asked for anything.
+        if let Entry::Occupied(mut all) = self.bytes.entry(backing.pool) {
+            *all.get_mut() -= bytes;
+            if *all.get() == 0 {
+                all.remove();
+            }
         }
         if bytes >= LARGE {
             let (given, since) = self.given.entry(backing.pool).or_insert((0, Instant::now()));
@@ -179,10 +179,14 @@ impl Queue {
     }
 }
 
-/// Whether so many bytes are more than a part of what is free in a pool.
+/// Whether so many bytes are more than a part of what is free in a pool. Not where that is not known.
 fn is_much(pools: &Pools, pool: PoolId, bytes: u64) -> bool {
-    let free = pools.get(pool).and_then(|pool| Ok(pool.usage()?)).map_or(u64::MAX, |usage| usage.free.0);
-    bytes > free / SHARE
+    pools.free(pool).is_some_and(|free| bytes > free / SHARE)
+}
+
+/// Whether so much is to come free that somebody may miss it soon.
+fn is_urgent(pools: &Pools, bytes: &FxHashMap<PoolId, u64>) -> bool {
+    bytes.values().any(|bytes| *bytes >= MUCH) || bytes.iter().any(|(pool, bytes)| is_much(pools, *pool, *bytes))
 }
 
 fn run(shared: &Shared, catalog: &Catalog, pools: &Pools) {
@@ -194,10 +198,10 @@ fn run(shared: &Shared, catalog: &Catalog, pools: &Pools) {
         let stop = queue.stop;
         let waits = queue.waiting.front().is_some_and(|(seq, ..)| *seq > catalog.durable());
         if waits && !stop {
-            let urgent = queue.is_urgent(pools);
-            queue.missed = false;
-            let synced = urgent && parking_lot::MutexGuard::unlocked(&mut queue, || catalog.sync()).is_ok();
-            if !synced {
+            let (missed, bytes) = (std::mem::take(&mut queue.missed), queue.bytes.clone());
+            // Who removes something waits for the lock, and pools are not asked with it held.
+            let hurries = || (missed || is_urgent(pools, &bytes)) && catalog.sync().is_ok();
+            if !MutexGuard::unlocked(&mut queue, hurries) && !queue.missed && !queue.stop {
                 shared.bell.wait_for(&mut queue, LOOK);
             }
         }

@@ -7,7 +7,6 @@ use crate::{Errno, Outcome, Space, hurry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ullage_catalog::Inode;
-use ullage_pool::Pool;
 use ullage_types::PoolId;
 
 /// How long is waited at most, and for how long when nothing comes free or is known to.
@@ -80,13 +79,13 @@ impl Space {
 
     /// Whether a pool that is short of so many bytes gets more within a while.
     fn gains_room(&self, pool: PoolId, bytes: u64) -> Outcome<bool> {
-        let pool = self.pools.get(pool)?;
-        let (before, enough) = (pool.usage()?.free.0, bytes.saturating_add(SLACK));
+        let free = || self.pools.ask_usage(pool).map(|usage| usage.free.0);
+        let (before, enough) = (free()?, bytes.saturating_add(SLACK));
         if before >= enough || !self.reaper.is_expecting() {
             return Ok(false);
         }
         hurry::may_wait()?;
-        Ok(self.wait_for_room(&**pool, before, enough) > before)
+        Ok(self.wait_for_room(before, enough, || free().ok()) > before)
     }
 
     /// Before a file is given out to be written in the kernel, where nobody would be asked: waits for what was just removed, where that
@@ -94,21 +93,21 @@ impl Space {
     pub(crate) fn await_removed(&self) -> Outcome<()> {
         for (pool, bytes) in self.reaper.overdue(&self.pools) {
             hurry::may_wait()?;
-            let pool = self.pools.get(pool)?;
-            let before = pool.usage()?.free.0;
+            // He may not want anything of that pool: it is not waited for where it does not answer.
+            let Some(before) = self.pools.free(pool) else { continue };
             // Somebody else may write meanwhile.
-            self.wait_for_room(&**pool, before, before + bytes / 4 * 3);
+            self.wait_for_room(before, before + bytes / 4 * 3, || self.pools.free(pool));
         }
         Ok(())
     }
 
     /// Waits until a pool that had so much free has enough, or nothing comes free any more. Gives back the most that was free.
-    fn wait_for_room(&self, pool: &dyn Pool, before: u64, enough: u64) -> u64 {
+    fn wait_for_room(&self, before: u64, enough: u64, free: impl Fn() -> Option<u64>) -> u64 {
         let (began, mut gained, mut most) = (Instant::now(), Instant::now(), before);
         let may_gain = |gained: Instant| self.reaper.hurry() || gained.elapsed() < IN_VAIN;
         while most < enough && began.elapsed() < PATIENCE && may_gain(gained) {
             std::thread::sleep(PAUSE);
-            let free = pool.usage().map_or(0, |usage| usage.free.0);
+            let free = free().unwrap_or(0);
             if free > most {
                 (most, gained) = (free, Instant::now());
             }

@@ -122,10 +122,14 @@ impl Slot {
         Some(usage.free.saturating_sub(self.member.reserve).0)
     }
 
+    /// What it has, which one that asks others has said lately; none where those do not answer.
+    fn usage(&self) -> Option<Usage> {
+        if self.below.is_remote { self.vacancy.lately(self.asks()) } else { Some(self.asks()()) }
+    }
+
     /// Whether a file may be made there; none where it does not answer.
     fn room(&self) -> Option<Room> {
-        let usage = if self.below.is_remote { self.vacancy.lately(self.asks())? } else { self.asks()() };
-        Some(self.room_of(usage))
+        self.usage().map(|usage| self.room_of(usage))
     }
 
     fn room_of(&self, usage: Usage) -> Room {
@@ -232,6 +236,22 @@ impl Pools {
         let slot = self.slot(id);
         slot.map(|slot| if slot.below.is_remote { slot.vacancy.last(slot.asks()) } else { slot.asks()() })
             .unwrap_or_default()
+    }
+
+    /// What is free in a pool; none where that is not known. Waits for none.
+    pub(crate) fn free(&self, id: PoolId) -> Option<u64> {
+        // One that failed to say it has nothing in all.
+        let usage = self.slot(id)?.usage().filter(|usage| usage.total.0 > 0)?;
+        Some(usage.free.0)
+    }
+
+    /// What a pool has now. Waits for it, and others know then.
+    pub(crate) fn ask_usage(&self, id: PoolId) -> Outcome<Usage> {
+        let usage = self.get(id)?.usage()?;
+        if let Some(slot) = self.slot(id) {
+            slot.vacancy.said(usage);
+        }
+        Ok(usage)
     }
 
     /// The pool with this number. EIO when the configuration no longer has it.

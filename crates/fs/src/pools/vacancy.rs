@@ -78,7 +78,11 @@ impl Shared {
         let began = Instant::now();
         let usage = asks();
         let mut known = self.known.lock();
-        (known.usage, known.asked) = (Some((usage, began)), None);
+        known.asked = None;
+        // Somebody may have asked after that, and been told before.
+        if known.usage.is_none_or(|(_, since)| since <= began) {
+            known.usage = Some((usage, began));
+        }
         self.bell.notify_all();
     }
 }

@@ -9,7 +9,9 @@ use std::ffi::OsStr;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{program, ullage};
 use ullage_mount_tests::space::Space;
@@ -31,15 +33,15 @@ impl Drop for Stopped {
     }
 }
 
-/// A space with a pool of its own, `main`, and one in another space, `far`, which files go to where the first takes none.
-fn beside_one_in(below: &Space) -> Space {
+/// A space with a pool of its own, `main`, and one in another space, `far`.
+fn beside_one_in(below: &Space, spread: &str) -> Space {
     let far = below.path("pool");
     fs::create_dir(&far).unwrap();
     let ground = Ground::new();
     let disk = ground.directory("disk");
     let mut space = Space::on(ground, &disk);
     space.pools.push(format!("far={}", far.display()));
-    space.flags = vec!["--spread".into(), "first-fit".into()];
+    space.flags = vec!["--spread".into(), spread.into()];
     space.up();
     space.flags.clear();
     space
@@ -57,7 +59,7 @@ fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item
 #[test]
 fn a_pool_that_does_not_say_what_it_has_free_keeps_no_file_from_the_others() {
     let below = Space::plain();
-    let space = beside_one_in(&below);
+    let space = beside_one_in(&below, "first-fit");
     fs::write(space.path("old"), "old").unwrap();
     let free = || rustix::fs::statvfs(&space.mount).unwrap().f_blocks;
     let before = free();
@@ -80,6 +82,37 @@ fn a_pool_that_does_not_say_what_it_has_free_keeps_no_file_from_the_others() {
     below.down_and_check();
 }
 
+/// Who gives back what was removed asked for what is free wherever anything ever was, and who removed something waited behind that.
+#[test]
+fn a_pool_that_does_not_say_what_it_has_free_keeps_nothing_removed_from_going() {
+    let below = Space::plain();
+    let space = beside_one_in(&below, "round-robin");
+    let files: Vec<_> = (0..8).map(|n| space.path(n.to_string())).collect();
+    files.iter().for_each(|path| fs::write(path, vec![1; 2 << 20]).unwrap());
+    let (far, near): (Vec<_>, Vec<_>) = files.iter().partition(|path| pool_of(&space, path) == "far");
+    assert!(far.len() > 1 && near.len() > 2, "{far:?}, {near:?}");
+    let is_written =
+        |path: &Path| is_answered("sh", ["-c".as_ref(), "echo more >> $1".as_ref(), "sh".as_ref(), path.as_os_str()]);
+    fs::remove_file(far[0]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    fs::remove_file(far[1]).unwrap();
+    {
+        let _stopped = Stopped::new(below.pid());
+        is_written(near[0]);
+        // For so long it may be taken for one with room.
+        std::thread::sleep(Duration::from_secs(3));
+        let new = space.path("new");
+        for file in near {
+            is_answered("rm", ["-f".as_ref(), file.as_os_str()]);
+            std::thread::sleep(Duration::from_millis(200));
+            is_written(&new);
+        }
+        assert_eq!(pool_of(&space, &new), "main");
+    }
+    space.down_and_check();
+    below.down_and_check();
+}
+
 /// Regression: a file can be without a name while it is copied on few file systems of servers and in user space, and on others none could go
 /// there: a pool was never empty, and a full one had no other.
 #[test]
@@ -89,7 +122,7 @@ fn files_go_to_a_pool_where_none_can_be_without_a_name() {
     let mut below = Space::on(ground, &disk);
     below.flags = ["--transport", "fuser"].map(Into::into).to_vec();
     below.up();
-    let space = beside_one_in(&below);
+    let space = beside_one_in(&below, "first-fit");
     let files: Vec<_> = (0..20).map(|n| (space.path(format!("file-{n}")), vec![n as u8; 5000 * n])).collect();
     for (path, content) in &files {
         fs::write(path, content).unwrap();
