@@ -1,4 +1,5 @@
-//! What there is above the reserve of a pool: what files hold of it, and what was written and does not show there yet.
+//! What there is above the reserve of a pool: what files hold of it, and what was written and does not show there yet. Pools on one disk have the
+//! same room above theirs.
 //!
 //! btrfs has blocks in use from when it writes them out, long after a file was measured to have them. Until the pool was
 //! written out, what was written counts as if it were held still.
@@ -6,17 +7,23 @@
 use crate::{Errno, Outcome, Space};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use ullage_types::PoolId;
 
-/// What of the room above the reserves of pools is taken.
+/// What of the room above the reserves of pools is taken, by their disk.
 #[derive(Debug, Default)]
 pub(crate) struct Above {
-    pools: Mutex<FxHashMap<PoolId, Taken>>,
-    /// Held while a pool is written out: who comes meanwhile waits for that.
+    disks: Mutex<FxHashMap<PoolId, Arc<Disk>>>,
+}
+
+/// What is taken of one disk. One that takes its time holds up who wants something of it, and nobody else.
+#[derive(Debug, Default)]
+struct Disk {
+    taken: Mutex<Taken>,
+    /// Held while it is written out: who comes meanwhile waits for that.
     writing: Mutex<()>,
 }
 
-/// Of one pool.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     /// Held for writes.
@@ -32,16 +39,19 @@ impl Taken {
 }
 
 impl Space {
+    /// The reserve of a pool, and what is taken above it; none where it has none.
+    fn above(&self, pool: PoolId) -> Option<(u64, Arc<Disk>)> {
+        let member = self.pools.member(pool).filter(|member| member.reserve.0 > 0)?;
+        let disk = self.pools.disk(member);
+        Some((member.reserve.0, self.headroom.above.disks.lock().entry(disk).or_default().clone()))
+    }
+
     /// Holds so much of a pool that has a reserve.
     pub(crate) fn hold_in_pool(&self, pool: PoolId, bytes: u64) -> Outcome<()> {
-        let reserve = self.pools.reserve(pool);
-        if reserve == 0 {
-            return Ok(());
-        }
-        let mut pools = self.headroom.above.pools.lock();
+        let Some((reserve, disk)) = self.above(pool) else { return Ok(()) };
+        let mut taken = disk.taken.lock();
         // Asked under the lock: what was let go of before is in use by now.
-        let free = self.pools.get(pool)?.usage()?.free.0;
-        let taken = pools.entry(pool).or_default();
+        let free = self.pools.free_or_last(pool)?;
         if free < reserve.saturating_add(taken.all()).saturating_add(bytes) {
             return Err(Errno::ENOSPC);
         }
@@ -52,10 +62,11 @@ impl Space {
     /// Lets go of so much, of which so many bytes may have been written.
     pub(crate) fn let_go_in_pool(&self, pool: PoolId, bytes: u64, written: u64) {
         let unshown = if self.pools.shows_late(pool) { written } else { 0 };
-        if bytes == 0 && unshown == 0 || self.pools.reserve(pool) == 0 {
+        if bytes == 0 && unshown == 0 {
             return;
         }
-        if let Some(taken) = self.headroom.above.pools.lock().get_mut(&pool) {
+        if let Some((_, disk)) = self.above(pool) {
+            let mut taken = disk.taken.lock();
             taken.held = taken.held.saturating_sub(bytes);
             taken.unshown = taken.unshown.saturating_add(unshown);
         }
@@ -63,35 +74,89 @@ impl Space {
 
     /// What is left above a pool's reserve; none where it has none.
     pub(crate) fn room_in_pool(&self, pool: PoolId) -> Outcome<Option<u64>> {
-        let reserve = self.pools.reserve(pool);
-        if reserve == 0 {
-            return Ok(None);
-        }
-        let taken = self.headroom.above.pools.lock().get(&pool).copied().unwrap_or_default();
-        Ok(Some(self.pools.get(pool)?.usage()?.free.0.saturating_sub(reserve.saturating_add(taken.all()))))
+        let Some((reserve, disk)) = self.above(pool) else { return Ok(None) };
+        let taken = *disk.taken.lock();
+        Ok(Some(self.pools.free_or_last(pool)?.saturating_sub(reserve.saturating_add(taken.all()))))
     }
 
     /// Has pools show all that was written to them, where less than `wanted` is left otherwise. Waits for disks.
     pub(crate) fn show_written(&self, wanted: u64) {
-        let unshown = |pool| self.headroom.above.pools.lock().get(&pool).map_or(0, |taken: &Taken| taken.unshown);
         for member in self.pools.members() {
-            if unshown(member.id) == 0 {
+            let Some((_, disk)) = self.above(member.id).filter(|(_, disk)| disk.taken.lock().unshown > 0) else {
                 continue;
-            }
-            let _turn = self.headroom.above.writing.lock();
-            let written = unshown(member.id);
+            };
+            let _turn = disk.writing.lock();
+            let written = disk.taken.lock().unshown;
             let is_short = self.room_in_pool(member.id).is_ok_and(|room| room.is_some_and(|room| room < wanted));
             if written == 0 || !is_short {
                 continue;
             }
-            if let Err(error) = member.pool.sync() {
-                tracing::warn!(%error, "pool '{}' could not be written out: what is free there is not known", member.name);
+            let synced = member.pool.sync().map_err(Errno::from);
+            if let Err(error) = synced.and_then(|()| self.pools.ask_usage(member.id)) {
+                tracing::warn!(
+                    "pool {} could not be written out: what is free there is not known ({error:?})",
+                    member.id
+                );
                 continue;
             }
-            if let Some(taken) = self.headroom.above.pools.lock().get_mut(&member.id) {
-                // More may have come meanwhile.
-                taken.unshown -= written;
-            }
+            // More may have come meanwhile.
+            disk.taken.lock().unshown -= written;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pools::away::tests::space_on;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const GIB: u64 = 1 << 30;
+    const ONE: PoolId = PoolId(0);
+    const OTHER: PoolId = PoolId(1);
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Each pool was promised the same room: what was reserved was gone when both had written.
+    #[test]
+    fn pools_on_one_disk_are_promised_what_is_free_there_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7, 7], 3 * GIB, GIB);
+        space.hold_in_pool(ONE, GIB).unwrap();
+        space.hold_in_pool(OTHER, GIB).unwrap();
+        assert_eq!(space.hold_in_pool(OTHER, 1), Err(Errno::ENOSPC));
+        assert_eq!(space.hold_in_pool(ONE, 1), Err(Errno::ENOSPC));
+        assert_eq!((space.room_in_pool(ONE), space.room_in_pool(OTHER)), (Ok(Some(0)), Ok(Some(0))));
+        // Nobody knows whether what was written is in use yet.
+        space.let_go_in_pool(OTHER, GIB, GIB / 2);
+        assert_eq!(space.room_in_pool(ONE), Ok(Some(GIB / 2)));
+        space.hold_in_pool(ONE, GIB / 2).unwrap();
+        assert_eq!(space.hold_in_pool(OTHER, 1), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn pools_on_other_disks_have_what_is_free_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7, 8], 3 * GIB, GIB);
+        space.hold_in_pool(ONE, 2 * GIB).unwrap();
+        space.hold_in_pool(OTHER, 2 * GIB).unwrap();
+        assert_eq!(space.hold_in_pool(ONE, 1), Err(Errno::ENOSPC));
+    }
+
+    /// Every write to a pool with a reserve waited for it.
+    #[test]
+    fn a_pool_that_does_not_say_what_is_free_keeps_nobody_from_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools) = space_on(dir.path(), &[7, 8], 3 * GIB, GIB);
+        let (tells, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let silent = pools[1].usage.lock();
+            scope.spawn(|| space.hold_in_pool(OTHER, 1).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            scope.spawn(|| tells.send(space.hold_in_pool(ONE, 1)).unwrap());
+            let outcome = told.recv_timeout(SOON);
+            drop(silent);
+            outcome.unwrap().unwrap();
+        });
     }
 }

@@ -245,6 +245,17 @@ impl Pools {
         Some(usage.free.0)
     }
 
+    /// The same for who counts on it: of one that does not answer, what was when it last said so.
+    pub(crate) fn free_or_last(&self, id: PoolId) -> Outcome<u64> {
+        match self.slot(id).filter(|slot| slot.below.is_remote) {
+            Some(slot) => {
+                let usage = slot.vacancy.last(slot.asks());
+                if usage.total.0 > 0 { Ok(usage.free.0) } else { Err(Errno::EIO) }
+            }
+            None => Ok(self.get(id)?.usage()?.free.0),
+        }
+    }
+
     /// What a pool has now. Waits for it, and others know then.
     pub(crate) fn ask_usage(&self, id: PoolId) -> Outcome<Usage> {
         let usage = self.get(id)?.usage()?;
