@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What takes longer is not waited for by who comes then.
+/// What takes longer is not waited for by who comes then, and has no more patience.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// The pools that somebody works at, and since when.
@@ -36,7 +36,7 @@ impl Aside {
         }
         let (mut begun, mut left) = (Vec::new(), Vec::new());
         for (whence, nodes) in pools {
-            if !self.begin(whence, until) {
+            if !self.begin(whence, until, patience.max(HANGS)) {
                 left.extend(nodes);
                 continue;
             }
@@ -68,10 +68,10 @@ impl Aside {
         }
     }
 
-    fn begin(&self, whence: Whence, until: Instant) -> bool {
+    fn begin(&self, whence: Whence, until: Instant, hangs: Duration) -> bool {
         let mut at_work = self.at_work.lock();
         while let Some(since) = at_work.get(&whence) {
-            if since.elapsed() >= HANGS || self.done.wait_until(&mut at_work, until).timed_out() {
+            if since.elapsed() >= hangs || self.done.wait_until(&mut at_work, until).timed_out() {
                 return false;
             }
         }

@@ -4,10 +4,13 @@
 //! btrfs has blocks in use from when it writes them out, long after a file was measured to have them. Until the pool was
 //! written out, what was written counts as if it were held still.
 
+use crate::node::Node;
+use crate::pools::pool_of;
 use crate::{Errno, Outcome, Space};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use ullage_types::PoolId;
 
 /// What of the room above the reserves of pools is taken, by their disk.
@@ -79,29 +82,47 @@ impl Space {
         Ok(Some(self.pools.free_or_last(pool)?.saturating_sub(reserve.saturating_add(taken.all()))))
     }
 
-    /// Has pools show all that was written to them, where less than `wanted` is left otherwise. Waits for disks.
-    pub(crate) fn show_written(&self, wanted: u64) {
-        for member in self.pools.members() {
-            let Some((_, disk)) = self.above(member.id).filter(|(_, disk)| disk.taken.lock().unshown > 0) else {
-                continue;
-            };
-            let _turn = disk.writing.lock();
-            let written = disk.taken.lock().unshown;
-            let is_short = self.room_in_pool(member.id).is_ok_and(|room| room.is_some_and(|room| room < wanted));
-            if written == 0 || !is_short {
-                continue;
-            }
-            let synced = member.pool.sync().map_err(Errno::from);
-            if let Err(error) = synced.and_then(|()| self.pools.ask_usage(member.id)) {
-                tracing::warn!(
-                    "pool {} could not be written out: what is free there is not known ({error:?})",
-                    member.id
-                );
-                continue;
-            }
-            // More may have come meanwhile.
-            disk.taken.lock().unshown -= written;
+    /// Whether less than `wanted` is left above the reserve of a file's pool, and more may be when that has shown what was written to it.
+    pub(crate) fn may_show_room(&self, node: &Node, wanted: u64) -> bool {
+        let unshown = |pool| self.above(pool).map_or(0, |(_, disk)| disk.taken.lock().unshown);
+        pool_of(&node.inode).is_some_and(|pool| unshown(pool) > 0 && self.is_short(pool, wanted))
+    }
+
+    fn is_short(&self, pool: PoolId, wanted: u64) -> bool {
+        self.room_in_pool(pool).is_ok_and(|room| room.is_some_and(|room| room < wanted))
+    }
+
+    /// Has the pool of a file show all that was written to it, where less than `wanted` is left otherwise. The disk is waited for no longer than
+    /// `patience`, and with nothing locked that others wait for.
+    pub(crate) fn show_written(&self, node: &Arc<Node>, wanted: u64, patience: Duration) {
+        if !self.may_show_room(node, wanted) {
+            return;
         }
+        let Some(space) = self.own().upgrade() else { return };
+        let show = move |space: &Self, node: &Arc<Node>| {
+            if let Some(pool) = pool_of(&node.inode) {
+                space.show(pool, wanted);
+            }
+        };
+        if !self.headroom.aside.run(&space, vec![node.clone()], patience, show).is_empty() {
+            tracing::debug!("a disk takes its time, and what is free there is not known");
+        }
+    }
+
+    fn show(&self, pool: PoolId, wanted: u64) {
+        let Some((_, disk)) = self.above(pool) else { return };
+        let _turn = disk.writing.lock();
+        let written = disk.taken.lock().unshown;
+        if written == 0 || !self.is_short(pool, wanted) {
+            return;
+        }
+        let synced = self.pools.get(pool).and_then(|pool| Ok(pool.sync()?));
+        if let Err(error) = synced.and_then(|()| self.pools.ask_usage(pool)) {
+            tracing::warn!("pool {pool} could not be written out: what is free there is not known ({error:?})");
+            return;
+        }
+        // More may have come meanwhile.
+        disk.taken.lock().unshown -= written;
     }
 }
 
@@ -109,8 +130,10 @@ impl Space {
 mod tests {
     use super::*;
     use crate::pools::away::tests::space_on;
+    use crate::{Caller, Filesystem};
     use std::sync::mpsc;
     use std::time::Duration;
+    use ullage_types::NodeId;
 
     const GIB: u64 = 1 << 30;
     const ONE: PoolId = PoolId(0);
@@ -158,5 +181,43 @@ mod tests {
             drop(silent);
             outcome.unwrap().unwrap();
         });
+    }
+
+    fn refused(space: &Space, name: &[u8]) -> std::sync::Arc<crate::node::Node> {
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let (entry, _) = space.create(caller, NodeId(1), name, 0o600, 0, libc::O_WRONLY as u32).unwrap();
+        space.node(entry.node).unwrap()
+    }
+
+    /// He waited for all pools that had too little, and all who write with him.
+    #[test]
+    fn who_is_refused_waits_for_the_disk_of_his_file_alone_and_others_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, pools) = space_on(dir.path(), &[7, 8], 3 * GIB, GIB);
+        let node = refused(&space, b"file");
+        for (hangs, pool) in [(1, OTHER), (0, ONE)] {
+            space.hold_in_pool(pool, GIB).unwrap();
+            space.let_go_in_pool(pool, GIB, GIB);
+            let (tells, told) = mpsc::channel();
+            std::thread::scope(|scope| {
+                let hanging = pools[hangs].syncs.lock();
+                for tells in [tells.clone(), tells] {
+                    let (space, node) = (&space, &node);
+                    scope.spawn(move || {
+                        drop(space.alone_with_room(Some(node), 8 * GIB, Duration::from_millis(300)));
+                        tells.send(()).unwrap();
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                let others_go_on = space.headroom.flow.try_read_for(SOON / 2).is_some();
+                let answer = told.recv_timeout(if hangs == 0 { SOON / 50 } else { SOON });
+                drop(hanging);
+                assert_eq!((others_go_on, answer.is_ok()), (true, hangs != 0));
+                assert!((0..2).all(|n| n < usize::from(answer.is_ok()) || told.recv_timeout(SOON).is_ok()));
+            });
+        }
+        space.headroom.aside.wait();
+        // It was done for who came then.
+        assert_eq!(space.room_in_pool(ONE), Ok(Some(2 * GIB)));
     }
 }

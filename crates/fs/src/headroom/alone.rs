@@ -27,6 +27,11 @@ enum Takes {
 /// How long a disk is waited for while others stand still.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// How long who is refused waits for his own pool to be written out, while others go on. It may have much to write.
+const SHOWS: Duration = Duration::from_secs(30);
+/// How often a pool shows once more what was written to it, while others go on and may write more.
+const SHOWN: u32 = 2;
+
 impl Space {
     /// Waits until no write is under way and gives back all that is only held, for somebody who `wanted` so many bytes, by a call to his `own`
     /// file. Before that, while others go on, what was just removed is waited for, and what is lent: who is at a file that it is lent to may
@@ -38,8 +43,8 @@ impl Space {
         patience: Duration,
     ) -> RwLockWriteGuard<'_, ()> {
         self.await_leaving();
-        if own.is_some() {
-            self.show_written(wanted);
+        if let Some(node) = own {
+            self.show_written(node, wanted, SHOWS);
         }
         let gathering = self.lender.gathers();
         let holders = self.in_the_way(own, wanted);
@@ -48,12 +53,17 @@ impl Space {
         let their = holders.into_iter().filter(|node| !is_own(own, node));
         let waiting = their.filter_map(|node| Some((self.takes_disk(&node, wanted)?, node))).collect();
         self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
-        let alone = self.headroom.flow.write();
+        let mut alone = self.headroom.flow.write();
         drop(gathering);
         self.return_held(own, wanted, PATIENCE);
-        if own.is_some() {
+        for _ in 0..SHOWN {
             // What was given back just now counts as written, and may have been shown for long.
-            self.show_written(wanted);
+            let Some(node) = own.filter(|node| self.may_show_room(node, wanted)) else { break };
+            let _gathering = self.lender.gathers();
+            drop(alone);
+            self.show_written(node, wanted, SHOWS);
+            alone = self.headroom.flow.write();
+            self.return_held(own, wanted, PATIENCE);
         }
         alone
     }

@@ -10,7 +10,7 @@
 use super::fence::{fill_holes, is_enclosed};
 use super::holes::Holes;
 use super::lend::LONG_PATIENCE;
-use super::{Range, Work};
+use super::{ANY, Range, Work};
 use crate::ending::measured;
 use crate::hurry;
 use crate::node::Node;
@@ -70,13 +70,19 @@ impl Space {
             outcome => return outcome,
         }
         // What was written and has not found its place yet counts like what was never written.
-        let synced = self.stream(node.id)?.file.sync_data().map_err(Errno::from);
+        let file = self.stream(node.id)?.file;
+        let synced = file.sync_data().map_err(Errno::from);
         if synced.is_err() {
             // Who asks for it at fsync(2) is told, too.
             let _ = node.open.lock().told(synced);
         }
         synced?;
-        self.show_written(u64::MAX);
+        let size = Measure::of(&file)?.size;
+        drop(file);
+        let wanted = self.counting_of(&node.open.lock()).map_or(ANY, |(_, counting)| counting.worst(0, size));
+        // What is kept for the map beside that is less.
+        let wanted = wanted.saturating_mul(2);
+        self.show_written(node, wanted, LONG_PATIENCE);
         let outcome = self.fill_all(node);
         let Err(error @ (Errno::EDQUOT | Errno::ENOSPC)) = outcome else { return outcome };
         for _ in 0..STEPS {

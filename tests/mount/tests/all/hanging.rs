@@ -1,13 +1,16 @@
 //! A pool whose disk stops answering while it is in use stalls who needs that disk, and nobody else.
 
 use crate::frozen::{NAMES, directories};
+use crate::limits::bed::limited;
 use crate::stuck::{Ends, LIVELY, are_answered, assert_transport, cpus, on_cpu, uring_is_on};
+use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::crash::cache::CachingDisk;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{eventually, program, unmount};
@@ -167,6 +170,49 @@ fn a_disk_of_an_only_pool_that_hangs_stalls_only_who_needs_it_over_io_uring() {
     if uring_is_on() {
         check(&["--transport", "io-uring"], "io_uring", true);
     }
+}
+
+/// He waited until all pools were written out, with everybody who writes, and that was to come to an end with a disk of which he wanted nothing.
+#[test]
+fn a_disk_that_hangs_keeps_nobody_from_being_refused_in_another_pool() {
+    let mut ground = Ground::new();
+    let plain = ground.ext4("plain", 256);
+    let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
+    File::create(&image).and_then(|file| file.set_len(512 << 20)).unwrap();
+    program("mkfs.btrfs", ["-q", "-f", image.to_str().unwrap()]).ok();
+    let disk = CachingDisk::new(&mut ground, &image);
+    let point = ground.mount_image("disk", disk.device());
+    let mut space = Space::on(ground, &plain);
+    fs::create_dir(point.join("pool")).unwrap();
+    space.pools.push(format!("b={},reserve=64M", point.join("pool").display()));
+    space.flags = ["--spread", "round-robin"].map(Into::into).to_vec();
+    space.up();
+    let dir = limited(&space, "box", 64 << 20);
+    (0..16).for_each(|n| drop(File::create(dir.join(n.to_string())).unwrap()));
+    for path in in_pool(&space, "box", true).take(1) {
+        fs::write(path, vec![1; 32 << 20]).unwrap();
+    }
+    let writes = |path: PathBuf| File::options().write(true).open(path).unwrap();
+    let files: Vec<File> = in_pool(&space, "box", false).take(2).map(writes).collect();
+    assert_eq!(files.len(), 2);
+    std::thread::sleep(Duration::from_secs(3));
+    std::thread::scope(|scope| {
+        let hanging = disk.hang();
+        let allocate = |file: &File| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, 768 << 20);
+        let refused: Vec<_> = files.iter().map(|file| scope.spawn(move || allocate(file))).collect();
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until && !refused.iter().all(ScopedJoinHandle::is_finished) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let told = refused.iter().all(ScopedJoinHandle::is_finished);
+        drop(hanging);
+        for outcome in refused {
+            outcome.join().unwrap().unwrap_err();
+        }
+        assert!(told, "they waited for a disk of which they wanted nothing");
+    });
+    drop(files);
+    space.down_and_check();
 }
 
 /// The whole connection was broken off where there was no memory for one more entry of a queue.
