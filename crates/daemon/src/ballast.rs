@@ -110,7 +110,12 @@ impl Ballast {
     /// Whether another process has the catalog.
     fn is_in_use(&self) -> bool {
         let lock = File::open(self.path.with_file_name("catalog").join("lock"));
-        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
+        lock.is_ok_and(|lock| {
+            let taken = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+            // By name: a child that is just being started has a copy of the descriptor.
+            let _ = flock(&lock, FlockOperation::Unlock);
+            taken.is_err()
+        })
     }
 
     /// Holds again what is left of what was given, little as it may be: there is no more to be had.

@@ -30,7 +30,8 @@ fn set_apart(command: &mut Command) {
 }
 
 /// Starts `command` (this program, told to serve in the foreground and to report) in a session of its own and
-/// waits until it is ready. Gives back its process id. A signal that is to end this process before that ends the other one first. `progress` is given each line that begins with [`PROGRESS`], without it.
+/// waits until it is ready. Gives back its process id. A signal that is to end this process before that ends the other one first. `progress` is given
+/// each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     state.refuse_users()?;
     let first = !state.dir().exists();

@@ -103,12 +103,10 @@ fn a_space_is_given_up_and_its_directories_are_used_again() {
     assert_eq!(fs::read(tree.join("dir/taken-in")).unwrap(), b"content");
 }
 
-/// Regression: `up` ended, and its daemon went on; no command could see it or end it.
-#[test]
-fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
-    const FILES: usize = 30_000;
+/// Whether an import of so many names was still under way when it was interrupted: each time it ended then, and the last start went on with it.
+fn ends_with_who_waits(files: usize) -> bool {
     let (mut space, tree) = bed();
-    for n in 0..FILES {
+    for n in 0..files {
         let dir = tree.join(format!("{}", n / 1000));
         if n % 1000 == 0 {
             fs::create_dir(&dir).unwrap();
@@ -127,15 +125,28 @@ fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
         process::signal(up.id(), signal);
         let mut said = String::new();
         up.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(up.wait().unwrap().signal(), Some(signal.as_raw()), "{said}");
+        let status = up.wait().unwrap();
+        if status.success() {
+            space.down_and_check();
+            return false;
+        }
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{said}");
         assert!(said.contains("goes on"), "{said}");
         // Nobody has it any more.
         assert!(!is_locked(&space).unwrap() && !is_mounted(&space.mount));
     }
     space.up();
-    let names = (0..30).map(|dir| fs::read_dir(space.path(dir.to_string())).unwrap().count());
-    assert_eq!(names.sum::<usize>(), FILES);
+    let names = (0..files / 1000).map(|dir| fs::read_dir(space.path(dir.to_string())).unwrap().count());
+    assert_eq!(names.sum::<usize>(), files);
     space.down_and_check();
+    true
+}
+
+/// Regression: `up` ended, and its daemon went on; no command could see it or end it.
+#[test]
+fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
+    // On a fast machine a smaller one is over before it can be interrupted.
+    assert!([30_000, 100_000, 300_000].into_iter().any(ends_with_who_waits));
 }
 
 /// Regression: what was told of why ended with the first line of the name.
