@@ -100,7 +100,7 @@ fn a_canary_is_nothing_but_a_broken_promise() {
         command.args(["--canary", "--call", "openat", "--errno", "EMFILE", "--nth", "3", "--seed", "4000"]);
         let output = command.env("ULLAGE_BIN", binary).output().unwrap();
         assert!(!output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat()
     };
     let said = campaign("/bin/false".as_ref(), "60");
     assert!(!said.contains("noticed"), "{said}");
