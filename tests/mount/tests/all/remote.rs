@@ -88,7 +88,9 @@ fn a_pool_that_does_not_say_what_it_has_free_keeps_nothing_removed_from_going() 
     let below = Space::plain();
     let space = beside_one_in(&below, "round-robin");
     let files: Vec<_> = (0..8).map(|n| space.path(n.to_string())).collect();
-    files.iter().for_each(|path| fs::write(path, vec![1; 2 << 20]).unwrap());
+    for path in &files {
+        fs::write(path, vec![1; 2 << 20]).unwrap();
+    }
     let (far, near): (Vec<_>, Vec<_>) = files.iter().partition(|path| pool_of(&space, path) == "far");
     assert!(far.len() > 1 && near.len() > 2, "{far:?}, {near:?}");
     let is_written =
