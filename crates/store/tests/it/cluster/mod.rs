@@ -117,7 +117,16 @@ impl Cluster {
         settings.renew_every = Micros::from_millis(200);
         settings.early_every = Some(Micros::from_millis(300));
         (self.plan.store)(&mut settings);
-        let server = StoreServer::bind(address, settings).await.unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let server = loop {
+            match StoreServer::bind(address, settings.clone()).await {
+                // What the one before had begun may not be over: in a process of its own it would be.
+                Err(error) if error.to_string().contains("in use") && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                server => break server.unwrap(),
+            }
+        };
         let meter = server.meter();
         let address = server.address().to_string();
         let (end, ended) = oneshot::channel();
