@@ -1,5 +1,6 @@
 //! Where a test's pools, state and mount lie: a temporary directory, with a file system of its own where needed.
 
+use crate::recount::each_below;
 use crate::run::program;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -130,17 +131,11 @@ impl Drop for Ground {
 /// Every path below a directory with its length, sorted: to see that nothing was changed.
 pub fn listing(dir: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(dir) = todo.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let meta = entry.path().symlink_metadata();
-            let Ok(meta) = meta else { continue };
-            if meta.is_dir() {
-                todo.push(entry.path());
-            }
-            found.push((entry.path(), if meta.is_file() { meta.len() } else { 0 }));
+    each_below(dir, |path, meta| {
+        if path != dir {
+            found.push((path.to_owned(), if meta.is_file() { meta.len() } else { 0 }));
         }
-    }
+    });
     found.sort();
     found
 }

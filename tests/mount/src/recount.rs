@@ -27,7 +27,7 @@ pub fn told(directory: &Path) -> Use {
 pub fn counted(directory: &Path) -> Use {
     let mut seen = HashSet::new();
     let mut total = Use::default();
-    each_below(vec![directory.to_owned()], &mut |_, meta| {
+    each_below(directory, |_, meta| {
         if seen.insert(meta.ino()) {
             total.bytes += meta.blocks() * 512;
             total.inodes += 1;
@@ -40,14 +40,14 @@ pub fn counted(directory: &Path) -> Use {
 pub fn unlike_pools(directory: &Path, pools: &Path) -> Vec<(PathBuf, u64, Vec<u64>)> {
     let mut backing: HashMap<u64, Vec<u64>> = HashMap::new();
     let number = |name: &str| u64::from_str_radix(name.split_once('.')?.0, 16).ok();
-    each_below(vec![pools.to_owned()], &mut |path, meta| {
+    each_below(pools, |path, meta| {
         let file = path.file_name().and_then(|name| name.to_str()).and_then(number).filter(|_| meta.is_file());
         if let Some(file) = file {
             backing.entry(file).or_default().push(meta.blocks());
         }
     });
     let mut unlike = Vec::new();
-    each_below(vec![directory.to_owned()], &mut |path, meta| {
+    each_below(directory, |path, meta| {
         let there = backing.get(&meta.ino()).cloned().unwrap_or_default();
         if meta.is_file() && !there.contains(&meta.blocks()) {
             unlike.push((path.to_owned(), meta.blocks(), there));
@@ -56,7 +56,9 @@ pub fn unlike_pools(directory: &Path, pools: &Path) -> Vec<(PathBuf, u64, Vec<u6
     unlike
 }
 
-fn each_below(mut todo: Vec<PathBuf>, visit: &mut dyn FnMut(&Path, &Metadata)) {
+/// Every path below a directory, itself included, links not followed.
+pub fn each_below(directory: &Path, mut visit: impl FnMut(&Path, &Metadata)) {
+    let mut todo = vec![directory.to_owned()];
     while let Some(path) = todo.pop() {
         let Ok(meta) = path.symlink_metadata() else { continue };
         visit(&path, &meta);

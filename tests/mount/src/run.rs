@@ -116,3 +116,10 @@ pub fn unmount(point: impl AsRef<Path>) {
     let point = point.as_ref();
     eventually(&format!("{} is unmounted", point.display()), LIMIT, || program("umount", [point]).code == Some(0));
 }
+
+/// Runs a command of that user's.
+#[track_caller]
+pub fn by_user(user: u32, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Outcome {
+    let user = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
+    run(Command::new("setpriv").args(user).args(words))
+}

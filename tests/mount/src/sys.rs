@@ -201,28 +201,13 @@ pub fn open_handle(mount: &File, handle: &Handle, flags: i32) -> std::io::Result
 
 /// Whether FIEMAP tells where a file lies.
 pub fn has_extent_map(file: &File) -> bool {
-    first_extent(file).is_ok()
+    ullage_extents::extents(file, 0..1).is_ok()
 }
 
 /// Whether the file system has not chosen a place yet for what a file begins with (delayed allocation).
 pub fn is_delayed(file: &File) -> bool {
-    const FIEMAP_EXTENT_DELALLOC: u64 = 4;
-    first_extent(file).is_ok_and(|flags| flags & FIEMAP_EXTENT_DELALLOC != 0)
-}
-
-/// The flags of a file's first extent, zero where it has none.
-fn first_extent(file: &File) -> std::io::Result<u64> {
-    const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-    // A `fiemap` of the whole file: start, length, flags and mapped, count and a spare word, then room for one
-    // `fiemap_extent` of 56 bytes, whose flags are its eleventh word.
-    let mut map = [0u64; 4 + 7];
-    map[1] = u64::MAX;
-    map[3] = 1;
-    // SAFETY: the structure has its whole length, and room for the one extent that it promises.
-    match unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, map.as_mut_ptr()) } {
-        0 => Ok(map[4 + 5] & 0xffff_ffff),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    let all = ullage_extents::extents(file, 0..u64::MAX >> 1);
+    all.is_ok_and(|all| all.first().is_some_and(ullage_extents::Extent::is_delayed))
 }
 
 /// Has the calling thread come before all others on its CPU, if it may. Gives back whether.

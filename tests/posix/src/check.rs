@@ -183,11 +183,20 @@ pub fn mode(path: impl AsRef<Path>) -> Sys<u32> {
 /// Runs a part of a check as another user, on a thread of its own.
 #[track_caller]
 pub fn as_user<T: Send>(user: User, part: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    as_other(|| sys::become_user(user.uid, user.gid, user.groups), part)
+}
+
+/// Runs a part of a check on a thread of its own that becomes somebody else first.
+#[track_caller]
+pub fn as_other<T: Send>(
+    turn: impl FnOnce() -> Sys<()> + Send,
+    part: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
     if sys::user() != 0 {
         return Err(Failure::Skipped("needs root".to_owned()));
     }
     let run = || {
-        sys::become_user(user.uid, user.gid, user.groups)?;
+        turn()?;
         part()
     };
     let joined = std::thread::scope(|scope| scope.spawn(run).join());

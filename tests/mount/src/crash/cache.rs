@@ -1,7 +1,9 @@
 //! A disk with a cache of its own that loses what was not flushed: the program `caching-disk`, below a loop device.
 
 use crate::ground::Ground;
+use crate::run::program;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -50,6 +52,16 @@ impl CachingDisk {
         assert_eq!(disk.answer(), "ready");
         ground.will_unmount(&point);
         disk
+    }
+
+    /// One with a new file system of so many mebibytes, and where that is mounted.
+    pub fn mounted(ground: &mut Ground, mebibytes: u64, mkfs: &str, flags: &[&str]) -> (Self, PathBuf) {
+        let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
+        File::create(&image).and_then(|file| file.set_len(mebibytes << 20)).expect("an image can be made");
+        program(mkfs, flags.iter().map(AsRef::as_ref).chain([image.as_os_str()])).ok();
+        let disk = Self::new(ground, &image);
+        let point = ground.mount_image("disk", disk.device());
+        (disk, point)
     }
 
     /// What a loop device is to be made of.

@@ -32,6 +32,6 @@ fn two() -> Space {
 }
 
 fn reserves(space: &Space) -> Vec<u64> {
-    let list = ullage(["pool".as_ref(), "list".as_ref(), space.mount.as_os_str(), "--json".as_ref()]).json();
+    let list = space.pool_command("list", &["--json"]).json();
     list["pools"].as_array().unwrap().iter().map(|pool| pool["reserve"].as_u64().unwrap()).collect()
 }

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use ullage_mount_tests::ground::Ground;
-use ullage_mount_tests::run::{LIMIT, eventually, program, run, ullage, unmount};
+use ullage_mount_tests::run::{LIMIT, Outcome, eventually, program, run, ullage, unmount};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 use ullage_mount_tests::{binary, process};
@@ -32,22 +32,27 @@ fn as_listed(tree: &Path) -> Vec<OsString> {
     all.filter(|name| name.to_string_lossy().starts_with("dir-")).collect()
 }
 
-/// Begins an import that comes to another file system in this directory; gives what to say once more.
-fn refused_half_way(space: &Space, dir: &Path) -> Vec<OsString> {
+/// Runs an `up` whose import comes to another file system in this directory.
+fn up_over_another(space: &Space, dir: &Path) -> Outcome {
     let middle = dir.join("mounted");
-    fs::create_dir(&middle).unwrap();
+    fs::create_dir_all(&middle).unwrap();
     program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
-    let words = space.up_arguments();
-    let refused = ullage(&words);
+    let said = space.try_up();
     unmount(&middle);
-    refused.refused("is on another file system");
+    said
+}
+
+/// Begins such an import; gives what to say once more.
+fn refused_half_way(space: &Space, dir: &Path) -> Vec<OsString> {
+    let words = space.up_arguments();
+    up_over_another(space, dir).refused("is on another file system");
     words
 }
 
 /// Whether somebody has the catalog of a space open.
-fn is_locked(space: &Space) -> std::io::Result<bool> {
-    let lock = File::open(space.state.join("catalog/lock"))?;
-    Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err())
+fn is_locked(space: &Space) -> bool {
+    let lock = File::open(space.state.join("catalog/lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 fn pipe(at: &Path) {
@@ -119,7 +124,7 @@ fn ends_with_who_waits(files: usize) -> bool {
         let words = space.up_arguments();
         let mut up =
             Command::new(binary::path()).args(words).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let has_begun = || space.state.join("space.toml").exists() && is_locked(&space).unwrap();
+        let has_begun = || space.state.join("space.toml").exists() && is_locked(&space);
         eventually("it has begun", LIMIT, has_begun);
         space.flags.clear();
         process::signal(up.id(), signal);
@@ -133,7 +138,7 @@ fn ends_with_who_waits(files: usize) -> bool {
         assert_eq!(status.signal(), Some(signal.as_raw()), "{said}");
         assert!(said.contains("goes on"), "{said}");
         // Nobody has it any more.
-        assert!(!is_locked(&space).unwrap() && !is_mounted(&space.mount));
+        assert!(!is_locked(&space) && !is_mounted(&space.mount));
     }
     space.up();
     let names = (0..files / 1000).map(|dir| fs::read_dir(space.path(dir.to_string())).unwrap().count());
@@ -153,11 +158,7 @@ fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
 #[test]
 fn an_import_that_is_refused_for_a_name_of_two_lines_says_why() {
     let (space, tree) = bed();
-    let middle = tree.join("two\nlines/mounted");
-    fs::create_dir_all(&middle).unwrap();
-    program("mount", ["-t".as_ref(), "tmpfs".as_ref(), "tmpfs".as_ref(), middle.as_os_str()]).ok();
-    let said = space.try_up();
-    unmount(&middle);
+    let said = up_over_another(&space, &tree.join("two\nlines"));
     assert_eq!(said.code, Some(1), "{}", said.err);
     let lines: Vec<&str> = said.err.lines().collect();
     assert_eq!(lines.len(), 2, "{}", said.err);

@@ -23,7 +23,7 @@ fn limit<S: AsRef<OsStr>>(space: &Space, script: &str, words: impl IntoIterator<
 #[test]
 fn a_user_is_who_the_system_says_whatever_it_calls_him() {
     let space = Space::plain();
-    let company = "case \"$3\" in anna) echo 'anna@example.com:*:4711:4711::/:/bin/sh' ;; 4711) echo 'anna@example.com:*:4711:4711::/:/bin/sh' ;; *) exit 2 ;; esac";
+    let company = "case \"$3\" in anna|4711) echo 'anna@example.com:*:4711:4711::/:/bin/sh' ;; *) exit 2 ;; esac";
     limit(&space, company, ["--user", "anna", "1G"]).ok();
     let told = limit(&space, company, ["--user", "anna", "--json"]).json();
     assert_eq!((&told["limits"][0]["subject"]["user"], &told["limits"][0]["limit"]), (&4711.into(), &(1 << 30).into()));

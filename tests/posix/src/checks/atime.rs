@@ -15,8 +15,9 @@ fn accessed(path: &Path) -> sys::Sys<(i64, i64)> {
     Ok((stat.st_atime, stat.st_atime_nsec))
 }
 
+/// Whether a read moved it, as it does where it may.
 #[track_caller]
-fn moved(moved: bool, what: &str) -> Outcome {
+pub(super) fn moved(moved: bool, what: &str) -> Outcome {
     if !moved && std::fs::read_to_string("/proc/self/mounts")?.contains("noatime") {
         return Err(Failure::Skipped("some mount is noatime".to_owned()));
     }

@@ -16,19 +16,13 @@ const SOMEBODY: (u32, u32) = (BOB.uid, BOB.gid);
 const CAPABILITY: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Runs a part of a check as a user with these capabilities, on a thread of its own.
+#[track_caller]
 fn with<T: Send>(
     (uid, gid): (u32, u32),
     capabilities: u64,
     part: impl FnOnce() -> Result<T, Failure> + Send,
 ) -> Result<T, Failure> {
-    if sys::user() != 0 {
-        return Err(Failure::Skipped("needs root".to_owned()));
-    }
-    let run = || {
-        sys::become_capable(uid, gid, capabilities)?;
-        part()
-    };
-    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err(Failure::Failed("panicked".to_owned())))
+    as_other(|| sys::become_capable(uid, gid, capabilities), part)
 }
 
 /// A file of Alice's and of a group that nobody here is in.

@@ -3,7 +3,8 @@
 use super::bed::{Below, is_full, limit, set};
 use std::fs;
 use std::time::Duration;
-use ullage_mount_tests::run::{eventually, ullage};
+use ullage_mount_tests::binary;
+use ullage_mount_tests::run::{by_user, eventually, ullage};
 use ullage_mount_tests::space::Space;
 
 #[test]
@@ -103,10 +104,8 @@ fn what_a_user_uses_is_shown_without_a_limit_too() {
     assert_eq!(of("4243", &["--json"]).json()["limits"][0]["used"], 0);
     // Others are told of themselves alone.
     let other = |user: &str| {
-        let words = ["--reuid=4242", "--clear-groups", "--"];
-        let mut command = std::process::Command::new("setpriv");
-        command.args(words).arg(ullage_mount_tests::binary::path()).arg("limit").arg(&space.mount);
-        ullage_mount_tests::run::run(command.args(["--user", user, "--json"]))
+        let own = [binary::path().as_os_str(), "limit".as_ref(), space.mount.as_os_str()];
+        by_user(4242, own.into_iter().chain(["--user", user, "--json"].map(AsRef::as_ref)))
     };
     assert_eq!(other("4242").json()["limits"][0]["used"], 3u64 << 20);
     other("0").refused("may ask of other users");
@@ -127,9 +126,9 @@ fn the_limit_on_one_directory_is_shown_to_its_owner_too() {
     limit(&["10M"], &space.path("a"));
     limit(&["20M", "--inodes", "7"], &space.path("b"));
     let of = |user: u32, name: &str, more: &[&str]| {
-        let mut command = std::process::Command::new("setpriv");
-        command.args([&format!("--reuid={user}"), "--clear-groups", "--"]).arg(ullage_mount_tests::binary::path());
-        ullage_mount_tests::run::run(command.arg("limit").arg(space.path(name)).args(more))
+        let path = space.path(name);
+        let own = [binary::path().as_os_str(), "limit".as_ref(), path.as_os_str()];
+        by_user(user, own.into_iter().chain(more.iter().map(AsRef::as_ref)))
     };
     for user in [0, 4242] {
         let told = of(user, "a", &["--json"]).json()["limits"].take();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ullage_mount_tests::crash::cache::CachingDisk;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::map::Map;
-use ullage_mount_tests::run::{eventually, program};
+use ullage_mount_tests::run::eventually;
 use ullage_mount_tests::space::Space;
 
 const MIB: u64 = 1 << 20;
@@ -26,11 +26,7 @@ fn both(path: &Path) -> File {
 #[test]
 fn nobody_waits_for_a_file_that_is_being_written_out() {
     let mut ground = Ground::new();
-    let image = ground.image("outer", 1024, "mkfs.xfs", &["-q", "-m", "reflink=1"], "loop").join("image");
-    File::create(&image).and_then(|file| file.set_len(256 << 20)).unwrap();
-    program("mkfs.ext4", ["-q", "-F", image.to_str().unwrap()]).ok();
-    let disk = CachingDisk::new(&mut ground, &image);
-    let pool = ground.mount_image("disk", disk.device());
+    let (disk, pool) = CachingDisk::mounted(&mut ground, 256, "mkfs.ext4", &["-q", "-F"]);
     let state = ground.directory("plain").join("state");
     let mut space = Space::on(ground, &pool);
     space.state = state;

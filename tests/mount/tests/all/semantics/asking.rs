@@ -3,9 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::Command;
 use ullage_mount_tests::binary;
-use ullage_mount_tests::run::{Outcome, run};
+use ullage_mount_tests::run::{Outcome, by_user};
 use ullage_mount_tests::space::Space;
 
 /// Who owns nothing there.
@@ -13,8 +12,7 @@ const GUEST: u32 = 65_201;
 const OWNER: u32 = 65_202;
 
 fn ask(user: u32, command: &str, path: &Path) -> Outcome {
-    let user = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
-    run(Command::new("setpriv").args(user).arg(binary::path()).args([command, "--json"]).arg(path))
+    by_user(user, [binary::path().as_os_str(), command.as_ref(), "--json".as_ref(), path.as_os_str()])
 }
 
 /// Nobody but its owner and root was, though an attribute of ours told all who may read it.

@@ -4,11 +4,12 @@ use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use ullage_mount_tests::map::Map;
 use ullage_mount_tests::run::run;
 use ullage_mount_tests::space::Space;
+use ullage_posix_tests::check::{User, as_user};
 
 const MIB: usize = 1 << 20;
 
@@ -22,12 +23,10 @@ fn forget(path: &Path) {
 /// How many pages of a mapping the kernel says are in memory, to this user.
 fn resident(path: &Path, user: u32) -> usize {
     let looks = || {
-        ullage_posix_tests::sys::become_user(user, user, &[]).unwrap();
-        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        Map::new(&file, MIB).unwrap().resident().unwrap()
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Map::new(&file, MIB)?.resident()?)
     };
-    // The thread ends with its user.
-    std::thread::scope(|scope| scope.spawn(looks).join()).unwrap()
+    as_user(User { uid: user, gid: user, groups: &[] }, looks).unwrap()
 }
 
 #[test]
@@ -38,7 +37,7 @@ fn what_of_a_mapping_is_in_memory_only_root_is_told_in_the_kernel() {
     let path = space.path("file");
     fs::write(&path, vec![1; MIB]).unwrap();
     std::os::unix::fs::chown(&path, Some(GUEST), None).unwrap();
-    let backing = PathBuf::from(space.stat(&path)["backing"].as_str().unwrap());
+    let backing = space.backing(&path);
     let told = [0, GUEST].map(|user| {
         forget(&path);
         forget(&backing);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::process;
-use ullage_mount_tests::run::{Outcome, eventually, run, ullage};
+use ullage_mount_tests::run::{Outcome, by_user, eventually, run, ullage};
 use ullage_mount_tests::space::Space;
 use ullage_mount_tests::watchdog::is_mounted;
 
@@ -15,12 +15,6 @@ const NOBODY: u32 = 65534;
 const GAMES: u32 = 5;
 /// Nor does this one.
 const NEWS: u32 = 9;
-
-/// A command of that user's.
-fn by_user(user: u32, words: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Outcome {
-    let user = [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()];
-    run(Command::new("setpriv").args(user).args(words))
-}
 
 fn nobody(words: &[&std::ffi::OsStr]) -> Outcome {
     by_user(NOBODY, words)
