@@ -55,7 +55,7 @@ impl Space {
         self.give_back_aside(waiting, wanted, if own.is_some() { LONG_PATIENCE } else { MOMENT });
         let mut alone = self.headroom.flow.write();
         drop(gathering);
-        self.return_held(own, wanted, PATIENCE);
+        self.return_held(own, wanted);
         for _ in 0..SHOWN {
             // What was given back just now counts as written, and may have been shown for long.
             let Some(node) = own.filter(|node| self.may_show_room(node, wanted)) else { break };
@@ -63,7 +63,7 @@ impl Space {
             drop(alone);
             self.show_written(node, wanted, SHOWS);
             alone = self.headroom.flow.write();
-            self.return_held(own, wanted, PATIENCE);
+            self.return_held(own, wanted);
         }
         alone
     }
@@ -75,20 +75,22 @@ impl Space {
     /// Files that hold something which somebody may lack who `wanted` so many bytes, by a call to his `own`: others are under limits that have
     /// that much left, and what is held for them is of use to them.
     fn in_the_way(&self, own: Option<&Arc<Node>>, wanted: u64) -> Vec<Arc<Node>> {
-        let enough = wanted.saturating_add(ASK_BACK);
         let mut holders = self.holders();
-        holders.retain(|node| {
-            let room = pool_of(&node.inode).map(|pool| self.room_of(&node.inode, pool));
-            is_own(own, node) || !room.is_some_and(|room| room.is_ok_and(|room| room.is_none_or(|room| room >= enough)))
-        });
+        holders.retain(|node| is_own(own, node) || self.may_lack(node, wanted));
         holders
     }
 
+    /// Whether the limits of a file may have less left than so many bytes, and what may be asked back at once beside.
+    pub(super) fn may_lack(&self, node: &Node, wanted: u64) -> bool {
+        let enough = wanted.saturating_add(ASK_BACK);
+        let room = pool_of(&node.inode).map(|pool| self.room_of(&node.inode, pool));
+        !room.is_some_and(|room| room.is_ok_and(|room| room.is_none_or(|room| room >= enough)))
+    }
+
     /// Measures every file that may be in his way who `wanted` so many bytes, by a call to his `own` file, and gives back what no write needs.
-    /// What is lent is waited for no longer than `patience`.
-    fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
+    fn return_held(&self, own: Option<&Arc<Node>>, wanted: u64) {
         let holders = self.in_the_way(own, wanted);
-        self.ask_back_for(&holders, own, wanted, patience);
+        self.ask_back_for(&holders, own, wanted, PATIENCE);
         let mut waiting = Vec::new();
         for node in holders {
             if is_own(own, &node) {
@@ -182,7 +184,7 @@ impl Space {
     }
 }
 
-fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
+pub(super) fn is_own(own: Option<&Arc<Node>>, node: &Arc<Node>) -> bool {
     own.is_some_and(|own| Arc::ptr_eq(own, node))
 }
 

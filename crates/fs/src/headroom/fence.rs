@@ -45,7 +45,7 @@ impl Space {
     }
 
     fn try_enclose(&self, open: &mut OpenFile) -> io::Result<bool> {
-        let Some(width) = self.width(open, 0) else { return Ok(false) };
+        let Some(width) = self.width(open) else { return Ok(false) };
         let Some(backing) = &mut open.backing else { return Ok(false) };
         let Some(fences) = self.fences(backing.pool) else { return Ok(false) };
         if let Some(fence) = &mut backing.fence {
@@ -61,17 +61,21 @@ impl Space {
         Ok(backing.fence.is_some())
     }
 
-    /// How wide the fence of a file is to be, when so much of what is held is given back.
-    fn width(&self, open: &OpenFile, released: u64) -> Option<u64> {
+    /// How wide the fence of a file is to be.
+    fn width(&self, open: &OpenFile) -> Option<u64> {
+        self.width_at(open, open.backing.as_deref()?.baseline.blocks, 0)
+    }
+
+    /// The same of one that has so many blocks, when so much of what is held is given back.
+    fn width_at(&self, open: &OpenFile, blocks: u64, released: u64) -> Option<u64> {
         let (_, counting) = self.counting_of(open)?;
-        let blocks = open.backing.as_deref()?.baseline.blocks * 512;
-        Some(blocks + fence(counting, open.grant.grows().saturating_sub(released)))
+        Some(blocks * 512 + fence(counting, open.grant.grows().saturating_sub(released)))
     }
 
     /// Moves a file's fence to where the ledger has it, after more was held or it was measured.
     pub(crate) fn move_fence(&self, open: &mut OpenFile) {
         if is_enclosed(open) {
-            let width = self.width(open, 0);
+            let width = self.width(open);
             self.set_fence(open, width);
         }
     }
@@ -83,9 +87,7 @@ impl Space {
             return release;
         }
         let Some((_, counting)) = self.counting_of(open) else { return release };
-        let width =
-            |open: &OpenFile, release: u64| Some(now.blocks * 512 + fence(counting, open.grant.grows() - release));
-        let narrow = width(open, release);
+        let narrow = self.width_at(open, now.blocks, release);
         if !self.set_fence(open, narrow) {
             return 0;
         }
@@ -95,7 +97,7 @@ impl Space {
             return release;
         }
         let release = release.saturating_sub(counting.worst(0, grown));
-        let wide = width(open, release);
+        let wide = self.width_at(open, now.blocks, release);
         self.set_fence(open, wide);
         release
     }
@@ -104,10 +106,10 @@ impl Space {
     /// part of what this gives back.
     pub(crate) fn narrow_to(&self, open: &mut OpenFile, now: Measure) -> Outcome<Measure> {
         let had = open.backing.as_deref().map_or(0, |backing| backing.baseline.blocks);
-        let Some((_, counting)) = self.counting_of(open).filter(|_| now.blocks < had && is_enclosed(open)) else {
+        if now.blocks >= had || !is_enclosed(open) {
             return Ok(now);
-        };
-        let width = now.blocks * 512 + fence(counting, open.grant.grows());
+        }
+        let Some(width) = self.width_at(open, now.blocks, 0) else { return Ok(now) };
         if !self.set_fence(open, Some(width)) {
             return Ok(Measure { blocks: had, ..now });
         }

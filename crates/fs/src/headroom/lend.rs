@@ -5,6 +5,7 @@
 //! given out, and stays held beside what the file is measured to take. When little is left it is asked back: the writes that
 //! follow ask one by one (`brake.rs`), and nothing is held but for them.
 
+use super::alone::is_own;
 use super::mark::can_be_marked;
 use super::{Blocks, waiting};
 use crate::node::Node;
@@ -313,25 +314,18 @@ impl Space {
         Ok(gathering)
     }
 
-    /// Asks back, for somebody who wanted so many bytes, what is lent to those of these files that may keep them from him, and what was set
+    /// Asks back, for somebody who wanted so many bytes, what is lent to these files, which may keep them from him, and what was set
     /// aside for a write to them that asked. What was asked back long before is not waited for again: a call under way may take its time. Nor
-    /// is the file that he is at: it comes back when he was answered.
+    /// is the file that he is at: it comes back when he was answered, and is left alone where its limits have that much left.
     pub(crate) fn ask_back_for(&self, holders: &[Arc<Node>], own: Option<&Arc<Node>>, wanted: u64, patience: Duration) {
-        let enough = wanted.saturating_add(ASK_BACK);
-        let keeps = |node: &Arc<Node>| {
+        let lends = |node: &Arc<Node>| {
             let open = node.open.lock();
             let in_vain = open.braked.is_some_and(|since| since.elapsed() > patience);
-            let has = open.grant.lent() > 0 && !in_vain || open.grant.has_let_go();
-            let Some(backing) = open.backing.as_deref().filter(|_| has) else { return false };
-            let pool = backing.pool;
-            drop(open);
-            self.room_of(&node.inode, pool).is_ok_and(|room| room.is_some_and(|room| room < enough))
+            open.backing.is_some() && (open.grant.lent() > 0 && !in_vain || open.grant.has_let_go())
         };
-        let (own, lent): (Vec<_>, Vec<_>) = holders
-            .iter()
-            .filter(|node| keeps(node))
-            .cloned()
-            .partition(|node| own.is_some_and(|own| Arc::ptr_eq(own, node)));
+        let (mut own, lent): (Vec<_>, Vec<_>) =
+            holders.iter().filter(|node| lends(node)).cloned().partition(|node| is_own(own, node));
+        own.retain(|node| self.may_lack(node, wanted));
         if !own.is_empty() {
             self.ask_back(&own, Duration::ZERO);
         }

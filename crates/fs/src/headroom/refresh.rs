@@ -47,24 +47,19 @@ struct Jobs {
 }
 
 impl Jobs {
-    /// What is to be done next, if one more may be done now.
-    fn next(&mut self) -> Option<Job> {
-        let busy = self.begun.values().filter(|since| since.elapsed() < STUCK).count();
-        if self.stop || busy >= MOST { None } else { self.waiting.pop_front() }
-    }
-
-    /// The same for a thread apart. Gives back its number, too.
+    /// What is to be done next by a thread apart, if one more may be at work now. Gives back its number, too.
     fn begin(&mut self) -> Option<(u64, Job)> {
-        let job = self.next()?;
-        self.last += 1;
-        self.begun.insert(self.last, Instant::now());
-        Some((self.last, job))
+        let number = self.last + 1;
+        let job = self.go_on(number)?;
+        self.last = number;
+        Some((number, job))
     }
 
-    /// A thread is at its file no more. Gives back what it does next.
+    /// The thread of this number is at no file now. Gives back what it does next, if one more may be done.
     fn go_on(&mut self, number: u64) -> Option<Job> {
         self.begun.remove(&number);
-        let job = self.next()?;
+        let busy = self.begun.values().filter(|since| since.elapsed() < STUCK).count();
+        let job = if self.stop || busy >= MOST { None } else { self.waiting.pop_front() }?;
         self.begun.insert(number, Instant::now());
         Some(job)
     }
@@ -273,7 +268,6 @@ impl Space {
 
 fn start(weak: &Weak<Space>) {
     sys::go_first();
-    let mut failed = false;
     loop {
         let Some(space) = weak.upgrade() else { return };
         let refreshers = &space.brake.refreshers;
@@ -281,8 +275,7 @@ fn start(weak: &Weak<Space>) {
         if jobs.stop {
             return;
         }
-        let begun = if std::mem::take(&mut failed) { None } else { jobs.begin() };
-        let Some((number, job)) = begun else {
+        let Some((number, job)) = jobs.begin() else {
             refreshers.bell.wait_for(&mut jobs, ASLEEP);
             continue;
         };
@@ -292,14 +285,15 @@ fn start(weak: &Weak<Space>) {
         if let Err(error) = started {
             let mut jobs = refreshers.jobs.lock();
             jobs.begun.remove(&number);
-            failed = !jobs.begun.is_empty();
-            if failed {
-                // One of those that were started does it.
-                jobs.waiting.push_front(job);
-            } else {
+            if jobs.begun.is_empty() || jobs.stop {
+                // Nobody takes it up: what waited when they stopped was given up by then.
                 drop(jobs);
                 space.cannot_refresh(&error);
                 job.1.0.store(DONE, Relaxed);
+            } else {
+                // One of those that were started does it.
+                jobs.waiting.push_front(job);
+                refreshers.bell.wait_for(&mut jobs, ASLEEP);
             }
         }
     }

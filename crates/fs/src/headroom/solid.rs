@@ -166,14 +166,15 @@ impl Space {
     /// Waits until nobody else writes; before that, while others go on, for the room that the holes of a range take.
     pub(crate) fn alone_to_fill(&self, node: &Arc<Node>, range: ops::Range<u64>) -> Outcome<RwLockWriteGuard<'_, ()>> {
         let file = self.stream(node.id)?.file;
-        let bare = bare(&file, &range);
-        let known = {
-            let open = node.open.lock();
-            let keeps = |counting| open.grant.to_keep(bare, range.start == 0, counting).bytes;
-            self.counting_of(&open).map(|(_, counting)| (counting, keeps(counting)))
+        let counting = self.counting_of(&node.open.lock()).map(|(_, counting)| counting);
+        let wanted = match counting {
+            Some(counting) => {
+                let bare = bare(&file, &range);
+                let keeps = node.open.lock().grant.to_keep(bare, range.start == 0, counting).bytes;
+                Holes::to_write(&file, range, counting)?.cost(counting).saturating_add(keeps)
+            }
+            None => 0,
         };
-        let Some((counting, keeps)) = known else { return Ok(self.headroom.flow.write()) };
-        let wanted = Holes::to_write(&file, range, counting)?.cost(counting).saturating_add(keeps);
         if wanted == 0 {
             return Ok(self.headroom.flow.write());
         }

@@ -261,12 +261,9 @@ impl Call {
             libc::SYS_write | libc::SYS_pwrite64 => Doing::Writing(argument(2)),
             libc::SYS_sendfile => Doing::Writing(argument(3).map(|length| length.min(SENT))),
             libc::SYS_splice => Doing::Writing(argument(4).map(spliced)),
-            _ if self.is_in_vector() => {
-                let all = |(at, count)| {
-                    if self.is_compat { short_lengths(thread, at, count) } else { lengths(thread, at, count) }
-                };
-                Doing::Writing(argument(1).zip(argument(2)).and_then(all))
-            }
+            _ if self.is_in_vector() => Doing::Writing(
+                argument(1).zip(argument(2)).and_then(|(at, count)| lengths(thread, at, count, self.is_compat)),
+            ),
             libc::SYS_io_submit | libc::SYS_io_uring_enter => {
                 let longest = || self.queued(thread).and_then(|queued| queues::longest(&queued));
                 match within::doing(thread) {
@@ -306,20 +303,19 @@ impl Call {
     }
 }
 
-/// The sum of the lengths of a vector of buffers, in the memory of who waits. Another of its threads may have changed it.
-fn lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
-    const ENTRY: usize = size_of::<libc::iovec>();
-    let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
-    let length = |entry: &[u8]| entry.last_chunk().map(|length| usize::from_ne_bytes(*length) as u64);
-    bytes.chunks_exact(ENTRY).try_fold(0u64, |sum, entry| sum.checked_add(length(entry)?))
-}
-
-/// The same of a 32-bit program.
-fn short_lengths(thread: u32, at: u64, count: u64) -> Option<u64> {
-    const ENTRY: usize = 2 * size_of::<u32>();
-    let bytes = memory(thread, at, ENTRY * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
-    let length = |entry: &[u8]| entry.last_chunk().map(|length| u64::from(u32::from_ne_bytes(*length)));
-    bytes.chunks_exact(ENTRY).map(length).sum()
+/// The sum of the lengths of a vector of buffers, in the memory of who waits, which may be a 32-bit program. Another of its threads may have
+/// changed it.
+fn lengths(thread: u32, at: u64, count: u64, is_compat: bool) -> Option<u64> {
+    let entry = if is_compat { 2 * size_of::<u32>() } else { size_of::<libc::iovec>() };
+    let bytes = memory(thread, at, entry * usize::try_from(count).ok().filter(|count| *count <= MOST_BUFFERS)?)?;
+    let length = |entry: &[u8]| {
+        if is_compat {
+            entry.last_chunk().map(|length| u64::from(u32::from_ne_bytes(*length)))
+        } else {
+            entry.last_chunk().map(|length| usize::from_ne_bytes(*length) as u64)
+        }
+    };
+    bytes.chunks_exact(entry).try_fold(0u64, |sum, entry| sum.checked_add(length(entry)?))
 }
 
 /// The most of a length that one splice(2) from a pipe writes: what fits into one as large as everybody may have it. The pipe is not

@@ -50,7 +50,7 @@ impl Space {
         for node in &ends {
             self.look_anew(node);
         }
-        self.show_access(&ends[0], before.atime)?;
+        self.show_access(&ends[0], before.atime);
         Self::write_out_late(&node);
         // It is measured later then: what was copied has not failed.
         self.record_measure(&node, &mut node.open.lock()).unwrap_or_else(|error| node.not_measured(error));
@@ -58,13 +58,11 @@ impl Space {
     }
 
     /// The kernel takes what it knows of the source for true: it marks no access to files of ours itself.
-    fn show_access(&self, source: &Node, before: Timestamp) -> Outcome<()> {
-        if Measure::of(&Self::stream_of(source)?.file)?.atime != before
-            && let Some(kernel) = self.kernel()
-        {
-            kernel.invalidate_node(source.id, -1, 0)?;
+    fn show_access(&self, source: &Node, before: Timestamp) {
+        let now = Self::stream_of(source).and_then(|stream| Ok(Measure::of(&stream.file)?.atime));
+        if now.is_ok_and(|now| now != before) {
+            self.show_only(source);
         }
-        Ok(())
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) fn submitted(thread: u32, at: u64, count: u64) -> Option<Vec<Queued>>
         let bytes = memory(thread, number(pointer, 0)?, iocb::SIZE)?;
         let length = match bytes[iocb::OPCODE] {
             iocb::PWRITE => number(&bytes, iocb::LENGTH)?,
-            iocb::PWRITEV => lengths(thread, number(&bytes, iocb::BUFFER)?, number(&bytes, iocb::LENGTH)?)?,
+            iocb::PWRITEV => lengths(thread, number(&bytes, iocb::BUFFER)?, number(&bytes, iocb::LENGTH)?, false)?,
             _ => continue,
         };
         let descriptor = Some(short(&bytes, iocb::DESCRIPTOR)?);
@@ -143,7 +143,7 @@ fn writes(thread: u32, requests: &[u8]) -> Option<Vec<Queued>> {
         let length = match request[0] {
             sqe::WRITE | sqe::WRITE_FIXED => length,
             sqe::SPLICE => spliced(length),
-            sqe::WRITEV | sqe::WRITEV_FIXED => lengths(thread, number(request, sqe::ADDRESS)?, length)?,
+            sqe::WRITEV | sqe::WRITEV_FIXED => lengths(thread, number(request, sqe::ADDRESS)?, length, false)?,
             other if other > sqe::LAST_KNOWN => return None,
             _ => continue,
         };
