@@ -359,23 +359,13 @@ impl Catalog {
 
     /// Whether what is in one directory is bounded by a limit when it moves to another that does not bound it now.
     pub fn differ_in_limits(&self, from: &Arc<Inode>, to: &Arc<Inode>) -> bool {
-        if from.id == to.id || !self.has_limits() {
-            return false;
-        }
-        let meeting = meeting(from, to);
-        let mut at = Some(to.clone());
-        while let Some(inode) = at.take_if(|inode| inode.id != meeting) {
-            if inode.totals().account.is_limited() {
-                return true;
-            }
-            at = inode.parent.read().clone();
-        }
-        false
+        // The nearest limited one bounds it already where that is above both.
+        from.id != to.id && self.has_limits() && domain(to).is_some_and(|there| !is_below(from, there))
     }
 
     /// Whether `directory` is `above`, or lies below it.
     pub fn is_below(&self, directory: &Arc<Inode>, above: &Arc<Inode>) -> bool {
-        is_below(directory, above)
+        is_below(directory, above.id)
     }
 
     /// Whether a user is limited.
@@ -432,7 +422,7 @@ impl Catalog {
         for places in places.into_values() {
             let mut below = 0;
             for &place in &places {
-                below += usize::from(is_below(&self.get(place)?, directory));
+                below += usize::from(is_below(&self.get(place)?, directory.id));
             }
             if below != 0 && below != places.len() {
                 return Err(Error::CrossDomain);
@@ -443,32 +433,34 @@ impl Catalog {
 
     /// Every limit and what it bounds, users first.
     pub fn limits(&self) -> Result<Vec<LimitNow>> {
-        let mut all: Vec<(Subject, Limit)> =
-            self.ledger.limits.all.read().iter().map(|(subject, limit)| (*subject, *limit)).collect();
-        all.sort_unstable_by_key(|(subject, _)| *subject);
+        let mut all: Vec<Subject> = self.ledger.limits.all.read().keys().copied().collect();
+        all.sort_unstable();
         let mut list = Vec::with_capacity(all.len());
-        for (subject, limit) in all {
-            let (used, held) = match subject {
-                Subject::User(uid) => {
-                    list.push(self.use_of(uid));
-                    continue;
-                }
+        for subject in all {
+            list.push(match subject {
+                Subject::User(uid) => self.use_of(uid),
                 Subject::Directory(file) => match self.get(file) {
-                    Ok(inode) => (inode.totals().account.now(), inode.totals().account.held()),
+                    Ok(inode) => self.use_below(&inode),
                     // Removed since.
                     Err(Error::NotFound) => continue,
                     Err(error) => return Err(error),
                 },
-            };
-            list.push(LimitNow { subject, limit, used: used[Class::Persistent], held });
+            });
         }
         Ok(list)
     }
 
     /// What a user uses, whether or not that is limited.
     pub fn use_of(&self, uid: u32) -> LimitNow {
-        let subject = Subject::User(uid);
-        let account = &self.ledger.user(uid).account;
+        self.used(Subject::User(uid), &self.ledger.user(uid).account)
+    }
+
+    /// What lies below a directory, itself included, whether or not that is limited.
+    pub fn use_below(&self, directory: &Inode) -> LimitNow {
+        self.used(Subject::Directory(directory.id), &directory.totals().account)
+    }
+
+    fn used(&self, subject: Subject, account: &Account) -> LimitNow {
         let limit = self.limit(subject).unwrap_or(Limit::NONE);
         LimitNow { subject, limit, used: account.now()[Class::Persistent], held: account.held() }
     }
@@ -517,10 +509,10 @@ impl Catalog {
 }
 
 /// Whether `directory` is `above`, or lies below it.
-pub(crate) fn is_below(directory: &Arc<Inode>, above: &Arc<Inode>) -> bool {
+pub(crate) fn is_below(directory: &Arc<Inode>, above: FileId) -> bool {
     let mut at = Some(directory.clone());
     while let Some(inode) = at {
-        if inode.id == above.id {
+        if inode.id == above {
             return true;
         }
         at = inode.parent.read().clone();

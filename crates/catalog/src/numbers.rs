@@ -9,14 +9,16 @@ use ullage_types::{FileId, Generation, ROOT};
 
 const STEP: u64 = 1 << 16;
 
-/// Without the counter numbers would be given out again: it is durable before anything has one.
-fn refuse_used(kv: &dyn Kv) -> Result<()> {
+/// Whether any number was given out: without the counter it would be given out again, since that is durable before anything has one.
+pub(crate) fn are_used(kv: &dyn Kv) -> Result<bool> {
     let mut used = false;
-    kv.scan(&[keys::INODE], &keys::inode(FileId(ROOT.0 + 1)), &mut |_, _| {
-        used = true;
-        false
-    })?;
-    if used { Err(Error::Damaged("the number counter is missing".into())) } else { Ok(()) }
+    for (prefix, from) in [(keys::INODE, keys::inode(FileId(ROOT.0 + 1))), (keys::ENTRY, Vec::new())] {
+        kv.scan(&[prefix], &from, &mut |_, _| {
+            used = true;
+            false
+        })?;
+    }
+    Ok(used)
 }
 
 /// Hands out numbers below a bound that is durable before any of them is used.
@@ -32,10 +34,8 @@ pub struct CatalogNumbers {
 impl CatalogNumbers {
     pub(crate) fn open(kv: Arc<dyn Kv>) -> Result<Self> {
         let start = match kv.get(keys::NUMBERS)? {
-            None => {
-                refuse_used(&*kv)?;
-                ROOT.0 + 1
-            }
+            None if are_used(&*kv)? => return Err(Error::Damaged("the number counter is missing".into())),
+            None => ROOT.0 + 1,
             Some(bytes) => u64::from_le_bytes(
                 bytes.try_into().map_err(|_| Error::Damaged("the number counter cannot be read".into()))?,
             ),

@@ -222,7 +222,8 @@ fn refuse_half_imported(settings: &SpaceSettings) -> Result<()> {
     match settings.pools.iter().find(|pool| pool.absent && pool.import) {
         None => Ok(()),
         Some(pool) => Err(Error::Refused(format!(
-            "what lies in the pool '{0}' ({1}) is still to be taken in, before anybody uses the space: start it with that pool; or, to do              without, make a new space of the others, with another state",
+            "what lies in the pool '{0}' ({1}) is still to be taken in, before anybody uses the space: start it with that pool; or, to do \
+             without, make a new space of the others, with another state",
             pool.name,
             pool.path.display()
         ))),

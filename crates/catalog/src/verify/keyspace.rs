@@ -20,17 +20,9 @@ pub(super) fn verify(kv: &dyn Kv, wrong: &mut dyn FnMut(String)) -> Result<()> {
     match kv.get(keys::NUMBERS)? {
         Some(bytes) if bytes.len() == 8 => {}
         Some(_) => wrong("the counter of numbers cannot be read".into()),
+        None if crate::numbers::are_used(kv)? => wrong("the counter of numbers is missing".into()),
         // A new catalog has given out none.
-        None => {
-            let mut used = false;
-            kv.scan(&[keys::ENTRY], &[], &mut |_, _| {
-                used = true;
-                false
-            })?;
-            if used {
-                wrong("the counter of numbers is missing".into());
-            }
-        }
+        None => {}
     }
     let mut at = Some(Vec::new());
     while let Some(from) = at.take() {

@@ -42,22 +42,18 @@ impl Inodes {
 
     /// Holds them again where there are plenty.
     pub(super) fn take(&self, disk: &rustix::fs::StatVfs) -> std::io::Result<()> {
+        if disk.f_favail < self.least * PLENTY { Ok(()) } else { self.hold() }
+    }
+
+    /// Holds as many of them as can be had.
+    pub(super) fn hold(&self) -> std::io::Result<()> {
         let last = (0..self.least / HELD_PART).next_back().map(|n| self.dir.join(n.to_string()));
         // Made one after the other: with the last all are there.
-        if disk.f_favail < self.least * PLENTY || last.is_none_or(|last| last.exists()) {
+        if last.is_none_or(|last| last.exists()) {
             return Ok(());
         }
         let dir = Held::own(&self.dir)?;
         (0..self.least / HELD_PART).try_for_each(|n| private().open(dir.join(&n.to_string())).map(drop))
-    }
-
-    /// Holds again what is left of what was given up.
-    pub(super) fn hold_left(&self) {
-        if self.least < HELD_PART {
-            return;
-        }
-        let Ok(dir) = Held::own(&self.dir) else { return };
-        let _ = (0..self.least / HELD_PART).try_for_each(|n| private().open(dir.join(&n.to_string())).map(drop));
     }
 
     /// Whether the engine can make files: pools leave twice as many.

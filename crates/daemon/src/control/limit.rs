@@ -80,9 +80,7 @@ pub(crate) fn on(space: &Space, mountpoint: &Path, ino: u64, peer: u32) -> Answe
         Err(answer) => return answer,
     };
     space.measure_closed();
-    let (subject, totals) = (Subject::Directory(inode.id), inode.totals());
-    let limit = space.catalog().limit(subject).unwrap_or(Limit::NONE);
-    let now = LimitNow { subject, limit, used: totals.now().actual[Class::Persistent], held: totals.held() };
+    let now = space.catalog().use_below(&inode);
     // Which directories it lies in is not for everybody who owns it to know.
     let path = may_set(peer).then(|| path_of(space.catalog(), mountpoint, inode.id));
     Answer::Limits { limits: vec![report(now, LimitSubject::Directory(ino), path)] }

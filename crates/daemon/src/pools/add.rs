@@ -29,7 +29,7 @@ pub fn add_pool(state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     let _given = Given::of(state)?;
     // For as long as this takes, nobody starts it.
     let store = open(state)?;
-    let (mut settings, _) = with(state.existing()?, state, pool)?;
+    let mut settings = with(state.existing()?, state, pool)?;
     if pool.layout == Layout::Mirror {
         // Its plain tree has none of the directories yet that are there.
         take_in_step(state)?;
@@ -55,16 +55,15 @@ fn found(state: &State, settings: &mut SpaceSettings) -> Result<()> {
     })
 }
 
-/// These settings with one more pool, which can be one of the space, and that pool with its number; nothing is changed.
-fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Result<(SpaceSettings, PoolSettings)> {
+/// These settings with one more pool at their end, which can be one of the space; nothing is changed.
+fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Result<SpaceSettings> {
     let space = state.uuid_in(&settings)?;
     if pool.kind == Kind::Null {
         let text = "a null pool keeps nothing of what is written to it: a space has one from its first use on, or none";
         return Err(Error::Refused(text.into()));
     }
     let id = settings.next_number().ok_or_else(|| Error::Refused("no number is left for another pool".into()))?;
-    let added = PoolSettings { id, draining: false, import: false, uuid: None, ..pool.clone() };
-    settings.pools.push(added.clone());
+    settings.pools.push(PoolSettings { id, draining: false, import: false, uuid: None, ..pool.clone() });
     if let Some(why) = bounds::wrong(&settings) {
         return Err(Error::Refused(why));
     }
@@ -78,7 +77,7 @@ fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Resu
             pool.path.display()
         )));
     }
-    Ok((settings, added))
+    Ok(settings)
 }
 
 /// Adds a pool to a space that is up, as it was asked for over the control socket.
@@ -98,7 +97,8 @@ pub(crate) fn while_up(
     }
 }
 
-/// In the settings first: where it ends in between the next start goes on with it. Files go there last, when everything knows of it.
+/// Its marker first, then the settings: from these on the next start goes on with it, and where it ends before, the directory is one that was a pool
+/// of this space. Files go there last, when everything knows of it.
 fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSettings) -> Result<()> {
     if pool.layout == Layout::Mirror {
         let text = "the plain tree of a mirror pool gets the directories that there are at a start: add it while the space is down";
@@ -108,10 +108,10 @@ fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSet
     with(open.settings_now(state)?, state, pool)?;
     refuse_inside(pool, open.space.mounted_as())?;
     let _turn = open.changes.begin()?;
-    let (mut settings, mut added) = with(open.settings_now(state)?, state, pool)?;
+    let mut settings = with(open.settings_now(state)?, state, pool)?;
     found(state, &mut settings)?;
-    added.uuid = settings.pools.last().and_then(|pool| pool.uuid.clone());
-    let made = make(open, state, settings.clone(), &mut added);
+    let mut added = settings.pools.last().cloned().ok_or_else(|| Error::Refused("no pool was added".into()))?;
+    let made = make(open, state, &settings, &mut added);
     if made.is_err() {
         // Its directory is as empty as it was then; its number is given to no other.
         match remove::take_out(state, &mut settings, &added) {
@@ -131,12 +131,9 @@ fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSet
     Ok(())
 }
 
-fn make(open: &OpenSpace, state: &State, mut settings: SpaceSettings, added: &mut PoolSettings) -> Result<PoolMember> {
+fn make(open: &OpenSpace, state: &State, settings: &SpaceSettings, added: &mut PoolSettings) -> Result<PoolMember> {
     let (id, catalog) = (PoolId(added.id), open.space.catalog());
-    let (pool, tree) = open_pool(added, state.uuid_in(&settings)?, catalog, Arc::new(catalog.marks(id)?))?;
-    settings.pools.retain(|other| other.id != added.id);
-    settings.pools.push(added.clone());
-    state.store(&settings)?;
+    let (pool, tree) = open_pool(added, state.uuid_in(settings)?, catalog, Arc::new(catalog.marks(id)?))?;
     let mut member = PoolMember { id, name: added.name.clone(), pool, reserve: added.reserve_bytes, tree };
     leave_room(&open.ballast, std::slice::from_mut(&mut member))?;
     open.turns.join(added)?;

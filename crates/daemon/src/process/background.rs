@@ -50,7 +50,12 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
         .env_remove(super::notify::SOCKET)
         .spawn()
         .map_err(io_error("start", "the daemon"))?;
-    let passed_on = PassedOn::to(signals, &child).map_err(io_error("wait for signals of", "this process"))?;
+    let passed_on = PassedOn::to(signals, &child).inspect_err(|_| {
+        // It would go on unseen.
+        let _ = child.kill();
+        let _ = child.wait();
+    });
+    let passed_on = passed_on.map_err(io_error("wait for signals of", "this process"))?;
     let stdout = child.stdout.take().ok_or_else(|| Error::Refused("the daemon has no output".into()))?;
     let (mut line, mut stdout) = (String::new(), BufReader::new(stdout));
     let mut read = stdout.read_line(&mut line);

@@ -2,11 +2,12 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 /// All of them, but for a hangup that this process was started to take no notice of, as by nohup(1): to be asked before any is handled.
@@ -29,8 +30,13 @@ const NONE: i32 = 0;
 impl PassedOn {
     /// Takes signals from now on, and no more of them than end this process.
     pub(super) fn take() -> std::io::Result<Signals> {
+        Signals::new(Self::taken())
+    }
+
+    /// Those that it does not ignore.
+    fn taken() -> impl Iterator<Item = i32> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Signals::new([SIGINT, SIGTERM].into_iter().filter(|signal| !ignores(&status, *signal)))
+        [SIGINT, SIGTERM].into_iter().filter(move |signal| !ignores(&status, *signal))
     }
 
     /// Passes on what was taken.
@@ -49,11 +55,16 @@ impl PassedOn {
         Ok(Self { came, handle, thread })
     }
 
-    /// The signal that was passed on. If there was none, none is from now on: the child may be waited for, and its number be another's then.
+    /// The signal that was passed on. If there was none, none is from now on, and the next ends this process: the child may be waited for, and its
+    /// number be another's then.
     pub(super) fn end(self) -> Option<i32> {
         if self.came.load(Relaxed) == NONE {
             self.handle.close();
             let _ = self.thread.join();
+            // Taken once, they would do nothing.
+            for signal in Self::taken() {
+                let _ = register_conditional_default(signal, Arc::new(AtomicBool::new(true)));
+            }
         }
         Some(self.came.load(Relaxed)).filter(|signal| *signal != NONE)
     }
