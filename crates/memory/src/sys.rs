@@ -53,7 +53,7 @@ fn clock(id: libc::clockid_t) -> Duration {
 }
 
 /// Asks the kernel to page out a range of another process. Needs `CAP_SYS_NICE`.
-pub fn page_out(pid: i32, start: u64, bytes: u64) -> io::Result<u64> {
+pub fn page_out(pid: i32, start: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: pidfd_open takes two integers; the descriptor is closed below.
     let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if pidfd < 0 {
@@ -63,7 +63,7 @@ pub fn page_out(pid: i32, start: u64, bytes: u64) -> io::Result<u64> {
     // SAFETY: `range` lives through the call; its address belongs to the other process and is only
     // a number to us. MADV_PAGEOUT changes no contents, so a range that is gone is just an error.
     let done = unsafe { libc::syscall(libc::SYS_process_madvise, pidfd, &raw const range, 1, libc::MADV_PAGEOUT, 0) };
-    let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done as u64) };
+    let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: the descriptor was opened above and is used nowhere else.
     unsafe { libc::close(pidfd as i32) };
     result

@@ -248,8 +248,7 @@ impl Client {
                     format!("{error}{hint}")
                 })?;
                 if let Some(role) = self.settings.role {
-                    let certificates = stream.get_ref().1.peer_certificates();
-                    check_role(role, certificates.and_then(|chain| tls::peer_of(chain.first()?)))?;
+                    check_role(role, tls::shown_on(stream.get_ref().1))?;
                 }
                 Self::handshake(stream, moved).await
             }

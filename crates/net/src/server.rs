@@ -161,16 +161,15 @@ where
         let _ = stream.set_nodelay(true);
         let is_spare = places.available_permits() < limits.spare;
         let (shared, places) = (Arc::clone(&shared), Arc::clone(&places));
-        let mut handshake = handshakes.begin(from.ip());
+        let unknown = shared.gate.tls.clone().map(|config| (TlsAcceptor::from(config), handshakes.begin(from.ip())));
         connections.spawn(async move {
             let stream = Patient::new(stream, shared.limits.request_timeout);
             let moved = stream.moved();
-            let Some(config) = shared.gate.tls.clone() else {
-                drop(handshake);
+            let Some((acceptor, mut handshake)) = unknown else {
                 let _place = place;
                 return connection(shared, stream, moved, None, is_spare).await;
             };
-            let accepting = TlsAcceptor::from(config).accept(stream);
+            let accepting = acceptor.accept(stream);
             let accepted = tokio::select! {
                 accepted = tokio::time::timeout(shared.limits.head_timeout, accepting) => accepted,
                 () = handshake.ended() => {
@@ -182,8 +181,7 @@ where
                 Ok(Err(error)) => return shared.turned_away.say_error(from, &error),
                 Err(_) => return shared.turned_away.say(from, "it takes too long to say who it is"),
             };
-            let certificates = stream.get_ref().1.peer_certificates();
-            let peer = certificates.and_then(|chain| tls::peer_of(chain.first()?));
+            let peer = tls::shown_on(stream.get_ref().1);
             if peer.is_none() {
                 return shared.turned_away.say(from, "its certificate has no name and role");
             }

@@ -150,6 +150,11 @@ pub fn peer_of(certificate: &[u8]) -> Option<Peer> {
     Some(Peer { name, role })
 }
 
+/// Whom the other side of a connection has shown to be.
+pub fn shown_on(connection: &rustls::CommonState) -> Option<Peer> {
+    connection.peer_certificates().and_then(|chain| peer_of(chain.first()?))
+}
+
 /// What a certificate's file says.
 #[derive(Debug, Clone)]
 pub struct Certificate {

@@ -43,6 +43,13 @@ pub(crate) fn store_node(number: u32) -> Node {
 }
 
 impl Cluster {
+    /// Three stores, and a user who may use 1,000 bytes.
+    pub(crate) fn with_quota(user: User) -> Self {
+        let mut cluster = Self::new(3);
+        cluster.quota(user, 1000);
+        cluster
+    }
+
     pub(crate) fn new(stores: u32) -> Self {
         Self::with(stores, |_| {}, |_| {})
     }

@@ -64,9 +64,6 @@ pub trait Backend: Send {
 
     /// Where to note what must be undone should this process die in the middle of an eviction.
     fn journal(&mut self, _file: PathBuf) {}
-
-    /// Directories created, for whoever has to clean up.
-    fn directories(&self) -> Vec<PathBuf>;
 }
 
 /// Largest step, in bytes, by which a group shrinks in one call: about 0.2 s of swapping.

@@ -168,8 +168,8 @@ mod tests {
                 plans.push(plan);
                 Ok(())
             });
-            let directories = found.unwrap().backend.directories();
-            assert_eq!(plans, [Plan { directories, enabled: expected }]);
+            drop(found.unwrap());
+            assert_eq!(plans, [Plan { directories: vec![base.join(GROUP_NAME)], enabled: expected }]);
             let now = std::fs::read_to_string(&control).unwrap();
             assert_eq!(now, if enabled.is_empty() { "+memory" } else { "memory" });
             std::fs::remove_dir(base.join(GROUP_NAME)).unwrap();

@@ -42,7 +42,8 @@ pub fn signal_all(directory: &Path, signal: i32) -> Result<Vec<i32>> {
 fn has_obeyed(pid: i32, signal: i32) -> bool {
     match (signal, processes::state(pid)) {
         (libc::SIGSTOP, Some(state)) => matches!(state, 'T' | 't' | 'Z' | 'X'),
-        (libc::SIGKILL, Some(state)) => matches!(state, 'Z' | 'X'),
+        // Frozen, or deep in the kernel, it does nothing more before it ends.
+        (libc::SIGKILL, Some(state)) => matches!(state, 'Z' | 'X' | 'D'),
         _ => true,
     }
 }

@@ -90,18 +90,10 @@ impl Backend for V1 {
 
     fn picture(&mut self) -> Result<Picture> {
         let contributed = read_number(self.group.join("memory.usage_in_bytes")).map_err(vanished(&self.group))?;
-        let machine = place::machine()?;
         let limits = limits(&self.base)?;
         self.whole_machine = limits.is_none();
         let own = read(self.group.join("memory.stat")).map_err(vanished(&self.group))?;
-        let (contributed, own_cold) = (contributed / PAGE, place::cold(&own, "total_"));
-        Ok(match limits {
-            None => place::whole(machine, contributed, own_cold),
-            Some(limits) => {
-                let all = place::cold(&read(self.base.join("memory.stat"))?, "total_");
-                place::boxed(machine, limits, contributed, all, own_cold)
-            }
-        })
+        place::picture(&self.base, limits, contributed, &own, "total_")
     }
 
     /// Opaque refaults are summed over the opaque groups. Not "all less contributed": the kernel brings
@@ -155,8 +147,7 @@ impl Backend for V1 {
             return Ok(0);
         }
         let groups = children(&self.base, &self.group).into_iter();
-        let holders =
-            groups.filter_map(|group| Some((dippable(&group).ok()?, group))).map(|(used, group)| (group, used));
+        let holders = groups.filter_map(|group| dippable(&group).ok().map(|used| (group, used)));
         self.turn = self.turn.wrapping_add(1);
         let journal = self.journal.as_deref();
         let take = |group: &Path, share| dip(group, share, journal);
@@ -189,10 +180,6 @@ impl Backend for V1 {
 
     fn journal(&mut self, file: PathBuf) {
         self.journal = Some(file);
-    }
-
-    fn directories(&self) -> Vec<PathBuf> {
-        std::iter::once(self.group.clone()).chain(self.freezer.clone()).collect()
     }
 }
 

@@ -67,18 +67,10 @@ impl Backend for V2 {
 
     fn picture(&mut self) -> Result<Picture> {
         let contributed = read_number(self.own("memory.current")).map_err(vanished(&self.group))?;
-        let machine = place::machine()?;
         let limits = limits(&self.base)?;
         self.whole_machine = limits.is_none();
         let own = read(self.own("memory.stat")).map_err(vanished(&self.group))?;
-        let (contributed, own_cold) = (contributed / PAGE, place::cold(&own, ""));
-        Ok(match limits {
-            None => place::whole(machine, contributed, own_cold),
-            Some(limits) => {
-                let all = place::cold(&read(self.base.join("memory.stat"))?, "");
-                place::boxed(machine, limits, contributed, all, own_cold)
-            }
-        })
+        place::picture(&self.base, limits, contributed, &own, "")
     }
 
     fn feedback(&mut self) -> Result<Feedback> {
@@ -132,8 +124,11 @@ impl Backend for V2 {
 
     fn evict(&mut self, pages: u64) -> Result<u64> {
         let used = |group: &Path| read_number(group.join("memory.current"));
-        let groups = self.siblings().into_iter().map(|group| (used(&group).unwrap_or(0), group));
-        let holders = groups.map(|(used, group)| (group, used)).collect();
+        let sized = |group: PathBuf| {
+            let used = used(&group).unwrap_or(0);
+            (group, used)
+        };
+        let holders = self.siblings().into_iter().map(sized).collect();
         self.turn = self.turn.wrapping_add(1);
         let evicted = shares::evict(holders, pages.saturating_mul(PAGE), self.turn, |group, share| {
             let before = used(group).unwrap_or(0);
@@ -158,10 +153,6 @@ impl Backend for V2 {
         } else {
             super::signal_all(&self.group, libc::SIGKILL).map(drop)
         }
-    }
-
-    fn directories(&self) -> Vec<PathBuf> {
-        vec![self.group.clone()]
     }
 }
 

@@ -4,6 +4,7 @@ use super::sandbox;
 use crate::backend::{GROUP_NAME, signal_all};
 use crate::error::{Error, Result};
 use crate::system::mounts::Mounts;
+use crate::system::processes;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -53,6 +54,5 @@ fn boxes() -> Vec<PathBuf> {
 
 /// Whether there is such a process, and not just what is left of it until its parent looks.
 fn is_there(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+    processes::state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::control::{Feedback, Picture, Sample};
     use crate::sampler::{IdleRange, Request, Sampler};
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     /// Finds seven pages of file cache.
     struct Cache;
@@ -181,9 +181,6 @@ mod tests {
         fn kill(&mut self) -> Result<()> {
             Ok(())
         }
-        fn directories(&self) -> Vec<PathBuf> {
-            Vec::new()
-        }
     }
 
     struct Blind;
@@ -215,7 +212,7 @@ mod tests {
         let start = (block.as_ptr() as u64).next_multiple_of(PAGE);
         let pid = std::process::id() as i32;
         let bytes = 4 << 20;
-        hands.ranges.found(vec![IdleRange { pid, start, bytes, resident: bytes / PAGE }]);
+        hands.ranges.found(vec![IdleRange { pid, start, bytes }]);
         hands.apply(&[Action::EvictTail(bytes / PAGE)], Duration::ZERO).unwrap();
         assert!(std::hint::black_box(&block).len() == 5 << 20 && hands.evicted == 7, "{}", hands.evicted);
     }

@@ -95,10 +95,9 @@ impl Ranges {
         if before == 0 {
             return Some((pages.max(1) * PAGE, None));
         }
-        match sys::page_out(range.pid, range.start, bytes) {
-            // Not for us: needs CAP_SYS_NICE. The groups can still be reclaimed from.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.may_page_out = false,
-            _ => {}
+        // Not for us: needs CAP_SYS_NICE. The groups can still be reclaimed from.
+        if sys::page_out(range.pid, range.start, bytes).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
+            self.may_page_out = false;
         }
         // Not only what was asked for: a large page goes as one.
         let after = count(&pagemap::present(range.pid, range.start, pages).ok()?);
@@ -120,7 +119,7 @@ mod tests {
     const BYTES: u64 = 8 << 20;
 
     fn whole(start: u64) -> IdleRange {
-        IdleRange { pid: std::process::id() as i32, start, bytes: BYTES, resident: BYTES / PAGE }
+        IdleRange { pid: std::process::id() as i32, start, bytes: BYTES }
     }
 
     /// Regression: what the kernel was advised to page out was taken to have gone.

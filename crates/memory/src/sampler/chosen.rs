@@ -1,8 +1,9 @@
 //! Which pages the idle-page bitmap is asked about.
 
 use crate::PAGE;
-use crate::system::pagemap;
+use crate::system::{pagemap, smaps};
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::ops::Range;
 
 /// At most about this many pages are watched; LRU positions among a sample chosen by address are
@@ -35,9 +36,11 @@ impl Chosen {
         let mut mapped: HashMap<i32, Vec<Range<u64>>> = HashMap::new();
         for &pid in pids {
             let ranges = mappings(pid);
-            for range in &ranges {
-                // It may have ended.
-                let _gone = pagemap::each_existing(pid, range.clone(), |page| chosen.take((pid, page)));
+            // It may have ended.
+            if let Ok(file) = File::open(format!("/proc/{pid}/pagemap")) {
+                for range in &ranges {
+                    let _gone = pagemap::each_existing(&file, range.clone(), |page| chosen.take((pid, page)));
+                }
             }
             mapped.insert(pid, ranges);
         }
@@ -75,9 +78,9 @@ fn mappings(pid: i32) -> Vec<Range<u64>> {
     let text = crate::system::text(format!("/proc/{pid}/maps")).unwrap_or_default();
     let range = |line: &str| -> Option<Range<u64>> {
         let mut words = line.split_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
+        let (start, end) = words.next()?.split_once('-').and_then(smaps::range)?;
         let readable = words.next()?.starts_with('r');
-        let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+        let range = start..end;
         // A reservation of terabytes is no memory; before Linux 6.7 it would be gone over page by page.
         (readable && range.end - range.start < 1 << 40).then_some(range)
     };

@@ -153,12 +153,7 @@ fn idle(pids: &[i32]) -> Vec<IdleRange> {
         // A process may end while it is read.
         let Ok(mappings) = smaps::anonymous_mappings(pid) else { continue };
         let idle = mappings.into_iter().filter(|mapping| mapping.referenced == 0 && mapping.rss >= WORTH_EVICTING_KIB);
-        ranges.extend(idle.map(|mapping| IdleRange {
-            pid,
-            start: mapping.start,
-            bytes: mapping.bytes,
-            resident: mapping.rss / PAGE_KIB,
-        }));
+        ranges.extend(idle.map(|mapping| IdleRange { pid, start: mapping.start, bytes: mapping.bytes }));
     }
     ranges
 }

@@ -30,8 +30,6 @@ pub struct IdleRange {
     pub start: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// How many of its pages are resident.
-    pub resident: u64,
 }
 
 /// What a sampler is asked for: which processes, in which shape, and when.

@@ -21,14 +21,13 @@ pub fn present(pid: i32, start: u64, pages: u64) -> io::Result<Vec<bool>> {
     Ok(entries[..read].chunks_exact(8).map(entry).collect())
 }
 
-/// Calls `found` with the number of each page of a range that a process has, in memory or swapped out. Nothing is found where
-/// the process is gone.
-pub fn each_existing(pid: i32, range: Range<u64>, mut found: impl FnMut(u64)) -> io::Result<()> {
-    let file = File::open(format!("/proc/{pid}/pagemap"))?;
-    match scan(&file, range.clone(), &mut found) {
+/// Calls `found` with the number of each page of a range that the process of such a file has, in memory or swapped out. Of one that is gone nothing
+/// is found, or an error given.
+pub fn each_existing(file: &File, range: Range<u64>, mut found: impl FnMut(u64)) -> io::Result<()> {
+    match scan(file, range.clone(), &mut found) {
         // Before Linux 6.7.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
-            read(&file, range, &mut found)
+            read(file, range, &mut found)
         }
         other => other,
     }
@@ -89,8 +88,7 @@ mod tests {
         let range = start..start + (63 << 20);
         let mut pages = [Vec::new(), Vec::new()];
         read(&file, range.clone(), &mut |page| pages[0].push(page)).unwrap();
-        let scanned = each_existing(std::process::id() as i32, range, |page| pages[1].push(page));
-        scanned.unwrap();
+        each_existing(&file, range, |page| pages[1].push(page)).unwrap();
         // Huge pages are touched whole.
         assert!(
             pages[0] == pages[1] && touched.iter().all(|page| pages[0].contains(&(start / PAGE + page))),

@@ -48,6 +48,15 @@ fn gone(level: &Path) -> impl Fn(Error) -> Error {
     }
 }
 
+/// Pages of a base with these limits, beside contributed work of so many bytes of which `memory.stat`, whose keys begin so, says `own`.
+pub fn picture(base: &Path, limits: Option<Limits>, contributed: u64, own: &str, prefix: &str) -> Result<Picture> {
+    let machine = machine()?;
+    let (contributed, own_cold) = (contributed / PAGE, cold(own, prefix));
+    let Some(limits) = limits else { return Ok(whole(machine, contributed, own_cold)) };
+    let all = cold(&read(base.join("memory.stat"))?, prefix);
+    Ok(boxed(machine, limits, contributed, all, own_cold))
+}
+
 /// Pages of the whole machine: all, free, and cold file cache.
 pub fn machine() -> Result<Picture> {
     let text = read("/proc/meminfo")?;
@@ -62,19 +71,19 @@ pub fn machine() -> Result<Picture> {
 }
 
 /// Cold file cache of a group with all below it, in pages, from its `memory.stat` (v1's hierarchical sums are `total_…`).
-pub fn cold(stat: &str, prefix: &str) -> u64 {
+fn cold(stat: &str, prefix: &str) -> u64 {
     let bytes = |key| keyed(stat, &format!("{prefix}{key} "));
     bytes("inactive_file").saturating_sub(bytes(if prefix.is_empty() { "file_mapped" } else { "mapped_file" })) / PAGE
 }
 
 /// Pages of the whole machine, beside contributed work with so much memory and cold cache.
-pub fn whole(machine: Picture, contributed: u64, own_cold: u64) -> Picture {
+fn whole(machine: Picture, contributed: u64, own_cold: u64) -> Picture {
     Picture { contributed, cold_cache: machine.cold_cache.saturating_sub(own_cold), ..machine }
 }
 
 /// Pages of a box with limits and so much cold cache, inside the machine: what the box may still use is free only as far as
 /// the machine has it, free or as cold cache outside the box.
-pub fn boxed(machine: Picture, limits: Limits, contributed: u64, cold: u64, own_cold: u64) -> Picture {
+fn boxed(machine: Picture, limits: Limits, contributed: u64, cold: u64, own_cold: u64) -> Picture {
     let total = (limits.smallest / PAGE).min(machine.total);
     let free = (limits.left / PAGE).min(machine.free + machine.cold_cache.saturating_sub(cold));
     Picture { total, free, contributed, cold_cache: cold.saturating_sub(own_cold) }

@@ -94,7 +94,8 @@ fn add_line(line: &str, found: &mut Vec<Mapping>, wanted: &mut bool) {
     }
 }
 
-fn range((start, end): (&str, &str)) -> Option<(u64, u64)> {
+/// The addresses of a mapping, as its line begins with them.
+pub fn range((start, end): (&str, &str)) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
 }
 

@@ -21,8 +21,9 @@ impl BankCore {
 
     /// Whether this process has given it a lease that is not over.
     pub fn holds_lease(&self, node: Node, incarnation: Incarnation, now: Micros) -> bool {
-        let store = self.stores.get(&(node, incarnation)).filter(|store| store.lost.is_none() && store.heard.is_some());
-        store.and_then(|store| store.lease_until).is_some_and(|until| now < until)
+        let key = (node, incarnation);
+        self.stores.get(&key).is_some_and(|store| store.lost.is_none() && store.heard.is_some())
+            && self.is_leased(key, now)
     }
 }
 

@@ -29,7 +29,7 @@ impl BankCore {
         }
         let life = self.head.incarnation;
         // A life is kept before anybody hears of it, and the next process begins another: of this one only who was met can know.
-        let foreign = renew.bank > life || (renew.bank == life && !store.met);
+        let foreign = renew.bank > life || (renew.bank == life && store.heard.is_none());
         if self.recovery.is_none() && (foreign || renew.epoch > self.head.epoch) {
             self.find_ahead(renew, out);
             return Some(BankToStore::Wait);
@@ -76,7 +76,6 @@ impl BankCore {
         let store = self.stores.get_mut(&(renew.store, renew.incarnation))?;
         store.lease_until = Some(until);
         store.heard = Some(now);
-        store.met = true;
         if std::mem::take(&mut store.lapsed) {
             out.actions.push(BankAction::Back { store: renew.store });
         }
@@ -164,7 +163,7 @@ impl BankCore {
         self.stores.insert(key, store);
     }
 
-    fn is_leased(&self, key: (Node, Incarnation), now: Micros) -> bool {
+    pub(super) fn is_leased(&self, key: (Node, Incarnation), now: Micros) -> bool {
         self.stores.get(&key).is_some_and(|store| store.lease_until.is_none_or(|until| now < until))
     }
 

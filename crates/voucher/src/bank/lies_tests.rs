@@ -8,12 +8,6 @@ use crate::{Client, Epoch, Incarnation, Issuer, Micros, Node, Op, Piece, User, V
 const U: User = User(1);
 const C: Client = Client(1);
 
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::new(3);
-    cluster.quota(U, 1000);
-    cluster
-}
-
 /// What the next report of the third store says, in place of that store.
 fn report(c: &mut Cluster, used: Vec<(User, i64)>, spent: Vec<SpentLine>, refunds: Vec<RefundLine>) {
     let store = store_node(3);
@@ -40,7 +34,7 @@ fn granted(c: &mut Cluster) -> u64 {
 /// A use below zero was added to what others hold, and made as much room elsewhere.
 #[test]
 fn less_than_nothing_at_one_store_is_no_room_at_another() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     report(&mut c, vec![(U, -5000)], Vec::new(), Vec::new());
     settle(&mut c);
     assert!(matches!(c.found.as_slice(), [Finding::StoreLied { .. }]), "{:?}", c.found);
@@ -51,7 +45,7 @@ fn less_than_nothing_at_one_store_is_no_room_at_another() {
 /// What was not refunded is not free, whatever a store says; and it says so in each of its reports, not only in the first.
 #[test]
 fn use_that_does_not_follow_settles_at_the_larger_of_the_two() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = c.withdraw(C, U, 500);
     c.spend(store_node(3), C, U, &pieces, 400).unwrap();
     c.epochs(5);
@@ -70,7 +64,7 @@ fn use_that_does_not_follow_settles_at_the_larger_of_the_two() {
 /// A bank that starts again counts the same.
 #[test]
 fn what_was_mended_stays_so_after_a_restart() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     report(&mut c, vec![(U, -5000)], Vec::new(), Vec::new());
     c.reload_bank();
     c.run(Micros::from_secs(3));
@@ -101,7 +95,7 @@ fn lies(c: &Cluster) -> Vec<&str> {
 /// No client can make a voucher, and any store can say that it has seen one: the user whom it named was refused vouchers.
 #[test]
 fn vouchers_that_nobody_issued_block_nobody() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let epoch = c.epoch();
     early(&mut c, vec![line(epoch, issued(Node(1), 7777), 50), line(epoch, issued(store_node(2), 8888), 50)]);
     c.epochs(4);
@@ -115,7 +109,7 @@ fn vouchers_that_nobody_issued_block_nobody() {
 /// Lines of epochs that would never come were kept for ever, and could be told without end.
 #[test]
 fn what_is_told_of_epochs_that_are_to_come_is_not_kept() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let (epoch, voucher) = (c.epoch(), issued(Node(1), 7777));
     for ahead in 2..100 {
         early(&mut c, vec![line(epoch.plus(ahead), voucher, 50)]);
@@ -175,7 +169,7 @@ fn what_was_told_early_and_then_reported_is_no_lie() {
 /// Nobody but the store that it names takes such a voucher, so a client cannot have spent it elsewhere: the user was refused all the same.
 #[test]
 fn a_voucher_for_one_store_told_by_another_is_that_ones_lie() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let (op, audience) = (Op(700), Some(store_node(1)));
     let request = ClientToBank::Request { user: U, op, want: 400, audience };
     c.bank_event(BankEvent::FromClient(C, request));
@@ -192,7 +186,7 @@ fn a_voucher_for_one_store_told_by_another_is_that_ones_lie() {
 /// A line of nothing for another's refund made what was spent of it forged.
 #[test]
 fn a_refund_is_told_by_who_made_it() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = c.withdraw(C, U, 400);
     c.spend(store_node(1), C, U, &pieces, 400).unwrap();
     let refund = c.free(store_node(1), C, U, 100).unwrap();

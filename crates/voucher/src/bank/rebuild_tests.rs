@@ -10,12 +10,6 @@ use std::collections::BTreeMap;
 const U: User = User(1);
 const C: Client = Client(1);
 
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::new(3);
-    cluster.quota(U, 1000);
-    cluster
-}
-
 /// One step of a store of which every message is carried by hand.
 fn by_hand(c: &mut Cluster, event: StoreEvent) -> Vec<StoreToBank> {
     let mut out = StoreOutput::default();
@@ -60,7 +54,7 @@ fn rebuild_with(c: &mut Cluster, life: u32, stores: &[u32]) {
 /// later horizon. The store forgot an epoch that the rebuilt bank waits for to this day.
 #[test]
 fn a_late_lease_of_the_lost_bank_does_not_make_a_store_forget_what_the_rebuilt_one_needs() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     for _ in 0..6 {
         let pieces = c.withdraw(C, U, 20);
         c.spend(store_node(1), C, U, &pieces, 20).unwrap();
@@ -94,7 +88,7 @@ fn a_late_lease_of_the_lost_bank_does_not_make_a_store_forget_what_the_rebuilt_o
 /// it waited for epochs that the store no longer kept, and understated the epoch until which old vouchers may exist.
 #[test]
 fn a_rebuilt_bank_does_not_believe_what_a_store_told_an_earlier_one() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.epochs(2);
     rebuild(&mut c, 9);
     c.down.push(store_node(1));
@@ -125,7 +119,7 @@ fn a_rebuilt_bank_does_not_believe_what_a_store_told_an_earlier_one() {
 /// recovering: what it held as of an epoch long reconciled was taken into A, and its newer reports never were.
 #[test]
 fn a_store_that_a_rebuilt_bank_was_not_told_of_begins_a_new_life() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = c.withdraw(C, U, 100);
     c.spend(store_node(1), C, U, &pieces, 100).unwrap();
     c.epochs(1);
@@ -149,7 +143,7 @@ fn a_store_that_a_rebuilt_bank_was_not_told_of_begins_a_new_life() {
 /// The rebuilt bank recovered at once without a store that was given up, while a lease of the lost bank still ran.
 #[test]
 fn a_rebuilt_bank_goes_on_without_a_store_only_when_no_old_lease_is_left() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.down.push(store_node(1));
     rebuild(&mut c, 9);
     c.run(Micros::from_secs(5));

@@ -26,7 +26,7 @@ pub(super) struct StoreState {
     pub(super) counted: BTreeMap<Epoch, u128>,
     /// The bank believes in the lease until then; unknown after a restart.
     pub(super) lease_until: Option<Micros>,
-    /// When it was last given one; none by this process.
+    /// When this life of the bank last gave it one.
     pub(super) heard: Option<Micros>,
     /// That it has none was told.
     pub(super) lapsed: bool,
@@ -34,8 +34,6 @@ pub(super) struct StoreState {
     pub(super) total: u64,
     /// The newest epoch that it said it knows.
     pub(super) epoch: Epoch,
-    /// This life of the bank has given it a lease.
-    pub(super) met: bool,
 }
 
 /// What is stored of it; settled amounts and reports have rows of their own.
@@ -52,7 +50,7 @@ impl StoreState {
     /// Whether what it says of vouchers may be taken in: before it has renewed its lease it may know of some that only a later bank gave,
     /// of which this one is an old copy. What one says that was given up is of before.
     pub(super) fn counts(&self) -> bool {
-        self.met || self.lost.is_some()
+        self.heard.is_some() || self.lost.is_some()
     }
 
     pub(super) fn row(&self) -> StoreRow {

@@ -11,12 +11,6 @@ const U: User = User(1);
 const C: Client = Client(1);
 const D: Client = Client(2);
 
-fn cluster() -> Cluster {
-    let mut cluster = Cluster::new(3);
-    cluster.quota(U, 1000);
-    cluster
-}
-
 /// All of a user's quota, in several withdrawals: one client gets half of the rest each time.
 fn withdraw_all(c: &mut Cluster, want: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
@@ -29,7 +23,7 @@ fn withdraw_all(c: &mut Cluster, want: u64) -> Vec<Piece> {
 
 #[test]
 fn a_is_what_is_reconciled_plus_what_was_issued_in_the_last_k_epochs() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let start = c.epoch();
     let pieces = c.withdraw(C, U, 300);
     assert_eq!(c.a(U), 300);
@@ -48,7 +42,7 @@ fn a_is_what_is_reconciled_plus_what_was_issued_in_the_last_k_epochs() {
 
 #[test]
 fn never_more_than_the_quota_is_out() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     withdraw_all(&mut c, 1000);
     assert_eq!(c.a(U), 1000);
     assert!(c.withdraw(C, U, 1).is_empty());
@@ -62,7 +56,7 @@ fn never_more_than_the_quota_is_out() {
 
 #[test]
 fn an_epoch_leaves_a_only_when_every_live_store_has_reported_it() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = c.withdraw(C, U, 400);
     c.spend(store_node(2), C, U, &pieces, 400).unwrap();
     c.down.push(store_node(2));
@@ -75,7 +69,7 @@ fn an_epoch_leaves_a_only_when_every_live_store_has_reported_it() {
 
 #[test]
 fn a_repeated_request_gets_the_same_voucher_also_after_a_restart() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let first = c.withdraw_as(C, U, Op(5), 100);
     assert_eq!(c.withdraw_as(C, U, Op(5), 100), first);
     c.reload_bank();
@@ -88,7 +82,7 @@ fn a_repeated_request_gets_the_same_voucher_also_after_a_restart() {
 
 #[test]
 fn a_restarted_bank_knows_all_and_never_uses_a_serial_twice() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let before = c.withdraw(C, U, 100);
     c.spend(store_node(1), C, U, &before, 60).unwrap();
     c.reload_bank();
@@ -104,7 +98,7 @@ fn a_restarted_bank_knows_all_and_never_uses_a_serial_twice() {
 /// A bank that had issued more than 4 EiB to one user took its own state for damaged and did not start again.
 #[test]
 fn a_bank_that_has_issued_all_of_the_largest_quota_starts_again() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.quota(U, u64::MAX);
     for _ in 0..64 {
         c.withdraw(C, U, crate::MAX_VALUE);
@@ -117,7 +111,7 @@ fn a_bank_that_has_issued_all_of_the_largest_quota_starts_again() {
 
 #[test]
 fn refunds_balance_whether_spent_elsewhere_or_left_to_expire() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = withdraw_all(&mut c, 1000);
     for piece in &pieces {
         c.spend(store_node(1), C, U, &[*piece], piece.amount).unwrap();
@@ -138,7 +132,7 @@ fn refunds_balance_whether_spent_elsewhere_or_left_to_expire() {
 fn a_store_lying_down_with_unreported_refunds_does_not_make_room_twice() {
     // The paper takes a failed store out of A at once. Then this user would have 1000 bytes from the refund
     // and 1000 new vouchers.
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     for piece in withdraw_all(&mut c, 1000) {
         c.spend(store_node(1), C, U, &[piece], piece.amount).unwrap();
     }
@@ -158,7 +152,7 @@ fn a_store_lying_down_with_unreported_refunds_does_not_make_room_twice() {
 
 #[test]
 fn what_a_failed_store_held_leaves_a_exactly() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = withdraw_all(&mut c, 1000);
     let mut here = 0;
     for (number, piece) in pieces.iter().enumerate() {
@@ -175,7 +169,7 @@ fn what_a_failed_store_held_leaves_a_exactly() {
 
 #[test]
 fn a_fenced_store_gets_no_lease_and_must_start_a_new_life() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let piece = c.withdraw(C, U, 500)[0];
     c.spend(store_node(1), C, U, &[piece], 300).unwrap();
     c.down.push(store_node(1));
@@ -203,7 +197,7 @@ fn a_fenced_store_gets_no_lease_and_must_start_a_new_life() {
 
 #[test]
 fn a_store_set_back_to_an_old_copy_is_told_apart_from_a_crash() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let copy = c.store_tables[&store_node(1)].clone();
     c.run(Micros::from_secs(5));
     c.reload_store(store_node(1));
@@ -220,7 +214,7 @@ fn a_store_set_back_to_an_old_copy_is_told_apart_from_a_crash() {
 
 #[test]
 fn a_double_spender_is_named_within_k_epochs_and_refused() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let start = c.epoch();
     let piece = c.withdraw(C, U, 400)[0];
     for number in 1..=3 {
@@ -256,7 +250,7 @@ fn early_reports_name_a_cheater_before_the_epoch_ends() {
 
 #[test]
 fn two_clients_splitting_one_voucher_at_all_stores_are_both_seen() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let mut piece = c.withdraw(C, U, 400)[0];
     let half = piece.split(200).unwrap();
     // Honest: the halves add up.
@@ -271,7 +265,7 @@ fn two_clients_splitting_one_voucher_at_all_stores_are_both_seen() {
 
 #[test]
 fn a_refund_of_more_than_was_freed_is_found_and_its_issuer_known() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let piece = c.withdraw(C, U, 400)[0];
     c.spend(store_node(1), C, U, &[piece], 400).unwrap();
     let refund = c.free(store_node(1), C, U, 100).unwrap();
@@ -285,7 +279,7 @@ fn a_refund_of_more_than_was_freed_is_found_and_its_issuer_known() {
 /// What the first line said of a voucher's value was taken for it: a store that lied let its client spend it everywhere.
 #[test]
 fn a_store_that_lies_of_a_vouchers_value_hides_nothing_and_blames_nobody_else() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.quota(User(2), 1000);
     let piece = c.withdraw(C, U, 400)[0];
     for (value, user) in [(1 << 60, User(2)), (1, U)] {
@@ -305,7 +299,7 @@ fn a_store_that_lies_of_a_vouchers_value_hides_nothing_and_blames_nobody_else() 
 
 #[test]
 fn vouchers_that_nobody_issued_are_found() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let epoch = c.epoch();
     let terms = |node, serial| Terms {
         epoch,
@@ -327,7 +321,7 @@ fn vouchers_that_nobody_issued_are_found() {
 
 #[test]
 fn a_store_that_contradicts_itself_is_found() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let mut lie = |used: Vec<(User, i64)>, spent: Vec<SpentLine>| {
         let epoch = c.bank.stores().find(|(node, ..)| *node == store_node(3)).unwrap().2.plus(1);
         c.to_bank(StoreToBank::Report(Report {
@@ -349,7 +343,7 @@ fn a_store_that_contradicts_itself_is_found() {
 
 #[test]
 fn returned_vouchers_are_passed_on_and_never_made_anew() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = withdraw_all(&mut c, 1000);
     let (op, back) = (Op(900), vec![pieces[0]]);
     assert_eq!(c.give_back(C, U, op, back.clone()), 500);
@@ -365,7 +359,7 @@ fn returned_vouchers_are_passed_on_and_never_made_anew() {
 
 #[test]
 fn a_client_that_returns_what_it_spent_is_named_and_not_the_one_it_was_passed_to() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = withdraw_all(&mut c, 1000);
     c.spend(store_node(1), C, U, &[pieces[0]], 500).unwrap();
     c.give_back(C, U, Op(900), vec![pieces[0]]);
@@ -379,7 +373,7 @@ fn a_client_that_returns_what_it_spent_is_named_and_not_the_one_it_was_passed_to
 
 #[test]
 fn foreign_forged_and_old_returns_are_worth_nothing() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.quota(User(2), 1000);
     let piece = c.withdraw(C, U, 100)[0];
     let mut damaged = piece;
@@ -396,7 +390,7 @@ fn foreign_forged_and_old_returns_are_worth_nothing() {
 
 #[test]
 fn limiting_shares_what_is_left_among_the_active() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     assert_eq!(c.withdraw(C, U, 400)[0].amount, 400);
     assert_eq!(c.withdraw(D, U, 400)[0].amount, 200, "600 left for two clients and one that may come");
     assert_eq!(c.withdraw(Client(3), U, 400)[0].amount, 100);
@@ -569,7 +563,7 @@ fn granted((_, message): &(Client, BankToClient)) -> Option<Vec<Piece>> {
 
 #[test]
 fn a_bank_rebuilt_from_limits_issues_nothing_until_k_epochs_passed_and_is_then_exact() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let pieces = withdraw_all(&mut c, 1000);
     for piece in &pieces[1..] {
         c.spend(store_node(2), C, U, &[*piece], piece.amount).unwrap();
@@ -672,7 +666,7 @@ fn a_store_set_back_is_found_out_however_often_it_asks_or_starts_again() {
 /// more, and after a while all users had too little quota; nobody was told why.
 #[test]
 fn a_bank_set_back_to_an_old_copy_counts_on_no_store_and_says_why() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     let copy = c.bank_table.clone();
     for set_back in [false, true] {
         c.epochs(6);
@@ -730,7 +724,7 @@ fn epochs_shrink_while_space_is_low() {
 
 #[test]
 fn a_user_without_quota_or_with_a_lowered_one_gets_nothing_but_stays_accounted() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     assert!(c.withdraw(C, User(77), 10).is_empty());
     let piece = c.withdraw(C, U, 500)[0];
     c.spend(store_node(1), C, U, &[piece], 500).unwrap();
@@ -770,7 +764,7 @@ fn key_rotation_keeps_old_vouchers_until_the_key_is_retired() {
 /// A restarted bank knew nothing of the lease of a store's earlier life, and believed in it for ever: the new life waited.
 #[test]
 fn a_new_life_begins_also_when_the_bank_has_been_restarted_meanwhile() {
-    let mut c = cluster();
+    let mut c = Cluster::with_quota(U);
     c.run(Micros::from_secs(5));
     let config = StoreConfig::new(store_node(1), Params::default());
     c.start_store(config, Incarnation(2), BTreeMap::from([(U, 300)]));
