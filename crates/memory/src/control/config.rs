@@ -35,7 +35,7 @@ pub struct Config {
     pub noise_accesses_per_s: f64,
     /// The share of memory below which accesses count as noise.
     pub noise_share: f64,
-    /// Opaque processes that use fewer CPUs than this (0.05: a twentieth of one) are idle: their
+    /// Opaque processes that use this many CPUs (0.05: a twentieth of one) are at work, also where work takes far more: of idle ones the
     /// reference bits are left alone, since they still tell what was used last.
     pub idle_cpus: f64,
     /// How many pages a second contributed work may page in.

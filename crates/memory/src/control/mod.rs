@@ -12,6 +12,7 @@ mod noise;
 mod observation;
 mod rate;
 mod report;
+mod work;
 
 pub use action::Action;
 pub use aging::{Aging, Mode};
@@ -27,6 +28,7 @@ pub use report::Report;
 
 use crate::histogram::Histogram;
 use std::time::Duration;
+use work::Work;
 
 /// The controller's state.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub struct Controller {
     /// the first only.
     window_active: bool,
     worked: bool,
+    work: Work,
+    last_sample: Duration,
     last_tick: Duration,
     asked_sample: Duration,
     /// Pages ordered to be evicted: ever, when the sample under way was asked for, and when the
@@ -75,6 +79,8 @@ impl Controller {
             folded_window: Duration::ZERO,
             window_active: false,
             worked: false,
+            work: Work::default(),
+            last_sample: now,
             last_tick: now,
             asked_sample: now,
             evicted: 0,
@@ -93,6 +99,11 @@ impl Controller {
     /// What is known and was decided last.
     pub fn report(&self) -> &Report {
         &self.report
+    }
+
+    /// Opaque processes that use fewer CPUs than this are idle.
+    pub fn idle_below(&self) -> f64 {
+        self.work.idle_below(&self.config)
     }
 
     /// The settings.
@@ -184,7 +195,9 @@ impl Controller {
     /// Ages the histogram if the sample says so, and begins a new window when that loses nothing.
     fn take(&mut self, sample: Sample, picture: &Picture, now: Duration, actions: &mut Vec<Action>) {
         self.aging.taken();
-        self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.config.idle_cpus);
+        self.work.used(sample.busy.unwrap_or(0.0), now.saturating_sub(self.last_sample));
+        self.last_sample = now;
+        self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.idle_below());
         self.see_evicted(&sample);
         self.report.watched = sample.watched;
         self.report.existing = sample.existing;
@@ -201,7 +214,7 @@ impl Controller {
         }
         // Clearing the bits forgets what was used last. Nobody needs to know while nobody works, and
         // an eviction under way does, unless nothing comes of it or it takes all the time.
-        let idle = sample.busy.is_some_and(|cpus| cpus < self.config.idle_cpus);
+        let idle = sample.busy.is_some_and(|cpus| cpus < self.idle_below());
         if self.aging.window_complete() && !idle && !self.is_evicting() {
             (self.folded_beyond, self.folded_window) = (0, Duration::ZERO);
             self.window_active = false;
@@ -217,6 +230,9 @@ impl Controller {
         let fresh = sample.beyond_noise.saturating_sub(self.folded_beyond);
         let active = is_activity(&self.config, fresh, sample.window.saturating_sub(self.folded_window));
         self.window_active |= active;
+        if over {
+            self.work.end_period(&self.config, active);
+        }
         if active || self.window_active && self.worked {
             // One of a window that began before a limit was raised has another shape.
             let mut temporary = sample.histogram.reshaped_like(&self.permanent);

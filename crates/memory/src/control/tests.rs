@@ -167,6 +167,7 @@ fn when_the_contributed_are_gone_nothing_stays_frozen() {
 fn the_bits_of_the_last_use_are_kept_through_a_break_and_cleared_on_return() {
     let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
     let mut busy = sample(&controller, 30_000, 1000.0, 30_000);
+    controller.tick(observe(70_000, 0, Some(busy.clone())), seconds(50.0));
     busy.busy = Some(0.01);
     let actions = controller.tick(observe(70_000, 0, Some(busy.clone())), seconds(60.0));
     assert!(!actions.contains(&Action::BeginWindow), "the user just left: {actions:?}");
@@ -200,6 +201,30 @@ fn work_that_touches_nothing_new_is_no_break() {
         }
     }
     assert_eq!((controller.report().aged, controller.report().filtered), (3, 0));
+}
+
+/// Regression: on a fast machine an application that is worked in takes less than a twentieth of a CPU. No window began any more, one period
+/// aged the histogram, and nothing was ever evicted on its word.
+#[test]
+fn work_that_takes_little_of_a_cpu_is_no_break() {
+    let mut controller = Controller::new(config(), TOTAL, Duration::ZERO);
+    let mut seen = sample(&controller, 30_000, 1000.0, 60_000);
+    seen.busy = Some(0.004);
+    let (mut began, mut evicted) = (0, false);
+    for at in (1..=12).map(|step| 20.0 * f64::from(step)) {
+        let actions = controller.tick(observe(0, 40_000, Some(seen.clone())), seconds(at));
+        began += usize::from(actions.contains(&Action::BeginWindow));
+        evicted |= evicts(&actions);
+    }
+    assert_eq!((controller.report().aged, controller.report().filtered), (4, 0));
+    assert!(evicted && began >= 1, "{began}");
+    // The break: what runs by itself takes a tenth of that.
+    seen.busy = Some(0.0004);
+    for at in (1..=12).map(|step| 240.0 + 20.0 * f64::from(step)) {
+        let actions = controller.tick(observe(0, 40_000, Some(seen.clone())), seconds(at));
+        assert!(!actions.contains(&Action::BeginWindow));
+    }
+    assert_eq!(controller.report().aged, 4);
 }
 
 /// Regression: a limit that was raised left a histogram in which all beyond the old one was alike.

@@ -149,7 +149,7 @@ fn divide(
                 shape: controller.histogram().empty_like(),
                 noise_position: noise_position(&options.config, controller.report().picture.total),
                 period: Aging::period(&options.config, now),
-                idle_cpus: options.config.idle_cpus,
+                idle_cpus: controller.idle_below(),
                 now,
             };
             recorder.opaque_processes = request.pids.len();

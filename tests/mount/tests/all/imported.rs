@@ -125,9 +125,11 @@ fn ends_with_who_waits(files: usize) -> bool {
         let mut up =
             Command::new(binary::path()).args(words).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let has_begun = || space.state.join("space.toml").exists() && is_locked(&space);
-        eventually("it has begun", LIMIT, has_begun);
+        eventually("it has begun, or ended", LIMIT, || has_begun() || up.try_wait().unwrap().is_some());
         space.flags.clear();
-        process::signal(up.id(), signal);
+        if up.try_wait().unwrap().is_none() {
+            process::signal(up.id(), signal);
+        }
         let mut said = String::new();
         up.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         let status = up.wait().unwrap();
