@@ -8,7 +8,7 @@ use crate::attributes::attributes_now;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::privileges::CAPABILITY;
-use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry};
+use crate::{AttributesFor, Caller, Errno, Outcome, Space, hurry, sys};
 use std::sync::Arc;
 use ullage_policy::headroom::CALL;
 
@@ -58,8 +58,8 @@ impl Space {
         }
     }
 
-    /// Sets aside what a write unseen may take, a block where its length is not known (but for those of the kernel's own), and what may be
-    /// written between it and the next that asks, until they are known to be over.
+    /// Sets aside what a write unseen may take, a block where nobody shows what it is (else all that one may where its length is not known), and
+    /// what may be written between it and the next that asks, until they are known to be over.
     fn let_write(&self, caller: Caller, node: &Arc<Node>, write: &Write) -> Outcome<()> {
         self.ended_unseen(node)?;
         let (pool, counting, lends) = {
@@ -75,6 +75,7 @@ impl Space {
             Some(length) => worst(length) + beside,
             None if lends => worst(CALL),
             None if waiting::is_kernels(caller.pid) => worst(waiting::longest_request()),
+            None if sys::sees_calls() => worst(CALL),
             None => counting.unit,
         };
         let need = need + if write.between > 0 { worst(write.between) } else { 0 };
