@@ -187,10 +187,7 @@ impl Import<'_> {
         match kind {
             Kind::Regular => {
                 let hint = Hint { parent: level.inode.id, pid: 0 };
-                let binding = self
-                    .pool
-                    .adopt(hint, above.as_fd(), name)
-                    .map_err(|source| Error::Refused(format!("cannot import {}: {source}", path.display())))?;
+                let binding = self.pool.adopt(hint, above.as_fd(), name).map_err(|source| cannot(path, &source))?;
                 new.id = binding.file;
                 let (generation, locator) = (binding.generation, binding.locator.0.clone());
                 new.backing = Some(Backing { pool: self.id, generation, locator });
@@ -341,4 +338,14 @@ fn taken(path: &Path) -> Error {
 
 fn time(seconds: i64, nanoseconds: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: nanoseconds as u32 }
+}
+
+/// Why a file cannot be taken in, and what to do about it where that is not plain.
+fn cannot(path: &Path, source: &ullage_pool::Error) -> Error {
+    let advice = if source.raw_os_error() == Some(libc::EMLINK) {
+        ": it has as many names as its file system lets a file have, and needs one more; remove one of them, or put a copy in its place"
+    } else {
+        ""
+    };
+    Error::Refused(format!("cannot import {}: {source}{advice}", path.display()))
 }

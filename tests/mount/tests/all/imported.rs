@@ -118,9 +118,14 @@ fn ends_with_who_waits(files: usize) -> bool {
         if n % 1000 == 0 {
             fs::create_dir(&dir).unwrap();
         }
-        fs::hard_link(tree.join("0/0"), dir.join(n.to_string()))
-            .or_else(|_| fs::write(dir.join(n.to_string()), ""))
-            .unwrap();
+        // A file can have so many names, and needs one more.
+        let first = n - n % 50_000;
+        let made = if n == first {
+            fs::write(dir.join(n.to_string()), "")
+        } else {
+            fs::hard_link(tree.join(format!("{}/{first}", first / 1000)), dir.join(n.to_string()))
+        };
+        made.unwrap();
     }
     for signal in [Signal::INT, Signal::TERM] {
         let words = space.up_arguments();
@@ -156,6 +161,24 @@ fn ends_with_who_waits(files: usize) -> bool {
 fn an_import_ends_with_who_waits_for_it_and_goes_on_with_the_next() {
     // On a fast machine a smaller one is over before it can be interrupted.
     assert!([30_000, 100_000, 300_000].into_iter().any(ends_with_who_waits));
+}
+
+/// ext4 lets a file have 65,000 names.
+#[test]
+fn what_has_as_many_names_as_it_can_have_is_told_by_an_import_and_taken_in_with_one_fewer() {
+    let (mut space, tree) = bed();
+    fs::write(tree.join("first"), "content").unwrap();
+    let one_more = |n: u32| fs::hard_link(tree.join("first"), tree.join(n.to_string()));
+    let names = (1..).find(|n| one_more(*n).is_err()).unwrap();
+    let words = space.up_arguments();
+    space.try_up().refused("remove one of them");
+    assert_eq!(tree.join("first").metadata().unwrap().nlink(), u64::from(names), "nothing was changed");
+    fs::remove_file(tree.join("1")).unwrap();
+    ullage(&words).ok();
+    space.flags.clear();
+    assert_eq!(space.path("first").metadata().unwrap().nlink(), u64::from(names) - 1);
+    assert_eq!(fs::read(space.path("2")).unwrap(), b"content");
+    space.down_and_check();
 }
 
 /// Regression: what was told of why ended with the first line of the name.
