@@ -6,7 +6,7 @@
 //!
 //! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
 //! so a thread that nobody can take the place of leaves all such calls to others. A disk may hang as well just when a file is opened; so that thread
-//! opens what the kernel has in memory, and leaves the rest to others. Not where there is one pool only, with the catalog beside it: what it would hold
+//! opens what the kernel has in memory and was opened before, and leaves the rest to others. Not where there is one pool only, with the catalog beside it: what it would hold
 //! up is about that disk as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %,
 //! one that has to be fetched from a disk 20 to 40 %).
 

@@ -2,6 +2,7 @@
 
 use super::floor::Floor;
 use super::flusher::Flusher;
+use super::known::Known;
 use super::leaf::{self, Leaf, Leaves};
 use super::marker::Claim;
 use super::notes::Notes;
@@ -64,6 +65,8 @@ pub struct Core {
     /// What it leaves to others.
     pub floor: Arc<Floor>,
     pub leaves: Leaves,
+    /// Files that are known to be whose their names say.
+    pub known: Known,
     pub written: Written,
     pub series: Box<[Series]>,
     /// Ready files of all series; each holds a descriptor.
@@ -114,6 +117,7 @@ impl Core {
             fs_type,
             descriptors,
             leaves: Leaves::new(config.sparse, usize::try_from(descriptors.limit() / 8).unwrap_or(usize::MAX)),
+            known: Known::default(),
             written: Written::default(),
             series,
             ready: AtomicU32::new(0),
