@@ -129,8 +129,10 @@ fn ends_with_who_waits(files: usize) -> bool {
     }
     for signal in [Signal::INT, Signal::TERM] {
         let words = space.up_arguments();
-        let mut up =
-            Command::new(binary::path()).args(words).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // Who is started in the background is to ignore an interruption, and so are all whom he starts.
+        let mut up = Command::new("env");
+        up.arg("--default-signal").arg(binary::path()).args(words).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut up = up.spawn().unwrap();
         let has_begun = || space.state.join("space.toml").exists() && is_locked(&space);
         eventually("it has begun, or ended", LIMIT, || has_begun() || up.try_wait().unwrap().is_some());
         space.flags.clear();
