@@ -49,7 +49,6 @@ pub struct Controller {
     window_active: bool,
     worked: bool,
     work: Work,
-    last_sample: Duration,
     last_tick: Duration,
     asked_sample: Duration,
     /// Pages ordered to be evicted: ever, when the sample under way was asked for, and when the
@@ -79,8 +78,7 @@ impl Controller {
             folded_window: Duration::ZERO,
             window_active: false,
             worked: false,
-            work: Work::default(),
-            last_sample: now,
+            work: Work::new(now),
             last_tick: now,
             asked_sample: now,
             evicted: 0,
@@ -195,8 +193,7 @@ impl Controller {
     /// Ages the histogram if the sample says so, and begins a new window when that loses nothing.
     fn take(&mut self, sample: Sample, picture: &Picture, now: Duration, actions: &mut Vec<Action>) {
         self.aging.taken();
-        self.work.used(sample.busy.unwrap_or(0.0), now.saturating_sub(self.last_sample));
-        self.last_sample = now;
+        self.work.used(sample.busy.unwrap_or(0.0), now);
         self.worked |= sample.busy.is_some_and(|cpus| cpus >= self.idle_below());
         self.see_evicted(&sample);
         self.report.watched = sample.watched;

@@ -13,18 +13,26 @@ const PART: f64 = 0.25;
 const LEAST: f64 = 0.001;
 
 /// What work takes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// CPUs, of the periods that showed somebody at work; 0 before any did.
     typical: f64,
     /// CPU seconds and time of the period so far.
     used: f64,
     time: Duration,
+    seen: Duration,
 }
 
 impl Work {
-    /// So many CPUs were used for so long.
-    pub fn used(&mut self, cpus: f64, time: Duration) {
+    /// Nothing is known yet.
+    pub fn new(now: Duration) -> Self {
+        Self { typical: 0.0, used: 0.0, time: Duration::ZERO, seen: now }
+    }
+
+    /// So many CPUs were used since this was told before.
+    pub fn used(&mut self, cpus: f64, now: Duration) {
+        let time = now.saturating_sub(self.seen);
+        self.seen = now;
         self.used += cpus * time.as_secs_f64();
         self.time += time;
     }
@@ -49,14 +57,14 @@ mod tests {
 
     fn after(work: &mut Work, cpus: f64, active: bool) -> f64 {
         let config = Config::default();
-        work.used(cpus, Duration::from_secs(60));
+        work.used(cpus, work.seen + Duration::from_secs(60));
         work.end_period(&config, active);
         work.idle_below(&config)
     }
 
     #[test]
     fn a_quarter_of_what_work_takes_is_work_and_a_twentieth_of_a_cpu_always() {
-        let mut work = Work::default();
+        let mut work = Work::new(Duration::ZERO);
         assert!((work.idle_below(&Config::default()) - LEAST).abs() < 1e-9, "nothing is known");
         assert!((after(&mut work, 0.02, true) - 0.005).abs() < 1e-9);
         assert!((after(&mut work, 0.8, true) - 0.05).abs() < 1e-9);
@@ -64,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_runs_during_a_break_does_not_become_work() {
-        let mut work = Work::default();
+        let mut work = Work::new(Duration::ZERO);
         after(&mut work, 0.1, true);
         for _ in 0..100 {
             assert!((after(&mut work, 0.002, false) - 0.025).abs() < 1e-9);
