@@ -43,12 +43,14 @@ pub enum Error {
         source: ullage_pool::Error,
     },
     /// The daemon was asked, and let the time go by.
+    #[error("{}", silent(*.0))]
+    Silent(Option<u32>),
+    /// Nobody takes connections, and no more can wait.
     #[error(
-        "the daemon, process {0}, does not answer: `kill -CONT {0}` wakes it if it was stopped; else it may wait for a disk, and \
-         {log} may say why",
+        "nobody answers at {0}, and too many wait there: the daemon may have been stopped, or may wait for a disk; {log} may say why",
         log = LOG
     )]
-    Silent(u32),
+    Crowded(PathBuf),
     /// A signal came before the space was up.
     #[error("interrupted: the space was not started; what was done so far stays, and the next `up` goes on with it")]
     Interrupted(i32),
@@ -113,6 +115,19 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 impl From<ullage_kv::Error> for Error {
     fn from(error: ullage_kv::Error) -> Self {
         Self::Catalog(error.into())
+    }
+}
+
+/// Of a container's daemon the process may not be seen from here.
+fn silent(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!(
+            "the daemon, process {pid}, does not answer: `kill -CONT {pid}` wakes it if it was stopped; else it may wait for a disk, and {LOG} \
+             may say why"
+        ),
+        None => {
+            format!("the daemon does not answer: it may have been stopped, or wait for a disk, and {LOG} may say why")
+        }
     }
 }
 

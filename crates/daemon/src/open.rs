@@ -329,13 +329,9 @@ fn open_store(state: &State) -> Result<Arc<Store>> {
         // It may be a copy that somebody put back in its place.
         mode(&dir, 0o700)?;
     } else {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&dir)
-            .map_err(crate::error::io_error("create", &dir))?;
         // Others reach the control socket, and nothing else.
-        mode(state.dir(), 0o711)?;
+        state.make()?;
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(crate::error::io_error("create", &dir))?;
     }
     Ok(Arc::new(Store::open(&dir, EngineKind::Fjall, Options::default())?))
 }

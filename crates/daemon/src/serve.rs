@@ -8,6 +8,7 @@ use crate::mirror::Mirror;
 use crate::mounting::mount::{Mount, ServeOptions};
 use crate::mounting::mountable;
 use crate::mounting::mountpoint;
+use crate::mounting::mounts;
 use crate::open::{OpenSpace, ReadSettings};
 use crate::pools::add;
 use crate::pools::drain;
@@ -16,6 +17,7 @@ use crate::process::notify::{self, GoesOn};
 use crate::process::rlimits;
 use crate::settings::config::replace;
 use crate::{Progress, Result, State, control, end_signals};
+use parking_lot::Mutex;
 use signal_hook::iterator::{Handle, Signals};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +40,7 @@ pub struct Serving {
     mount: Arc<Mount>,
     open: Arc<OpenSpace>,
     mirror: Option<Arc<Mirror>>,
-    busy: control::Busy,
+    listening: control::Listening,
     waiter: Waiter,
 }
 
@@ -58,6 +60,7 @@ pub fn serve(
     mountable::refuse_unmountable()?;
     how.refuse_unmountable()?;
     state.refuse_users()?;
+    limit::refuse_size(options.size.flatten())?;
     rlimits::raise_rlimits();
     let files = rlimits::raise_descriptors();
     let options = SpaceOptions { linger_max: options.linger_max.min(files as usize / 4 * 3), ..options };
@@ -68,31 +71,33 @@ pub fn serve(
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
         let mount = Arc::new(Mount::new(open.space.clone(), &point, state, how)?);
         let begin = || -> Result<_> {
-            let busy = listen(state, &point, &mount, &open, mirror.clone())?;
+            let listening = listen(state, &point, &mount, &open, mirror.clone())?;
             open.space.show_top(WAYS_PATIENCE);
             // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
             if open.space.has_limited_files() {
                 open.space.learn_ways(WAYS_PATIENCE);
             }
-            Ok((busy, Waiter::start(signals, mount.clone(), point.clone())?))
+            Ok((listening, Waiter::start(signals, mount.clone(), point.clone())?))
         };
-        let (busy, waiter) = begin().inspect_err(|_| {
+        let (listening, waiter) = begin().inspect_err(|_| {
             // Nobody would serve it.
             let _ = mount.unmount(true);
             let _ = mount.wait();
         })?;
-        Ok(Serving { state: state.clone(), mount, open, mirror, busy, waiter })
+        Ok(Serving { state: state.clone(), mount, open, mirror, listening, waiter })
     };
-    let (until, mut made) = (Instant::now() + LOCK_PATIENCE, false);
+    let (until, mut made) = (Instant::now() + LOCK_PATIENCE, Vec::new());
     loop {
-        made |= mountpoint::prepare(&point, state)?;
+        made.extend(mountpoint::prepare(&point, state)?);
         match start() {
             Err(error) if error.is_lock() && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
             outcome => {
                 // Whoever has the lock may be about to mount there.
                 return outcome.map_err(|error| {
-                    if made && !error.is_lock() {
-                        let _ = std::fs::remove_dir(&point);
+                    if !error.is_lock() {
+                        for dir in &made {
+                            let _ = std::fs::remove_dir(dir);
+                        }
                     }
                     error.with_holder()
                 });
@@ -127,9 +132,8 @@ impl Serving {
                 tracing::warn!("a pool that was to be emptied stays in the space: {error}");
             }
         }
-        // Last: whoever waits for the end of this space looks for it.
-        let _ = std::fs::remove_file(self.state.socket_path());
-        self.busy.wait(Duration::from_secs(1));
+        // Last.
+        self.listening.end(Duration::from_secs(1));
         written?;
         ended
     }
@@ -184,12 +188,16 @@ fn listen(
     mount: &Arc<Mount>,
     open: &Arc<OpenSpace>,
     mirror: Option<Arc<Mirror>>,
-) -> Result<control::Busy> {
+) -> Result<control::Listening> {
+    mounts::note_device(state, mount.device());
     let (open, mount, started) = (open.clone(), mount.clone(), Instant::now());
     let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
+    // It is tried in the mount, which is in use meanwhile.
+    let learns = Mutex::new(());
     let answer = move |request, peer| match request {
         Request::Status => status(&open, &mount, &own, &mountpoint, started, peer),
         Request::Pools => {
+            let _learns = learns.lock();
             open.space.learn_ways(WAYS_PATIENCE);
             status(&open, &mount, &own, &mountpoint, started, peer)
         }
@@ -205,7 +213,10 @@ fn listen(
             Ok(()) => Answer::Done,
             Err(error) => report::refuse(std::io::Error::from_raw_os_error(error.0)),
         },
-        Request::Down { lazy } => down(&mount, lazy, peer),
+        Request::Down { lazy } => {
+            let _learns = learns.lock();
+            down(&mount, lazy, peer)
+        }
     };
     control::listen(state, Arc::new(answer))
 }
@@ -219,7 +230,7 @@ fn leave_in_step(state: &State, turn: u64) {
 }
 
 fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
-    if peer != 0 && peer != rustix::process::geteuid().as_raw() {
+    if !control::may_end(peer) {
         return report::refuse("only root and who mounted it may unmount it");
     }
     match mount.unmount(lazy) {

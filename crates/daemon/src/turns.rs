@@ -6,10 +6,9 @@
 
 use crate::error::io_error;
 use crate::held::Held;
-use crate::settings::config::replace;
+use crate::settings::config::{read_small, replace};
 use crate::{Error, Layout, PoolSettings, Result, SpaceSettings, State};
 use parking_lot::Mutex;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -157,7 +156,7 @@ fn places(settings: &SpaceSettings) -> impl Iterator<Item = (&str, PathBuf)> {
 
 /// None where there is no number: nobody counted there yet, or what is there is no number.
 fn read(path: &Path) -> Result<Option<u64>> {
-    match fs::read_to_string(path) {
+    match read_small(path) {
         Ok(text) => Ok(text.trim().parse().ok()),
         Err(error)
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidData) =>

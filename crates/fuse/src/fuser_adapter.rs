@@ -16,16 +16,16 @@ use crate::device::SPARES;
 use crate::fuser_adapter::carry_out::Parts;
 use crate::fuser_adapter::dispatch::Adapter;
 use crate::fuser_adapter::kernel::Connection;
-use crate::point;
+use crate::point::Point;
 use crate::workers::Workers;
 use fuser::{Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use ullage_fs::{Filesystem, Kernel};
+use ullage_fs::Filesystem;
 
 /// Fewer threads could all be waiting for disks at once, with nobody left to answer a look-up.
 const THREADS_MIN: usize = 4;
@@ -50,8 +50,7 @@ pub struct FuserOptions {
 /// A served mount. Dropping it leaves the mount in place; it ends with umount(8) or fusermount3(1).
 #[derive(Debug)]
 pub struct FuserMount {
-    mountpoint: PathBuf,
-    device: Option<(u32, u32)>,
+    point: Point,
     counters: Arc<Counters>,
     server: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
@@ -73,7 +72,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
     let session = Session::new(adapter, &mountpoint, &config(options, count))?;
     connection.open(&session)?;
     // The kernel's requests wait in the queue until `run` reads them, so this comes before the first.
-    let device = Kernel::device(&*connection);
+    let point = Point::of(&mountpoint);
     let counters = Arc::clone(&connection.counters);
     fs.attach(connection);
     let served = fs.clone();
@@ -84,7 +83,7 @@ pub fn mount_with_fuser(fs: Arc<dyn Filesystem>, mountpoint: &Path, options: &Fu
         ended
     });
     let server = threads::await_last(server.inspect_err(|_| fs.detach())?, count)?;
-    Ok(FuserMount { mountpoint, device, counters, server: Mutex::new(Some(server)) })
+    Ok(FuserMount { point, counters, server: Mutex::new(Some(server)) })
 }
 
 impl FuserMount {
@@ -108,12 +107,17 @@ impl FuserMount {
     /// # Errors
     /// EBUSY while files of the mount are in use; what else there is at its place is not unmounted.
     pub fn take_away(&self, lazy: bool) -> io::Result<()> {
-        point::unmount(&self.mountpoint, self.device, lazy)
+        self.point.unmount(lazy)
+    }
+
+    /// Major and minor number of its device.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        self.point.device()
     }
 
     /// Whether it was taken away from its mount point, and goes on for its last users.
     pub fn is_away(&self) -> bool {
-        point::is_away(&self.mountpoint, self.device)
+        self.point.is_away()
     }
 }
 

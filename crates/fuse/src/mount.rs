@@ -9,8 +9,9 @@ use crate::device::{Line, Place, Reader, SPARES, Turns, Waiting};
 use crate::dispatch::Dispatcher;
 use crate::negotiate::negotiate;
 use crate::options::{Choice, MountOptions};
+use crate::point::Point;
 use crate::workers::Workers;
-use crate::{affinity, point, uring};
+use crate::{affinity, uring};
 use parking_lot::{Condvar, Mutex};
 use rustix::mount::UnmountFlags;
 use std::ffi::CString;
@@ -28,8 +29,9 @@ const MOST_READERS: usize = 8;
 
 /// A mounted file system. Dropping it unmounts it, open files or not.
 pub struct Mounted {
-    connection: Arc<Connection>,
+    point: Point,
     counters: Arc<Counters>,
+    connection: Arc<Connection>,
     ended: Arc<(Mutex<bool>, Condvar)>,
     chosen: Chosen,
 }
@@ -52,6 +54,7 @@ pub(crate) fn mount_with(
     let chosen = Transport::best(options)?;
     let device = OwnedFd::from(File::options().read(true).write(true).open("/dev/fuse")?);
     mount_device(&device, &mountpoint, options)?;
+    let point = Point::of(&mountpoint);
     let counters = Arc::new(Counters::default());
     let connection = Arc::new(Connection::new(device, &mountpoint, Arc::clone(&counters)));
     let unmount_if_failed = UnmountOnDrop(Some(&connection));
@@ -84,7 +87,7 @@ pub(crate) fn mount_with(
     let supervisor = Supervisor { threads, core, fs, ended: Arc::clone(&ended) };
     std::thread::Builder::new().name("fuse-supervisor".into()).spawn(move || supervisor.run())?;
     unmount_if_failed.disarm();
-    Ok(Mounted { connection, counters, ended, chosen })
+    Ok(Mounted { point, counters, connection, ended, chosen })
 }
 
 /// Starts the threads of the chosen transport, or of the next best where the kernel refuses it after all.
@@ -233,12 +236,17 @@ impl Mounted {
 
     /// Unmounts, wherever the mount is now, and waits for nothing. See [`Mounted::unmount`], and with `lazy` [`Mounted::detach`].
     pub fn take_away(&self, lazy: bool) -> io::Result<()> {
-        point::unmount(self.connection.mountpoint(), Kernel::device(&*self.connection), lazy)
+        self.point.unmount(lazy)
+    }
+
+    /// Major and minor number of its device.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        self.point.device()
     }
 
     /// Whether it was taken away from its mount point, and goes on for its last users.
     pub fn is_away(&self) -> bool {
-        point::is_away(self.connection.mountpoint(), Kernel::device(&*self.connection))
+        self.point.is_away()
     }
 
     /// Breaks the connection off: callers that wait get an error. The mount stays, dead, until it is unmounted.

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
+    /// Its number, as long as it is there: one device may be mounted at several places.
+    pub id: u64,
     /// Major and minor number of its device.
     pub device: (u32, u32),
     /// Where.
@@ -39,7 +41,9 @@ pub fn list_mounts(process: Option<u32>) -> io::Result<Vec<Listed>> {
 }
 
 fn parse(line: &[u8]) -> Option<Listed> {
-    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    let mut words = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let mut words = words.skip(1);
     let (major, minor) = std::str::from_utf8(words.next()?).ok()?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let point = unescape(words.nth(1)?);
@@ -49,7 +53,7 @@ fn parse(line: &[u8]) -> Option<Listed> {
     let source = unescape(words.next()?);
     let mut options = words.next().unwrap_or_default().split(|byte| *byte == b',');
     let owner = options.find_map(|option| std::str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
-    Some(Listed { device, point, kind, source, owner })
+    Some(Listed { id, device, point, kind, source, owner })
 }
 
 /// Blanks and backslashes are in octal.
@@ -82,7 +86,7 @@ mod tests {
         let (point, kind) = (r"/mnt a\b".into(), "fuse.ullage".into());
         assert_eq!(
             parse(text),
-            Some(Listed { device: (0, 321), point, kind, source: "/a state".into(), owner: Some(1000) })
+            Some(Listed { id: 36, device: (0, 321), point, kind, source: "/a state".into(), owner: Some(1000) })
         );
         assert_eq!(parse(b"36 35 what"), None);
     }

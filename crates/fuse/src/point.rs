@@ -8,22 +8,69 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Unmounts the mount of this device, which was put at `path`, wherever that is now: a directory above it may have been renamed. With
-/// `lazy` it goes from the tree at once, and ends with its last user.
-///
-/// # Errors
-/// [`ErrorKind::ResourceBusy`] while it is in use. Nothing else that lies at the path is unmounted: the error says what it is.
-pub(crate) fn unmount(path: &Path, device: Option<(u32, u32)>, lazy: bool) -> io::Result<()> {
-    let device = device.ok_or(ErrorKind::NotConnected)?;
-    let point = if mounted_at(path) == Some(device) { path.to_owned() } else { moved(path, device)? };
-    unmount_at(&point, lazy)
+/// A mount that was made here.
+#[derive(Debug)]
+pub(crate) struct Point {
+    path: PathBuf,
+    device: Option<(u32, u32)>,
+    /// Its number among mounts: what was bound from it is the same device.
+    id: Option<u64>,
 }
 
-/// Whether the mount of this device is not at its path any more. While it is used it goes on, and so it does where it was bound to.
-pub(crate) fn is_away(path: &Path, device: Option<(u32, u32)>) -> bool {
-    let is_other = |line: &Listed, device| line.device != device || line.point != path;
-    let is_gone = |device| list_mounts(None).is_ok_and(|lines| lines.iter().all(|line| is_other(line, device)));
-    device.is_some_and(is_gone)
+impl Point {
+    /// The mount that was just put at `path`.
+    pub(crate) fn of(path: &Path) -> Self {
+        let device = mounted_at(path);
+        let own = |line: &Listed| line.point == path && Some(line.device) == device;
+        let lines = list_mounts(None).unwrap_or_default();
+        Self { path: path.to_owned(), device, id: lines.into_iter().rfind(own).map(|line| line.id) }
+    }
+
+    /// Major and minor number of its device.
+    pub(crate) fn device(&self) -> Option<(u32, u32)> {
+        self.device
+    }
+
+    /// Unmounts it, wherever it is now: a directory above it may have been renamed. With `lazy` it goes from the tree at once, and ends with
+    /// its last user.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ResourceBusy`] while it is in use. Nothing else that lies at the path is unmounted, nor what was bound from it elsewhere:
+    /// the error says what it is.
+    pub(crate) fn unmount(&self, lazy: bool) -> io::Result<()> {
+        let device = self.device.ok_or(ErrorKind::NotConnected)?;
+        let point = if mounted_at(&self.path) == Some(device) { self.path.clone() } else { self.moved(device)? };
+        unmount_at(&point, lazy)
+    }
+
+    /// Whether it is not at its path any more. While it is used it goes on, and so it does where it was bound to.
+    pub(crate) fn is_away(&self) -> bool {
+        let is_other = |line: &Listed, device| line.device != device || line.point != self.path;
+        let is_gone = |device| list_mounts(None).is_ok_and(|lines| lines.iter().all(|line| is_other(line, device)));
+        self.device.is_some_and(is_gone)
+    }
+
+    /// Where it is now that is not seen at the path at which it was put.
+    fn moved(&self, device: (u32, u32)) -> io::Result<PathBuf> {
+        let lines = list_mounts(None)?;
+        let own = |line: &&Listed| line.device == device && self.id.is_none_or(|id| line.id == id);
+        if let Some(seen) = lines.iter().filter(own).find(|line| mounted_at(&line.point) == Some(device)) {
+            return Ok(seen.point.clone());
+        }
+        let Some(covered) = lines.iter().filter(own).map(|line| &line.point).next_back() else {
+            let text = format!("it was taken away from {} before, and ends with its last user", self.path.display());
+            return Err(io::Error::other(text));
+        };
+        // The deepest that lies at the point or above: what came later hides what was there.
+        let over = lines.iter().filter(|line| line.device != device && covered.starts_with(&line.point));
+        let over = over.max_by_key(|line| line.point.components().count()).filter(|line| line.point != Path::new("/"));
+        Err(io::Error::other(match over {
+            Some(Listed { kind, point, .. }) => {
+                format!("a file system ({kind}) is mounted over it; `umount {}` takes that away first", point.display())
+            }
+            None => "another file system is mounted over it; unmount that first".into(),
+        }))
+    }
 }
 
 /// Unmounts what is mounted at a path, by this user's means.
@@ -36,28 +83,6 @@ pub fn unmount_at(point: &Path, lazy: bool) -> io::Result<()> {
         Err(Errno::PERM) => by_helper(point, lazy),
         outcome => Ok(outcome?),
     }
-}
-
-/// Where a mount is now that is not seen at the path at which it was put.
-fn moved(path: &Path, device: (u32, u32)) -> io::Result<PathBuf> {
-    let lines = list_mounts(None)?;
-    let own = |line: &&Listed| line.device == device;
-    if let Some(seen) = lines.iter().filter(own).find(|line| mounted_at(&line.point) == Some(device)) {
-        return Ok(seen.point.clone());
-    }
-    let Some(covered) = lines.iter().filter(own).map(|line| &line.point).next_back() else {
-        let text = format!("it was taken away from {} before, and ends with its last user", path.display());
-        return Err(io::Error::other(text));
-    };
-    // The deepest that lies at the point or above: what came later hides what was there.
-    let over = lines.iter().filter(|line| line.device != device && covered.starts_with(&line.point));
-    let over = over.max_by_key(|line| line.point.components().count()).filter(|line| line.point != Path::new("/"));
-    Err(io::Error::other(match over {
-        Some(Listed { kind, point, .. }) => {
-            format!("a file system ({kind}) is mounted over it; `umount {}` takes that away first", point.display())
-        }
-        None => "another file system is mounted over it; unmount that first".into(),
-    }))
 }
 
 /// Only the set-uid helper may unmount for an ordinary user.
@@ -82,7 +107,8 @@ mod tests {
     #[test]
     fn what_is_not_there_any_more_is_not_unmounted() {
         let directory = tempfile::tempdir().unwrap();
-        let error = unmount(directory.path(), Some((0xfff, 1)), true).unwrap_err();
+        let point = Point { path: directory.path().to_owned(), device: Some((0xfff, 1)), id: None };
+        let error = point.unmount(true).unwrap_err();
         assert!(error.to_string().contains("taken away"), "{error}");
     }
 }

@@ -59,15 +59,17 @@ impl Down {
             Ok(Answer::Status(status)) => status,
             Ok(_) => anyhow::bail!("the daemon answered another question"),
             Err(ref silent @ Error::Silent(pid)) if self.lazy => return self.detach(&state, silent, pid),
-            Err(_) if is_over(&state, client.process())? => return self.done(),
+            Err(_) if is_over(&state, client.process())? => return self.over(),
             Err(error) => return Err(error.into()),
         };
         // By the name that it was mounted with: the one here may be a link.
         let own = State::at(status.state.clone());
         self.refuse_elsewhere(&own, &status.mountpoint)?;
         client.patience(None);
+        // As it is numbered here: it may be a container's.
+        let pid = client.process();
         match client.ask(&Request::Down { lazy: self.lazy }) {
-            Err(_) if is_over(&own, Some(status.pid))? => return self.done(),
+            Err(_) if is_over(&own, pid)? => return self.over(),
             asked => asked?,
         };
         if !self.lazy
@@ -81,7 +83,9 @@ impl Down {
             );
         }
         let (began, mut told) = (Instant::now(), false);
-        while !self.lazy && (Client::connect(&state)?.is_some() || !ullage_daemon::has_ended(status.pid)) {
+        while !self.lazy
+            && (Client::connect(&state)?.is_some() || pid.is_some_and(|pid| !ullage_daemon::has_ended(pid)))
+        {
             if began.elapsed() > Duration::from_secs(120) {
                 anyhow::bail!(
                     "the daemon is still writing; `{}` will say when it has ended",
@@ -93,27 +97,28 @@ impl Down {
                 whisper!(
                     "waiting for the daemon, process {}: it still writes, or the space is mounted in another mount namespace too (a \
                      container's), and ends when it is unmounted there",
-                    status.pid
+                    pid.unwrap_or(status.pid)
                 );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        if self.lazy { self.taken_away(&state, status.pid) } else { self.done() }
+        if self.lazy { self.taken_away(&state, pid) } else { self.done() }
     }
 
     /// Says whether a space that is to be seen no more has ended, too: with its last user it does.
-    fn taken_away(&self, state: &State, pid: u32) -> anyhow::Result<ExitCode> {
+    fn taken_away(&self, state: &State, pid: Option<u32>) -> anyhow::Result<ExitCode> {
         if self.json {
             let listens = || matches!(Client::connect(state), Ok(Some(_)));
             // A number in a container is another's here.
-            let has_ended = ended_by(pid, Instant::now() + ENDS_AT_ONCE) && !listens();
+            let until = Instant::now() + ENDS_AT_ONCE;
+            let has_ended = pid.is_none_or(|pid| ended_by(pid, until)) && !listens();
             crate::output::json(&serde_json::json!({"down": has_ended, "detached": true, "pid": pid}))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Takes it away without the daemon, which is silent and finds its mount gone when it goes on.
-    fn detach(&self, state: &State, silent: &Error, pid: u32) -> anyhow::Result<ExitCode> {
+    fn detach(&self, state: &State, silent: &Error, pid: Option<u32>) -> anyhow::Result<ExitCode> {
         let named = ullage_daemon::settled(&self.mountpoint)?;
         match ullage_daemon::find_mount(&self.mountpoint) {
             Ok((point, found))
@@ -128,6 +133,14 @@ impl Down {
             }
             _ => anyhow::bail!("{silent}; and the space is not mounted at {}", named.display()),
         }
+    }
+
+    /// It has ended while this asked. One that was killed leaves its mount.
+    fn over(&self) -> anyhow::Result<ExitCode> {
+        if ullage_daemon::clear_dead(&self.mountpoint)? {
+            whisper!("its daemon ended before it had answered; what it served is taken away");
+        }
+        self.done()
     }
 
     fn done(&self) -> anyhow::Result<ExitCode> {
@@ -164,8 +177,7 @@ impl Down {
     }
 }
 
-/// Whether the space has ended meanwhile, since somebody else took it down too; its daemon is waited for. One that was killed leaves its
-/// mount.
+/// Whether the space has ended meanwhile, since somebody else took it down too, or killed its daemon, which is waited for.
 fn is_over(state: &State, pid: Option<u32>) -> anyhow::Result<bool> {
     let is_over = Client::connect(state)?.is_none() && ullage_daemon::mounts_of(state)?.is_empty();
     if is_over && let Some(pid) = pid {

@@ -1,11 +1,14 @@
 //! The command's side of the control socket.
 
 use super::messages::{Answer, Request};
+use super::peer;
 use crate::control::{self, Timed};
 use crate::error::io_error;
 use crate::mounting::mountpoint::is_dead_at;
 use crate::mounting::mounts;
 use crate::{Error, Result, State, quoted};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,8 @@ use ullage_types::ROOT;
 const ANSWER_MAX: u64 = 64 << 20;
 /// How long an answer may take to come in once it has begun to.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long who listens may leave connections waiting, when no more can.
+const CONNECTING: Duration = Duration::from_secs(10);
 /// As long as it takes: some lifetimes.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
@@ -37,17 +42,18 @@ impl Client {
             return Ok(None);
         }
         let (_dir, path) = control::short_path(state)?;
-        match UnixStream::connect(path) {
+        match connect(&path, CONNECTING) {
             Ok(stream) => Ok(Some(Self { stream, patience: FOR_EVER })),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Error::Crowded(state.socket_path())),
             Err(error) => Err(io_error("connect to", state.socket_path())(error)),
         }
     }
 
-    /// The process that listens, as the kernel knows it; also when it does not answer any more.
+    /// The process that listens, as the kernel knows it; also when it does not answer any more. None where it is a container's that is not seen
+    /// from here.
     pub fn process(&self) -> Option<u32> {
-        let peer = rustix::net::sockopt::socket_peercred(&self.stream).ok()?;
-        u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+        peer::of(&self.stream).ok()?.pid
     }
 
     /// How long an answer may take; at first, and with none, as long as it takes until it begins.
@@ -62,7 +68,7 @@ impl Client {
         text.push('\n');
         let line = match self.exchange(&text) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(Error::Silent(self.process().unwrap_or_default()));
+                return Err(Error::Silent(self.process()));
             }
             Ok(line) if line.len() as u64 == ANSWER_MAX => {
                 return Err(Error::Refused("the daemon's answer cannot be read: it has no end".into()));
@@ -98,12 +104,28 @@ impl Client {
     }
 }
 
+/// Connects. Where nobody takes connections, and as many wait as may, that is waited for.
+///
+/// # Errors
+/// [`ErrorKind::WouldBlock`] when the time is over.
+fn connect(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
+
 /// Fails when a path leads through a space whose daemon does not answer within this time: whoever looked at the path would wait for it,
 /// and no signal would end that. So the path is taken as it is written.
 pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
     let path = std::path::absolute(path).map_err(io_error("look for", path))?;
     for mount in mounts::list(None)?.into_iter().filter(|m| m.may_be_a_space() && path.starts_with(&m.point)) {
-        let Ok(Some(mut client)) = Client::connect(&State::at(mount.source)) else { continue };
+        let mut client = match Client::connect(&State::at(mount.source)) {
+            Ok(Some(client)) => client,
+            Err(crowded @ Error::Crowded(_)) => return Err(crowded),
+            _ => continue,
+        };
         client.patience(Some(patience));
         // Whatever it answers.
         if let Err(silent @ Error::Silent(_)) = client.ask(&Request::Stat { ino: ROOT.0, proof: None }) {

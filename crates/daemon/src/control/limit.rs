@@ -35,6 +35,17 @@ pub(crate) fn set(space: &Space, subject: LimitSubject, bytes: LimitChange, inod
     }
 }
 
+/// Why no limit can be so large.
+const TOO_LARGE: &str = "the limit is too large; write `none` for no limit";
+
+/// Refuses a size of a space that could not be set, before anything is made.
+pub(crate) fn refuse_size(bytes: Option<u64>) -> crate::Result<()> {
+    match bytes.map(i64::try_from) {
+        Some(Err(_)) => Err(crate::Error::Refused(TOO_LARGE.into())),
+        _ => Ok(()),
+    }
+}
+
 /// Why a limit cannot be set, and what to do.
 pub(crate) fn refusal(error: &LimitError) -> String {
     match error {
@@ -43,7 +54,7 @@ pub(crate) fn refusal(error: &LimitError) -> String {
              remove one of them first (`find DIRECTORY -type f -links +1` shows them)"
                 .into()
         }
-        LimitError::Catalog(Error::Invalid) => "the limit is too large; write `none` for no limit".into(),
+        LimitError::Catalog(Error::Invalid) => TOO_LARGE.into(),
         other => other.to_string(),
     }
 }

@@ -4,14 +4,14 @@ pub(crate) mod client;
 pub(crate) mod guests;
 pub(crate) mod limit;
 pub(crate) mod messages;
+mod peer;
 pub(crate) mod report;
 
 use self::guests::Guests;
 use self::messages::{Answer, Request};
 use crate::error::io_error;
 use crate::{Result, State};
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::net::sockopt::socket_peercred;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -27,13 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Until the next try, when no connection could be accepted: descriptors may have run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The socket's name in the state.
+pub(crate) const SOCKET: &str = "control.sock";
+
 /// A path to the socket that fits the kernel's 108 bytes however long the state's path is.
 pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
     // As a place only: others may pass through the state directory, not read it.
     let dir = rustix::fs::open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| io_error("open", state.dir())(errno.into()))?;
     let dir = std::fs::File::from(dir);
-    let path = by_descriptor(&dir).join("control.sock");
+    let path = by_descriptor(&dir).join(SOCKET);
     Ok((dir, path))
 }
 
@@ -57,15 +60,37 @@ impl Busy {
         }
     }
 
-    fn count(&self, request: Option<&Request>) -> &AtomicUsize {
-        if matches!(request, Some(Request::Down { .. })) { &self.0.ends } else { &self.0.others }
+    /// Only who may end the space asks for its end: others could keep it from ending.
+    fn count(&self, request: Option<&Request>, peer: u32) -> &AtomicUsize {
+        let ends = matches!(request, Some(Request::Down { .. })) && may_end(peer);
+        if ends { &self.0.ends } else { &self.0.others }
+    }
+}
+
+/// Whether a user may take the space down.
+pub(crate) fn may_end(peer: u32) -> bool {
+    peer == 0 || peer == rustix::process::geteuid().as_raw()
+}
+
+/// A socket that is listened on.
+pub(crate) struct Listening {
+    /// Its directory, wherever that is by now.
+    dir: std::fs::File,
+    busy: Busy,
+}
+
+impl Listening {
+    /// Takes the socket away: whoever waits for the end of this space looks for it. Then waits as [`Busy::wait`] does.
+    pub(crate) fn end(&self, patience: Duration) {
+        let _ = rustix::fs::unlinkat(&self.dir, SOCKET, AtFlags::empty());
+        self.busy.wait(patience);
     }
 }
 
 /// Listens until the process ends; `answer` is told who asks.
-pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer + Send + Sync>) -> Result<Busy> {
-    let (_dir, path) = short_path(state)?;
-    let _ = std::fs::remove_file(state.socket_path());
+pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer + Send + Sync>) -> Result<Listening> {
+    let (dir, path) = short_path(state)?;
+    let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(io_error("listen on", state.socket_path()))?;
     open_up(&path).map_err(io_error("open up", state.socket_path()))?;
     let busy = Busy::default();
@@ -79,8 +104,8 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
                     std::thread::sleep(PAUSE);
                     continue;
                 };
-                let Ok(peer) = socket_peercred(&stream) else { continue };
-                let peer = peer.uid.as_raw();
+                let Ok(peer) = peer::of(&stream) else { continue };
+                let peer = peer.uid;
                 let Some(guest) = guests.admit(peer) else {
                     turn_away(&stream, TOO_MANY);
                     continue;
@@ -99,7 +124,7 @@ pub(crate) fn listen(state: &State, answer: Arc<dyn Fn(Request, u32) -> Answer +
             }
         })
         .map_err(io_error("serve", state.socket_path()))?;
-    Ok(busy)
+    Ok(Listening { dir, busy })
 }
 
 /// Lets all users come to the socket. Who can write beside it may have put something else in its place.
@@ -152,7 +177,7 @@ fn converse(stream: &UnixStream, peer: u32, patience: Duration, answer: &dyn Fn(
             Ok(_) => {}
         }
         let request = serde_json::from_str(&line);
-        let count = busy.count(request.as_ref().ok());
+        let count = busy.count(request.as_ref().ok(), peer);
         count.fetch_add(1, Relaxed);
         let reply = match request {
             Ok(request) => answer(request, peer),
@@ -256,7 +281,10 @@ mod tests {
     /// Regression: where the kernel knew a million files, `ullage down` said that the daemon had ended before it answered.
     #[test]
     fn who_asked_for_the_end_is_told_of_it_however_long_it_takes() {
-        for (asked, waits) in [(&b"{\"ask\":\"down\",\"lazy\":false}\n"[..], true), (b"{\"ask\":\"df\"}\n", false)] {
+        const DOWN: &[u8] = b"{\"ask\":\"down\",\"lazy\":false}\n";
+        // Regression: a stranger who asked for the end again and again, and did not read the answers, kept the daemon from ending.
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        for (asked, peer, waits) in [(DOWN, 0, true), (DOWN, stranger, false), (b"{\"ask\":\"df\"}\n", 0, false)] {
             let (own, other) = UnixStream::pair().unwrap();
             let busy = Busy::default();
             let slow = |_, _| {
@@ -265,7 +293,7 @@ mod tests {
             };
             (&other).write_all(asked).unwrap();
             std::thread::scope(|scope| {
-                let answering = scope.spawn(|| converse(&own, 0, PATIENCE, &slow, &busy));
+                let answering = scope.spawn(|| converse(&own, peer, PATIENCE, &slow, &busy));
                 while busy.0.ends.load(Relaxed) + busy.0.others.load(Relaxed) == 0 {
                     std::thread::yield_now();
                 }

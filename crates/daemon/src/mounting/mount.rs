@@ -184,6 +184,14 @@ impl Mount {
         })
     }
 
+    /// Major and minor number of its device.
+    pub(crate) fn device(&self) -> Option<(u32, u32)> {
+        match &self.server {
+            Server::Own(mounted) => mounted.device(),
+            Server::Fuser(mounted) => mounted.device(),
+        }
+    }
+
     /// Whether it was taken away from its mount point, and goes on for its last users.
     pub(crate) fn is_away(&self) -> bool {
         match &self.server {

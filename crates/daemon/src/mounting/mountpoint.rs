@@ -3,15 +3,17 @@
 use super::mounts;
 use crate::error::io_error;
 use crate::{Answer, Client, Error, Request, Result, State, quoted};
+use rustix::fs::{Access, AtFlags, CWD};
 use rustix::io::Errno;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a daemon is given to end that does not answer or has lost its mount.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. Whether it was created.
-pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
+/// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. The directories that it made, the innermost
+/// first.
+pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<Vec<PathBuf>> {
     refuse_served(mountpoint, state)?;
     if clear_dead(mountpoint)? {
         return prepare(mountpoint, state);
@@ -20,10 +22,27 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let missing = mountpoint.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
             std::fs::create_dir_all(mountpoint).map_err(io_error("create", mountpoint))?;
-            return Ok(true);
+            return Ok(missing);
         }
         Err(error) => return Err(io_error("look at", mountpoint)(error)),
+    }
+    if mounts::is_space_at(mountpoint)? {
+        return Err(Error::Refused(format!(
+            "another space is mounted at {0}; `ullage down {1}` ends it, or mount elsewhere",
+            mountpoint.display(),
+            quoted(mountpoint)
+        )));
+    }
+    // The helper that mounts for ordinary users refuses such, when all is made.
+    if !rustix::process::geteuid().is_root()
+        && rustix::fs::accessat(CWD, mountpoint, Access::WRITE_OK, AtFlags::EACCESS).is_err()
+    {
+        return Err(Error::Refused(format!(
+            "{} is not yours to write in, and so not to mount on; mount on a directory of your own",
+            mountpoint.display()
+        )));
     }
     let mut entries = std::fs::read_dir(mountpoint).map_err(io_error("list", mountpoint))?;
     if entries.next().transpose().map_err(io_error("list", mountpoint))?.is_some() {
@@ -32,7 +51,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<bool> {
             mountpoint.display()
         )));
     }
-    Ok(false)
+    Ok(Vec::new())
 }
 
 /// Refuses while a daemon serves this state. One that is just ending, since its mount was taken away or since it was killed, still

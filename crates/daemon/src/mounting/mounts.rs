@@ -2,8 +2,11 @@
 
 use super::mountpoint::is_dead_at;
 use crate::error::io_error;
+use crate::settings::config::{anew, read_small};
 use crate::{Result, State};
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use ullage_fuse::{Listed, list_mounts};
 
@@ -12,8 +15,39 @@ pub(crate) fn list(process: Option<u32>) -> Result<Vec<Listed>> {
     list_mounts(process).map_err(io_error("read", "the kernel's list of mounts"))
 }
 
-/// Whether a mount may be of this state: anybody may mount something and say that it comes from there.
+/// Writes down which device a space is mounted as: its source is a path, and where that leads may change.
+pub(crate) fn note_device(state: &State, device: Option<(u32, u32)>) {
+    let path = state.device_path();
+    let Some((major, minor)) = device else { return forget_device(state) };
+    // Others ask the daemon, too, and find it so.
+    let write = || -> std::io::Result<()> {
+        let mut file = anew(&path)?;
+        file.write_all(format!("{major}:{minor}\n").as_bytes())?;
+        file.set_permissions(Permissions::from_mode(0o644))
+    };
+    if let Err(error) = write() {
+        tracing::info!("{} cannot be written: {error}", path.display());
+        forget_device(state);
+    }
+}
+
+fn forget_device(state: &State) {
+    let _ = std::fs::remove_file(state.device_path());
+}
+
+/// None where nobody wrote it down.
+fn noted_device(state: &State) -> Option<(u32, u32)> {
+    let text = read_small(&state.device_path()).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Whether a mount may be of this state: anybody may mount something and say that it comes from there, and a state at the same path may be
+/// another one by now.
 pub(crate) fn is_of(mount: &Listed, state: &State) -> bool {
+    if noted_device(state).is_some_and(|device| device != mount.device) {
+        return false;
+    }
     let owner = std::fs::symlink_metadata(state.settings_path()).ok().map(|settings| settings.uid());
     mount.owner.is_none_or(|by| by == 0 || owner.is_none_or(|owner| by == owner))
 }
@@ -23,6 +57,13 @@ pub(crate) fn is_of(mount: &Listed, state: &State) -> bool {
 pub fn mounts_of(state: &State) -> Result<Vec<PathBuf>> {
     let of = |mount: &Listed| mount.may_be_a_space() && mount.source == state.dir() && is_of(mount, state);
     Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
+}
+
+/// Whether what is seen there is a space.
+pub(crate) fn is_space_at(point: &Path) -> Result<bool> {
+    let device = ullage_fuse::mounted_at(point);
+    let is = |mount: &Listed| mount.may_be_a_space() && mount.point == point && Some(mount.device) == device;
+    Ok(list(None)?.iter().any(is))
 }
 
 /// Whether a space is mounted there, as its daemon sees it: that may be in a container.

@@ -34,7 +34,7 @@ fn set_apart(command: &mut Command) {
 /// each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     state.refuse_users()?;
-    let first = !state.dir().exists();
+    let (first, had_log) = (!state.dir().exists(), state.log_path().exists());
     state.make()?;
     let log = private().append(true).open(state.log_path()).map_err(io_error("open", state.log_path()))?;
     // It tells names of files, and versions before this one let everybody read it.
@@ -87,6 +87,9 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
             let _ = child.wait();
             if first {
                 forget(state);
+            } else if !had_log && !state.settings_path().exists() {
+                // What was named by mistake stays as it was.
+                let _ = std::fs::remove_file(state.log_path());
             }
             Err(Error::Refused(why))
         }

@@ -7,7 +7,7 @@ use crate::error::{io_error, is_full};
 use crate::{Error, Result, quoted};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -323,15 +323,20 @@ impl State {
         self.dir.join(crate::turns::IN_STATE)
     }
 
+    /// Which device the space is mounted as (`mounting/mounts.rs`).
+    pub(crate) fn device_path(&self) -> PathBuf {
+        self.dir.join("mounted-as")
+    }
+
     /// The control socket.
     pub fn socket_path(&self) -> PathBuf {
-        self.dir.join("control.sock")
+        self.dir.join(crate::control::SOCKET)
     }
 
     /// The settings, if there are any.
     pub fn load(&self) -> Result<Option<SpaceSettings>> {
         let path = self.settings_path();
-        let text = match fs::read_to_string(&path) {
+        let text = match read_small(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path)(error)),
@@ -380,14 +385,27 @@ impl State {
 
     /// Refuses a space of an ordinary user's to root: what root writes there only root can read, which keeps its user out; and where
     /// names in it lead is for that user to say. Until there are settings it is whose the directory is, and the link that leads to it.
-    pub(crate) fn refuse_users(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Says whose it is and what to do.
+    pub fn refuse_users(&self) -> Result<()> {
         let is_new = fs::symlink_metadata(self.settings_path()).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        if !is_new {
-            return refuse_users_of(&self.dir, &self.settings_path());
-        }
         // With a slash at its end it would be what the link leads to.
         let dir: PathBuf = self.dir.components().collect();
-        let owners = [fs::symlink_metadata(&dir), fs::metadata(&dir)];
+        let link = fs::symlink_metadata(&dir).ok();
+        let there = fs::metadata(&dir).ok();
+        if !is_new {
+            refuse_users_of(&self.dir, &self.settings_path())?;
+        }
+        if is_new && let Some(open) = there.as_ref().filter(|there| there.mode() & 0o002 != 0) {
+            return Err(Error::Refused(format!(
+                "everybody may write in {} (its mode is {:o}): have the state in a directory of its own (--state)",
+                dir.display(),
+                open.mode() & 0o7777
+            )));
+        }
+        // Whoever made the link may have it lead to another space of root's.
+        let owners = [link.filter(|it| is_new || it.is_symlink()), there.filter(|_| is_new)];
         let user = owners.into_iter().flatten().map(|there| there.uid()).find(|owner| *owner != 0);
         match user.filter(|_| rustix::process::geteuid().is_root()) {
             None => Ok(()),
@@ -413,8 +431,10 @@ impl State {
         let make = || -> std::io::Result<()> {
             self.dir.parent().map_or(Ok(()), fs::create_dir_all)?;
             match fs::DirBuilder::new().mode(0o711).create(&self.dir) {
+                // One that was there has the mode that somebody gave it.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && self.dir.is_dir() => Ok(()),
-                made => made,
+                Err(error) => Err(error),
+                Ok(()) => fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o711)),
             }
         };
         make().map_err(io_error("create", &self.dir))
@@ -443,6 +463,22 @@ pub(crate) fn refuse_users_of(dir: &Path, made: &Path) -> Result<()> {
         dir.display(),
         quoted(dir)
     )))
+}
+
+/// The longest file that is read as a whole.
+const SMALL: u64 = 1 << 20;
+
+/// What stands in a small file. It may be a user's, and root read it: what is no file would be waited for, or have no end.
+pub(crate) fn read_small(path: &Path) -> std::io::Result<String> {
+    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(ErrorKind::InvalidData, "it is no file"));
+    }
+    let mut text = String::new();
+    if file.take(SMALL).read_to_string(&mut text)? as u64 == SMALL {
+        return Err(std::io::Error::new(ErrorKind::InvalidData, "it is too long"));
+    }
+    Ok(text)
 }
 
 /// A file that is none of others' business, whatever the umask: who could write to it would have the space end or go elsewhere. No link leads

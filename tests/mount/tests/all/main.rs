@@ -40,6 +40,7 @@ mod restart;
 mod semantics;
 mod silent;
 mod stale;
+mod strangers;
 mod stuck;
 mod supervised;
 mod terminal;

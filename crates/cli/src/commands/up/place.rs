@@ -13,6 +13,10 @@ impl Up {
             Some(dir) => State::at(std::path::absolute(dir)?),
             None => State::of_mountpoint(&mountpoint),
         };
+        // Another space may be mounted there, or around the state.
+        ullage_daemon::refuse_silent(&mountpoint, super::super::PATIENCE)?;
+        ullage_daemon::refuse_silent(state.dir(), super::super::PATIENCE)?;
+        state.refuse_users()?;
         refuse_dangling(&mountpoint, &state)?;
         Ok((mountpoint, state))
     }
@@ -71,6 +75,9 @@ impl Up {
                 SpaceSettings::new(mountpoint, pools, spread)?
             }
         };
+        for pool in settings.pools.iter().filter(|pool| !pool.absent) {
+            ullage_daemon::refuse_silent(&pool.path, super::super::PATIENCE)?;
+        }
         ullage_daemon::refuse_places(&settings, state)?;
         Ok(settings)
     }
