@@ -33,10 +33,11 @@ const WANTED: u64 = ASYNC_READ
     | DIRECT_IO_ALLOW_MMAP
     | EXPORT_SUPPORT;
 
-/// Requests of the kernel's own (readahead, asynchronous I/O) in flight at most.
-const MAX_BACKGROUND: u16 = 64;
+/// Requests of the kernel's own (readahead, asynchronous I/O, each RELEASE) in flight at most: more than can wait for pools that do not answer,
+/// since none of any file comes while so many do.
+pub(crate) const MAX_BACKGROUND: u16 = 4096;
 /// From this many on, the kernel takes the file system for congested.
-const CONGESTED: u16 = 48;
+pub(crate) const CONGESTED: u16 = 3072;
 
 /// How long the kernel may take to send INIT, which it queues in mount(2).
 const PATIENCE_SECONDS: i64 = 10;

@@ -1,15 +1,15 @@
 //! Threads for calls that wait for disks: a pool that hangs stalls its own requests only.
 //!
 //! So many as the mount's options say are enough as long as calls return. Where all of them are stuck, others come one by one, each when no call
-//! was begun for a moment, within a bound that is far above what hangs at once.
+//! was begun for a moment, or in the place of one whose call lasts, within a bound that is far above what hangs at once.
 
 use crate::connection::{Connection, DeathWatch};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_fs::be_ordinary;
 
 /// How long a thread without work stays.
@@ -17,6 +17,8 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// How long calls lie about while all threads that usually do are stuck, before another one comes.
 const PATIENCE: Duration = Duration::from_millis(10);
+/// A thread whose call lasts so long does not count among those that there usually are.
+const LASTING: Duration = Duration::from_secs(1);
 /// Threads at most, for each that there usually is.
 const STUCK: usize = 16;
 
@@ -58,9 +60,17 @@ struct State {
     threads: usize,
     /// Calls begun, ever.
     begun: u64,
+    /// Those that go on, by their number, and since when.
+    going_on: BTreeMap<u64, Instant>,
     /// A thread more than usual waits whether it is needed.
     spare: bool,
     closing: bool,
+}
+
+impl State {
+    fn stuck(&self) -> usize {
+        self.going_on.values().take_while(|since| since.elapsed() > LASTING).count()
+    }
 }
 
 /// The workers of one connection.
@@ -86,6 +96,7 @@ impl Workers {
                 idle: 0,
                 threads: 0,
                 begun: 0,
+                going_on: BTreeMap::new(),
                 spare: false,
                 closing: false,
             }),
@@ -122,8 +133,8 @@ impl Workers {
 
     /// One thread more, where there may be. Fails only when there is none at all.
     fn grow(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        let spare = state.threads >= self.usual;
-        if spare && (state.spare || state.threads >= self.usual * STUCK) {
+        let spare = state.threads - state.stuck() >= self.usual;
+        if state.threads >= self.usual * STUCK || spare && state.spare {
             return Ok(());
         }
         let pool = Arc::clone(self);
@@ -178,13 +189,16 @@ impl Workers {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 state.begun += 1;
-                if state.jobs.len() > state.idle && state.threads >= self.usual {
+                let number = state.begun;
+                state.going_on.insert(number, Instant::now());
+                if state.jobs.len() > state.idle {
                     // There is one at least.
                     let _ = self.grow(&mut state);
                 }
                 drop(state);
                 job(&mut space);
                 state = self.state.lock();
+                state.going_on.remove(&number);
             } else if state.closing {
                 return;
             } else {
@@ -253,6 +267,32 @@ mod tests {
         drop(release);
         workers.close();
         assert_eq!(workers.state.lock().threads, 0);
+    }
+
+    /// Regression: one worker beside those that were stuck did all that there was to do, as long as its calls returned.
+    #[test]
+    fn as_many_as_usual_come_beside_those_that_are_stuck() {
+        let workers = Workers::new(4, 16, None);
+        let (release, stuck) = std::sync::mpsc::channel::<()>();
+        let stuck = Arc::new(Mutex::new(stuck));
+        for _ in 0..4 {
+            let stuck = Arc::clone(&stuck);
+            assert!(workers.try_submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
+        }
+        std::thread::sleep(LASTING + LASTING / 10);
+        let (tells, told) = std::sync::mpsc::channel();
+        for _ in 0..100 {
+            let tells = tells.clone();
+            let job = move |_: &mut Space| {
+                std::thread::sleep(Duration::from_millis(2));
+                tells.send(std::thread::current().id()).unwrap();
+            };
+            assert!(workers.try_submit(job).is_ok());
+        }
+        let threads: std::collections::HashSet<_> = told.iter().take(100).collect();
+        assert!(threads.len() >= 3, "{}", threads.len());
+        drop(release);
+        workers.close();
     }
 
     /// Where no thread could be started the device answered EAGAIN, for it could encode no reply: without buffers there is none.

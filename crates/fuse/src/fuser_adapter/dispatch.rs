@@ -5,6 +5,7 @@ use crate::fuser_adapter::carry_out::Parts;
 use crate::fuser_adapter::carry_out::Waits::{self, Always, Maybe};
 use crate::fuser_adapter::line::{Line, Turn};
 use crate::fuser_adapter::wire::{Body, requested_time};
+use crate::negotiate::{CONGESTED, MAX_BACKGROUND};
 use crate::workers::Workers;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, FopenFlags, INodeNo, InitFlags,
@@ -147,6 +148,8 @@ impl fuser::Filesystem for Adapter {
         }
         let refused = |value| io::Error::other(format!("fuser refused a limit, and offers {value:?}"));
         config.set_max_write(WRITE_BYTES_MAX).map_err(|offer| refused(u64::from(offer)))?;
+        config.set_max_background(MAX_BACKGROUND).map_err(|offer| refused(u64::from(offer)))?;
+        config.set_congestion_threshold(CONGESTED).map_err(|offer| refused(u64::from(offer)))?;
         config.set_time_granularity(Duration::from_nanos(1)).map_err(|offer| refused(offer.as_nanos() as u64))?;
         Ok(())
     }
