@@ -7,6 +7,7 @@ use crate::ledger::Totals;
 use crate::record::Record;
 use crate::table::Table;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use ullage_kv::Kv;
 use ullage_types::{FileId, Kind};
@@ -24,6 +25,8 @@ pub struct Inode {
     totals: OnceLock<Box<Totals>>,
     state: Mutex<State>,
     table: Weak<Table>,
+    /// Somebody who keeps it was shown the record, since that was last asked.
+    shown: AtomicBool,
 }
 
 /// What changes about a file.
@@ -40,6 +43,18 @@ pub struct State {
 }
 
 impl Inode {
+    /// Somebody is about to be shown the record, who keeps it.
+    pub fn note_shown(&self) {
+        if !self.shown.load(Relaxed) {
+            self.shown.store(true, Relaxed);
+        }
+    }
+
+    /// Whether somebody was since this was last asked: who changes the record asks afterwards.
+    pub fn take_shown(&self) -> bool {
+        self.shown.load(Relaxed) && self.shown.swap(false, Relaxed)
+    }
+
     pub(crate) fn new(
         id: FileId,
         record: Record,
@@ -55,6 +70,7 @@ impl Inode {
             totals: totals.map(|totals| OnceLock::from(Box::new(totals))).unwrap_or_default(),
             state: Mutex::new(State { record, directory, held: 0, removed: false }),
             table,
+            shown: AtomicBool::new(false),
         }
     }
 

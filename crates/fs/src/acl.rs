@@ -46,7 +46,8 @@ impl Acl {
         let extended = count(USER) + count(GROUP) > 0;
         let base = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| count(tag) == 1);
         let masked = count(MASK) == 1 || (count(MASK) == 0 && !extended);
-        let ordered = items.windows(2).all(|w| w[0].tag < w[1].tag || (w[0].tag == w[1].tag && w[0].id != w[1].id));
+        // One user may be named twice, as on ext4: the first entry counts.
+        let ordered = items.is_sorted_by_key(|item| item.tag);
         let known = items
             .iter()
             .all(|item| item.permissions <= 7 && [USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER].contains(&item.tag));
@@ -137,10 +138,12 @@ mod tests {
             &[(1, 6, NONE), (2, 7, 5), (4, 5, NONE), (32, 0, NONE)],
             &[(4, 5, NONE), (1, 6, NONE), (32, 0, NONE)],
             &[(1, 8, NONE), (4, 5, NONE), (32, 0, NONE)],
-            &[(1, 6, NONE), (2, 7, 5), (2, 7, 5), (4, 5, NONE), (16, 7, NONE), (32, 0, NONE)],
         ] {
             assert_eq!(Acl::decode(&acl(items)), Err(Errno::EINVAL), "{items:?}");
         }
         assert!(Acl::decode(&[2, 0, 0]).is_err());
+        // As the kernel has it.
+        let twice = [(1, 6, NONE), (2, 7, 5), (2, 5, 5), (4, 5, NONE), (16, 7, NONE), (32, 0, NONE)];
+        assert!(Acl::decode(&acl(&twice)).is_ok());
     }
 }

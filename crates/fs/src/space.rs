@@ -8,6 +8,7 @@ use crate::headroom::Headroom;
 use crate::headroom::brake::Brake;
 use crate::headroom::lend::Lender;
 use crate::lazy::Lazy;
+use crate::listings::Listings;
 use crate::lost::Lost;
 use crate::node::{Node, Nodes};
 use crate::open_file::OpenFile;
@@ -65,6 +66,7 @@ pub struct Space {
     pub(crate) lost: Arc<Lost>,
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
+    pub(crate) listings: Listings,
     pub(crate) headroom: Headroom,
     pub(crate) leaving: Leaving,
     pub(crate) departing: Departing,
@@ -100,6 +102,7 @@ impl Space {
             reaper: Reaper::start(catalog.clone(), pools.clone()),
             settler: Settler::default(),
             listing: Listing::default(),
+            listings: Listings::default(),
             headroom: Headroom::default(),
             leaving: Leaving::default(),
             departing: Departing::default(),
@@ -222,6 +225,7 @@ impl Space {
     /// The same for a file that may be in use. LATER where who has it open would have to be waited for.
     pub(crate) fn entry_in_use(&self, inode: Arc<Inode>) -> Outcome<Entry> {
         let node = self.nodes.enter(inode);
+        node.inode.note_shown();
         if let Err(later) = hurry::can_lock(&node.open) {
             self.forget_node(node.id, 1);
             return Err(later);

@@ -6,6 +6,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+/// Bytes of one of the kernel's pages.
+pub fn page_size() -> usize {
+    // SAFETY: takes a number and touches no memory.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).ok().filter(|&size| size > 0).unwrap_or(4096)
+}
+
 /// Has the kernel begin to write a file's data, and does not wait for it.
 pub(crate) fn begin_writing(file: &File) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WRITE)

@@ -6,7 +6,6 @@ use crate::connection::{Connection, may_register, write_reply};
 use crate::decode::decode;
 use crate::message::{Dialect, Message};
 use crate::request::Request;
-use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
 
@@ -97,7 +96,7 @@ pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bo
         congestion_threshold: CONGESTED,
         max_write,
         time_gran: 1,
-        max_pages: pages(max_write, sys::page_size()),
+        max_pages: pages(max_write, ullage_fs::page_size()),
         flags2: (taken >> 32) as u32,
         max_stack_depth: u32::from(taken & PASSTHROUGH != 0),
         ..InitOut::default()

@@ -38,13 +38,6 @@ pub fn backing_close(device: BorrowedFd<'_>, backing: u32) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const backing) }).map(drop)
 }
 
-/// Bytes of one of the kernel's pages.
-pub fn page_size() -> usize {
-    // SAFETY: takes a number and touches no memory.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).ok().filter(|&size| size > 0).unwrap_or(4096)
-}
-
 /// Puts the calling thread into the class `SCHED_IDLE`, or back into the normal one.
 pub fn set_scheduler(idle: bool) -> io::Result<()> {
     set_class(0, if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER })

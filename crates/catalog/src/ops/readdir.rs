@@ -3,7 +3,7 @@
 use crate::inode::Inode;
 use crate::ops::check_directory;
 use crate::{Catalog, Result};
-use ullage_types::{FileId, Kind};
+use ullage_types::{FileId, Kind, Timestamp};
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,12 @@ impl Catalog {
     /// The place of a directory's newest entry, or of one that is gone: every later entry comes after it.
     pub fn newest_place(&self, directory: &Inode) -> u64 {
         directory.lock().record.next_cookie.saturating_sub(1)
+    }
+
+    /// The place of its newest entry, how many there are, and when they changed: after any change one of these is another.
+    pub fn look(&self, directory: &Inode) -> (u64, u64, Timestamp) {
+        let state = directory.lock();
+        (state.record.next_cookie, state.record.entries, state.record.mtime)
     }
 
     /// At most `most` entries after the place `after` (0 for the beginning), up to the place `end`. An entry keeps its

@@ -124,6 +124,7 @@ impl Space {
             brought: None,
         };
         let made = self.asked(SMALL, || self.catalog.create(&parent, name, new.clone(), crate::now()))?;
+        self.changed(&parent);
         self.trees.name(parent.id, name);
         self.entry(made)
     }
@@ -163,6 +164,7 @@ impl Space {
                 let parent = self.inode(parent)?;
                 let ahead = self.fetched(&parent, caller)?;
                 let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask, &ahead)?;
+                self.changed(&parent);
                 self.trees.name(parent.id, name);
                 let entry = self.entry(inode)?;
                 let node = self.nodes.get(entry.node)?;
@@ -267,6 +269,7 @@ impl Space {
         let ahead = self.fetched(&parent, caller)?;
         let _modes = hurry::shared(&self.headroom.modes)?;
         let (inode, pool, fresh) = self.make_regular(caller, &parent, Some(name), mode, umask, &ahead)?;
+        self.changed(&parent);
         self.trees.name(parent.id, name);
         self.sync_names(flags)?;
         self.open_new(caller, inode, pool, fresh, flags)

@@ -1,8 +1,10 @@
 //! READDIR and READDIRPLUS.
 
 use crate::cursor::Cursor;
-use crate::{Listed, Outcome, Sink, Space};
+use crate::listings::{Listings, Look};
+use crate::{Errno, Listed, Outcome, Sink, Space, hurry};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use ullage_catalog::Inode;
 use ullage_types::{Kind, NodeId};
 
 /// Listings that bring attributes of files not in memory after one of them was looked up.
@@ -41,26 +43,39 @@ const AT_ONCE_PLUS: usize = 256;
 impl Space {
     pub(crate) fn do_readdir(&self, node: NodeId, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
         let directory = self.inode(node)?;
+        let look = || {
+            let (newest, entries, mtime) = self.catalog.look(&directory);
+            Look { newest, entries, mtime }
+        };
+        let mut progress = self.listings.follow(directory.id, offset, look);
         let mut at = Cursor::at(offset, || self.catalog.newest_place(&directory));
+        let begun = at;
         let dots: [(&[u8], u64); 2] = [(b".", directory.id.0), (b"..", self.catalog.parent(&directory).id.0)];
         for (place, (name, ino)) in (1u64..).zip(dots) {
             if at.after < place {
                 let next = Cursor { after: place, ..at };
                 let mode = u32::from(libc::DT_DIR) << 12;
-                if !sink(&Listed { name, ino, mode, next: next.position(), entry: None }) {
+                let place = next.position();
+                if !sink(&Listed { name, ino, mode, next: place, entry: None }) {
+                    self.listings.go_on(directory.id, progress);
                     return Ok(());
+                }
+                if let Some(progress) = &mut progress {
+                    progress.add(name, place);
                 }
                 at = next;
             }
         }
         let attributes = plus && self.listing.wants_attributes();
         let most = if plus { AT_ONCE_PLUS } else { AT_ONCE };
-        let begun = at;
         loop {
             let entries = match self.catalog.list(&directory, at.after, at.end, most) {
                 Ok(entries) => entries,
                 // What was listed holds look-ups, which an error would not give to anybody; the next request meets it again.
-                Err(_) if at != begun => return Ok(()),
+                Err(_) if at != begun => {
+                    self.listings.go_on(directory.id, progress);
+                    return Ok(());
+                }
                 Err(error) => return Err(error.into()),
             };
             let done = entries.len() < most;
@@ -78,24 +93,40 @@ impl Space {
                 };
                 // A file of which nothing can be said has a name all the same: who asks for more is told why not.
                 let entry = inode.and_then(|inode| self.entry_in_use(inode).ok());
-                let listed = Listed {
-                    name: &found.name,
-                    ino: found.file.0,
-                    mode: found.kind.mode_bits(),
-                    next: next.position(),
-                    entry,
-                };
+                let (place, mode) = (next.position(), found.kind.mode_bits());
+                let listed = Listed { name: &found.name, ino: found.file.0, mode, next: place, entry };
                 if !sink(&listed) {
                     if let Some(entry) = entry {
                         self.forget_node(entry.node, 1);
                     }
+                    self.listings.go_on(directory.id, progress);
                     return Ok(());
+                }
+                if let Some(progress) = &mut progress {
+                    progress.add(&found.name, place);
                 }
                 at = next;
             }
-            if done {
+            if done && at != begun {
+                self.listings.go_on(directory.id, progress);
                 return Ok(());
             }
+            if done {
+                return self.end_listing(&directory, Listings::may_be_kept(progress.as_ref(), look()));
+            }
         }
+    }
+
+    /// The kernel hears that a listing is at its end, and keeps it from now on, unless it has to drop what it has of it.
+    fn end_listing(&self, directory: &Inode, keeps: bool) -> Outcome<()> {
+        if keeps {
+            return Ok(());
+        }
+        // Whoever reads a page of it holds that, and writes to memory that may be a file's here.
+        if hurry::is_irreplaceable() {
+            return Err(Errno::LATER);
+        }
+        self.list_anew(directory);
+        Ok(())
     }
 }

@@ -24,6 +24,7 @@ impl Space {
         // With its first name comes all of it.
         let wanted = if is_first { ANY } else { SMALL };
         self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
+        self.changed(&parent);
         self.trees.name(parent.id, name);
         if is_first {
             // Who closed it when it had none left it alone: it was to go.

@@ -78,7 +78,12 @@ impl Space {
     }
 
     pub(crate) fn do_getattr(&self, node: NodeId) -> Outcome<AttributesFor> {
-        self.attributes(&self.node(node)?)
+        let node = self.node(node)?;
+        // Of a directory the kernel asks itself before it changes it, and takes no answer to what was asked before that.
+        if !node.inode.is_directory() {
+            node.inode.note_shown();
+        }
+        self.attributes(&node)
     }
 
     pub(crate) fn do_readlink(&self, node: NodeId) -> Outcome<Vec<u8>> {

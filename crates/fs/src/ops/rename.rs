@@ -66,6 +66,11 @@ impl Space {
         if from.id != to.id {
             [Some(&renamed.moved), renamed.exchanged.as_ref()].into_iter().flatten().for_each(|it| self.list_anew(it));
         }
+        self.changed(&from);
+        self.changed(&to);
+        for moved in [Some(&renamed.moved), renamed.exchanged.as_ref()].into_iter().flatten() {
+            if moved.is_directory() { self.show_anew(moved) } else { self.changed(moved) }
+        }
         self.trees.name(from.id, name);
         self.trees.name(to.id, to_name);
         drop(held);
@@ -77,7 +82,7 @@ impl Space {
 
     /// The kernel keeps what a directory was listed with, and sees no change in one that went elsewhere: `..` would stay as it was. It waits
     /// for nobody here: whoever lists the directory has its lock, which the rename has by now (since Linux 6.5).
-    fn list_anew(&self, moved: &Inode) {
+    pub(super) fn list_anew(&self, moved: &Inode) {
         if let Some(node) = self.nodes.find(moved.id).filter(|node| node.inode.is_directory())
             && let Some(kernel) = self.kernel()
             && let Err(error) = kernel.invalidate_node(node.id, 0, 0)

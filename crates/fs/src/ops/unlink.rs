@@ -8,6 +8,7 @@ impl Space {
     pub(crate) fn do_unlink(&self, parent: NodeId, name: &[u8]) -> Outcome<()> {
         let parent = self.inode(parent)?;
         let unlinked = self.catalog.unlink(&parent, name, crate::now())?;
+        self.changed(&parent);
         self.trees.name(parent.id, name);
         self.after_unlink(unlinked);
         Ok(())
@@ -16,6 +17,7 @@ impl Space {
     pub(crate) fn do_rmdir(&self, parent: NodeId, name: &[u8]) -> Outcome<()> {
         let parent = self.inode(parent)?;
         let unlinked = self.catalog.rmdir(&parent, name, crate::now())?;
+        self.changed(&parent);
         self.trees.name(parent.id, name);
         self.after_unlink(unlinked);
         Ok(())

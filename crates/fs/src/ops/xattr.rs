@@ -71,6 +71,7 @@ impl Space {
                 self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
             }
             self.trees.attributes(inode.id);
+            self.show_only(&node);
             self.mark_again(&node);
             return Ok(());
         }
@@ -80,7 +81,9 @@ impl Space {
             }
             Acl::decode(value)?;
         }
-        self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))
+        self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?;
+        self.changed(&inode);
+        Ok(())
     }
 
     pub(crate) fn do_getxattr(&self, node: NodeId, name: &[u8], size: u32) -> Outcome<Xattr> {
@@ -132,7 +135,15 @@ impl Space {
             }
             // The kernel asks for this also when an empty ACL is set.
             Err(ullage_catalog::Error::NoAttribute) if name == ACCESS || name == DEFAULT => Ok(()),
-            done => Ok(done?),
+            done => {
+                done?;
+                if name == ACCESS {
+                    self.show_only(&node)
+                } else {
+                    self.changed(inode)
+                }
+                Ok(())
+            }
         }
     }
 

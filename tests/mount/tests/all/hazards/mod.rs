@@ -3,6 +3,7 @@
 mod after_kill;
 mod attributes;
 mod exec;
+mod late;
 mod mapping;
 mod names;
 mod one_mode;
