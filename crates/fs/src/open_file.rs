@@ -91,6 +91,11 @@ impl OpenFile {
         self.backing.as_deref().is_some_and(|backing| backing.unseen && !backing.lends && outlives(backing))
     }
 
+    /// Blocks may be taken from it unseen that it is not charged for any more then: by madvise(2), on a mapping that is not bound.
+    pub(crate) fn may_lose_blocks(&self) -> bool {
+        self.backing.as_deref().is_some_and(|backing| backing.unseen && backing.mappable && !backing.solid)
+    }
+
     /// It has no holes, or need not be without.
     pub(crate) fn is_solid_or_unbound(&self) -> bool {
         self.backing.as_deref().is_none_or(|backing| backing.solid) || self.is_unbound()
@@ -107,6 +112,8 @@ impl OpenFile {
     pub(crate) fn is_mapped_by_nobody(&mut self) {
         if let Some(grant) = self.grant.changed() {
             grant.unkeep();
+            // What had blocks may have lost them unseen.
+            grant.unplace();
         }
         if let Some(backing) = &mut self.backing {
             backing.solid = false;

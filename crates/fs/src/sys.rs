@@ -1,5 +1,6 @@
 //! Thin wrappers around system calls that no crate we use has.
 
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::io;
@@ -11,6 +12,25 @@ pub fn page_size() -> usize {
     // SAFETY: takes a number and touches no memory.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|&size| size > 0).unwrap_or(4096)
+}
+
+/// Has pages of a file in memory as if each had been read through a mapping. EFAULT where it ends before, EINVAL before Linux 5.14.
+pub(crate) fn load(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
+    const AT_ONCE: u64 = 64 << 20;
+    let mut at = range.start - range.start % page_size() as u64;
+    while at < range.end {
+        let length = (range.end - at).min(AT_ONCE) as usize;
+        // SAFETY: a mapping of its own, which nobody else knows of, and which is not looked into.
+        let map =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, at)? };
+        // SAFETY: the mapping is there, and what is asked for leaves what is in it.
+        let loaded = unsafe { rustix::mm::madvise(map, length, Advice::LinuxPopulateRead) };
+        // SAFETY: the same mapping, of this length, which nobody uses any more.
+        unsafe { rustix::mm::munmap(map, length)? };
+        loaded?;
+        at += length as u64;
+    }
+    Ok(())
 }
 
 /// Has the kernel begin to write a file's data, and does not wait for it.

@@ -102,6 +102,12 @@ impl Space {
         }
         let (written, now) = self.measure(open, last)?;
         let now = self.narrow_to(open, now)?;
+        if open.backing.as_deref().is_some_and(|backing| now.blocks < backing.baseline.blocks)
+            && let Some(grant) = open.grant.changed()
+        {
+            // They were taken away unseen.
+            grant.unplace();
+        }
         let charged = |now: Measure| open.backing.as_deref().map_or(now, |backing| backing.charged(now));
         let (written, now) = (charged(written), charged(now));
         self.owe(open, &now, keeps);

@@ -3,10 +3,11 @@
 //! So there a handle that only reads a limited file is like one that does both: alone its pages are the server's, who takes nothing
 //! by reading holes, and beside others the file has none (`solid.rs`). Where nothing is limited a file with holes counts as written.
 
-use crate::Space;
 use crate::ending::measured;
+use crate::headroom::holes::Holes;
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
+use crate::{Outcome, Space, sys};
 use std::fs::File;
 use std::sync::Arc;
 use ullage_pool::{Lease, probe_lease};
@@ -49,8 +50,22 @@ fn has_holes(file: &File) -> bool {
     Measure::of(file).is_ok_and(|now| now.blocks * 512 < now.size)
 }
 
+/// Loads what was a hole and has memory now, as far as `end` or that of the file: tmpfs tells it from a hole then. Zeros written there instead
+/// would take the place of what somebody stores meanwhile.
+pub(crate) fn load(file: &File, holes: &Holes, end: u64) -> Outcome<()> {
+    let end = end.min(Measure::of(file)?.size);
+    for hole in holes.ranges.iter().filter(|hole| hole.start < end) {
+        match sys::load(file, hole.start..hole.end.min(end)) {
+            // Whoever makes the file shorter takes that away, too; before Linux 5.14 there is no such call, and a write may be refused.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EFAULT | libc::EINVAL)) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
 /// Whether a file lies on tmpfs.
-fn is_in_memory(file: &File) -> bool {
+pub(crate) fn is_in_memory(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|below| below.f_type == libc::TMPFS_MAGIC)
 }
 

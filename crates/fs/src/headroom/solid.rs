@@ -8,9 +8,9 @@
 //! MADV_REMOVE, past us: the file stays charged for those.
 
 use super::fence::{fill_holes, is_enclosed};
-use super::holes::Holes;
+use super::holes::{Holes, data_in};
 use super::lend::LONG_PATIENCE;
-use super::{ANY, Range, Work};
+use super::{ANY, Range, Work, loads};
 use crate::ending::measured;
 use crate::hurry;
 use crate::node::Node;
@@ -233,11 +233,13 @@ impl Space {
         self.record_measure(node, &mut node.open.lock())
     }
 
-    /// Of a solid file zeros are written instead of taking blocks away. Gives back where they ended: at the end of the file.
-    pub(crate) fn zero(file: &File, range: ops::Range<u64>) -> Outcome<u64> {
-        let end = range.end.min(Measure::of(file)?.size).max(range.start);
-        zeros(file, range.start..end)?;
-        Ok(end)
+    /// Of a solid file zeros are written instead of taking blocks away; only where there is something: it may be about to become solid, and
+    /// have holes yet.
+    pub(crate) fn zero(file: &File, range: ops::Range<u64>) -> Outcome<()> {
+        for data in data_in(file, range.clone())? {
+            zeros(file, data.start..data.end.min(range.end))?;
+        }
+        Ok(())
     }
 }
 
@@ -255,9 +257,15 @@ fn allocate(node: &Node, file: &File, range: ops::Range<u64>, counting: Counting
         if enclosed && !shared && !holes.guessed {
             return fill_holes(file, range.clone(), block, FallocateFlags::KEEP_SIZE);
         }
+        // To be told from holes the next time.
+        if loads::is_in_memory(file) {
+            rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.end - range.start)?;
+            loads::load(file, &holes, range.end)?;
+            // Nobody stores behind the end.
+            return Ok(zero_holes(file, &holes, before.size..range.end)?);
+        }
         if holes.guessed {
-            // To be told from holes the next time.
-            return Ok(zero_holes(file, &holes, range.end)?);
+            return Ok(zero_holes(file, &holes, range.clone())?);
         }
         Ok::<_, Errno>(rustix::fs::fallocate(file, mode, range.start, range.end - range.start)?)
     })?;
@@ -270,9 +278,9 @@ fn bare(file: &File, range: &ops::Range<u64>) -> u64 {
     length - ullage_extents::written_bytes(file, range.clone()).map_or(0, |written| written.min(length))
 }
 
-/// Writes zeros into holes, as far as `end`.
-pub(crate) fn zero_holes(file: &File, holes: &Holes, end: u64) -> std::io::Result<()> {
-    holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start..hole.end.min(end)))
+/// Writes zeros into the holes of a range.
+fn zero_holes(file: &File, holes: &Holes, range: ops::Range<u64>) -> std::io::Result<()> {
+    holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start.max(range.start)..hole.end.min(range.end)))
 }
 
 pub(crate) fn zeros(file: &File, range: ops::Range<u64>) -> std::io::Result<()> {

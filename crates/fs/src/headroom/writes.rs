@@ -174,8 +174,8 @@ impl Space {
     fn take(&self, range: &Range<'_>, pool: PoolId, blocks: Blocks, counting: Counting) -> Outcome<Taken> {
         let (node, bytes) = (range.node, range.bytes());
         let mut open = self.lock_looked_at(node)?;
-        if blocks == Blocks::Later && (open.grant.rely(&bytes) || placing::finds_placed(&mut open, range.file, &bytes))
-        {
+        let may_rely = blocks == Blocks::Later && !open.may_lose_blocks();
+        if may_rely && (open.grant.rely(&bytes) || placing::finds_placed(&mut open, range.file, &bytes)) {
             return Ok(Taken::Nothing);
         }
         let beside = beside(&open);

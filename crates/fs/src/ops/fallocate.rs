@@ -2,6 +2,7 @@
 
 use crate::headroom::fence::{fill_holes, is_enclosed};
 use crate::headroom::holes::{Holes, data_in};
+use crate::headroom::loads;
 use crate::headroom::{Range, Work};
 use crate::node::Node;
 use crate::open_file::Measure;
@@ -49,18 +50,18 @@ impl Space {
         length: u64,
         mode: FallocateFlags,
     ) -> Outcome<()> {
-        let mut allocated = offset..offset + length;
-        let mut mode = mode;
         if node.open.lock().backing.as_deref().is_some_and(|backing| backing.solid)
             && mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE)
         {
-            allocated.start = Self::zero(file, allocated.clone())?;
-            if mode.contains(FallocateFlags::PUNCH_HOLE) || allocated.is_empty() {
-                return Ok(());
+            let end = offset + length;
+            let inside = end.min(Measure::of(file)?.size).max(offset);
+            // What lies behind the end may be refused, and then nothing has been zeroed.
+            if mode.contains(FallocateFlags::ZERO_RANGE) && inside < end {
+                let mode = mode.difference(FallocateFlags::ZERO_RANGE);
+                self.allocate_within(node, file, inside, end - inside, mode)?;
             }
-            mode.remove(FallocateFlags::ZERO_RANGE);
+            return Self::zero(file, offset..inside);
         }
-        let (offset, length) = (allocated.start, allocated.end - allocated.start);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         if frees || mode.contains(FallocateFlags::INSERT_RANGE) {
             // Neither adds blocks, and what frees them must work at a limit too. What is freed gets none afterwards.
@@ -92,7 +93,7 @@ impl Space {
         let work = if mode.contains(FallocateFlags::ZERO_RANGE) { Work::Unwrites } else { Work::Allocates };
         let range = Range { node, file, offset, length, work, whole: true, reaches };
         self.write_within(&range, |offset, length| {
-            let holes = if mode.is_empty() && self.catalog.has_limits() {
+            let to_load = if mode.is_empty() && loads::is_in_memory(file) && self.is_bounded(&node.inode)? {
                 Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)
             } else {
                 None
@@ -104,9 +105,9 @@ impl Space {
                     return fill_holes(file, offset..offset + length, block, mode).map(|()| length);
                 }
                 rustix::fs::fallocate(file, mode, offset, length)?;
-                if let Some(holes) = holes.filter(|holes| holes.guessed) {
+                if let Some(holes) = to_load {
                     // Told apart from a hole, what was allocated can be written at the limit.
-                    crate::headroom::solid::zero_holes(file, &holes, offset + length)?;
+                    loads::load(file, &holes, offset + length)?;
                 }
                 Ok(length)
             })

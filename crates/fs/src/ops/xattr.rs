@@ -138,9 +138,9 @@ impl Space {
             done => {
                 done?;
                 if name == ACCESS {
-                    self.show_only(&node)
+                    self.show_only(&node);
                 } else {
-                    self.changed(inode)
+                    self.changed(inode);
                 }
                 Ok(())
             }

@@ -87,7 +87,9 @@ fn what_a_directory_is_like_is_known_after_it_changed_while_it_was_listed_from_a
     let above = space.path("above");
     let directories: Vec<_> = (0..100).map(|at| above.join(at.to_string())).collect();
     fs::create_dir(&above).unwrap();
-    directories.iter().for_each(|directory| fs::create_dir(directory).unwrap());
+    for directory in &directories {
+        fs::create_dir(directory).unwrap();
+    }
     let look = |above: &Path| {
         for entry in fs::read_dir(above).unwrap().flatten() {
             let _ = fs::metadata(entry.path());

@@ -21,6 +21,7 @@ mod overwrites;
 mod side_by_side;
 mod stopped;
 mod stores;
+mod taken;
 mod units;
 mod within;
 mod writers;
