@@ -2,6 +2,7 @@
 
 mod dip;
 mod enabled;
+mod lowered;
 mod members;
 mod probe;
 mod shares;
@@ -10,6 +11,7 @@ mod v1;
 mod v2;
 
 pub(crate) use enabled::disable;
+pub(crate) use lowered::Lowered;
 pub use members::Members;
 pub(crate) use members::hold;
 pub use probe::{Found, GROUP_NAME, Plan, choose};

@@ -2,12 +2,11 @@
 
 use super::RuntimeDir;
 use super::origins::{returning_to, score_of};
-use crate::backend::{GROUP_NAME, disable, hold};
+use crate::backend::{GROUP_NAME, Lowered, disable, hold};
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::{oom, processes, write};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -52,11 +51,9 @@ pub fn lift(runtime: &RuntimeDir) -> Vec<Error> {
 /// its user has left).
 pub fn lift_known(runtime: &RuntimeDir, made: Option<Undo>) -> Vec<Error> {
     let mut failed = Vec::new();
-    if let Ok(named) = fs::read(runtime.journal()) {
-        let limit_file = Path::new(OsStr::from_bytes(&named));
-        if limit_file.file_name() == Some(OsStr::new("memory.limit_in_bytes")) && sys::is_cgroup(limit_file) {
-            failed.extend(write(limit_file, "-1").err());
-        }
+    let noted = fs::read(runtime.journal()).ok();
+    if let Some(lowered) = noted.and_then(|note| Lowered::noted(&note)) {
+        failed.extend(lowered.set_back().err());
     }
     if let Some(undo) = Undo::read(&runtime.undo()).or(made) {
         let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
@@ -128,6 +125,7 @@ fn restore_score(origins: &str, pid: i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     /// Regression: what a controller in a box of such a name had made could not be written down.
     #[test]
