@@ -13,6 +13,8 @@ const ROUNDS: usize = 5;
 /// the processes moved.
 pub fn mark(runtime: &RuntimeDir, pid: i32) -> Result<Vec<i32>> {
     processes::check(pid)?;
+    // It may be a thread's number: what is written down, and found again, is processes'.
+    let pid = processes::of_thread(pid)?;
     runtime.check()?;
     let _door = runtime.door()?;
     let (undo, members) = group(runtime, pid)?;

@@ -39,6 +39,18 @@ impl Undo {
         let text = serde_json::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
         super::replace(path, text.as_bytes())
     }
+
+    /// Undoes it, given what is known of where processes came from.
+    pub fn lift(&self, origins: &[u8]) -> Vec<Error> {
+        let mut failed = Vec::new();
+        for directory in self.directories.iter().filter(|directory| is_ours(directory)) {
+            failed.extend(release(directory, origins, self.stopped));
+        }
+        for base in self.enabled.iter().filter(|base| sys::is_cgroup(base)) {
+            failed.extend(disable(base).err());
+        }
+        failed
+    }
 }
 
 /// Undoes all that `undo.json` in the runtime directory names. Goes on past errors: the next step may
@@ -56,13 +68,7 @@ pub fn lift_known(runtime: &RuntimeDir, made: Option<Undo>) -> Vec<Error> {
         failed.extend(lowered.set_back().err());
     }
     if let Some(undo) = Undo::read(&runtime.undo()).or(made) {
-        let origins = fs::read_to_string(runtime.origins()).unwrap_or_default();
-        for directory in undo.directories.iter().filter(|directory| is_ours(directory)) {
-            failed.extend(release(directory, &origins, undo.stopped));
-        }
-        for base in undo.enabled.iter().filter(|base| sys::is_cgroup(base)) {
-            failed.extend(disable(base).err());
-        }
+        failed.extend(undo.lift(&fs::read(runtime.origins()).unwrap_or_default()));
     }
     failed
 }
@@ -73,7 +79,7 @@ fn is_ours(directory: &Path) -> bool {
     named && directory.is_dir() && sys::is_cgroup(directory)
 }
 
-fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
+fn release(directory: &Path, origins: &[u8], stopped: bool) -> Vec<Error> {
     // One that another controller has taken since is none of ours.
     let Ok(Some(_held)) = hold(directory) else { return Vec::new() };
     let mut failed = Vec::new();
@@ -114,7 +120,7 @@ fn release(directory: &Path, origins: &str, stopped: bool) -> Vec<Error> {
 
 /// Has the kernel end a process no earlier than before it was moved. Of who was born inside and has no kin left nobody
 /// knows: as late as who cleans up, which has what the session has. What somebody has set since stays.
-fn restore_score(origins: &str, pid: i32) {
+fn restore_score(origins: &[u8], pid: i32) {
     if oom::score(pid) == Some(oom::FIRST) {
         let mine = || oom::score(std::process::id() as i32);
         let _gone_or_not_lowered_but_by_root =

@@ -1,5 +1,6 @@
 //! What is read from and written to the kernel's files.
 
+pub mod hierarchy;
 pub mod mounts;
 pub mod oom;
 pub mod pagemap;

@@ -67,6 +67,13 @@ pub fn check(pid: i32) -> Result<()> {
     if user != 0 && meta.uid() != user { Err(Error::NotYours(pid)) } else { Ok(()) }
 }
 
+/// The process of a thread, which has a number, and a directory in `/proc`, as its process has.
+pub fn of_thread(number: i32) -> Result<i32> {
+    let status = super::text(format!("/proc/{number}/status")).map_err(|_| Error::NoSuchProcess(number))?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    process.ok_or(Error::NoSuchProcess(number))
+}
+
 /// Children of a process, theirs, and so on, as they are now; without some and what descends from them.
 pub fn descendants(pid: i32, without: &[i32]) -> Result<Vec<i32>> {
     let parents: Vec<(i32, i32)> = all()?.into_iter().filter_map(|child| Some((child, parent(child)?))).collect();
