@@ -30,6 +30,15 @@ pub fn keep_files() -> bool {
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 }
 }
 
+/// Is scheduled as most programs are, whatever it was started with, as far as that is allowed. So is what it starts.
+pub fn schedule_as_others() {
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `ordinary` outlives the call, which is about this thread alone.
+    let _not_allowed = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
+    // SAFETY: setpriority takes integers and touches no memory of ours.
+    let _not_allowed = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+}
+
 /// CPU time this thread has used.
 pub fn thread_cpu() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
