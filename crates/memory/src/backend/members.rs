@@ -72,10 +72,20 @@ pub fn children(base: &Path, without: &Path) -> Vec<PathBuf> {
 pub fn create(directory: &Path) -> Result<File> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io("creating the cgroup", directory)(error))
+            return Err(Error::io("creating the cgroup", directory)(error));
         }
-        _ => hold(directory)?.ok_or_else(|| Error::BoxTaken(directory.to_owned())),
+        _ => {}
     }
+    let held = hold(directory)?.ok_or_else(|| Error::BoxTaken(directory.to_owned()))?;
+    thaw(directory)?;
+    Ok(held)
+}
+
+/// Who left a group may have been killed while it was frozen: who enters would wait for ever.
+fn thaw(directory: &Path) -> Result<()> {
+    let states =
+        [("freezer.state", "THAWED"), ("cgroup.freeze", "0")].map(|(file, state)| (directory.join(file), state));
+    states.iter().filter(|(file, _)| file.exists()).try_for_each(|(file, state)| crate::system::write(file, state))
 }
 
 /// Holds a group; `None` where another controller does.
@@ -98,5 +108,22 @@ pub fn vanished(directory: &Path) -> impl Fn(Error) -> Error {
         Some(libc::ENOENT | libc::ENODEV) if !directory.exists() => Error::GroupVanished(directory.to_owned()),
         Some(libc::ENODEV) => Error::GroupVanished(directory.to_owned()),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a group that was left frozen was taken over as it was, and who was put in stood still.
+    #[test]
+    fn what_was_left_frozen_is_thawed() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["freezer.state", "cgroup.freeze"].map(|name| dir.path().join(name));
+        for (file, frozen) in files.iter().zip(["FROZEN", "1"]) {
+            std::fs::write(file, frozen).unwrap();
+        }
+        create(dir.path()).unwrap();
+        assert_eq!(files.map(|file| std::fs::read_to_string(file).unwrap()), ["THAWED", "0"]);
     }
 }

@@ -9,6 +9,7 @@ use crate::runtime::{RuntimeDir, Status, TimelinePoint};
 use crate::sampler::Candidate;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,15 +118,31 @@ impl Recorder {
     }
 }
 
-/// Opens the timeline to continue it: it may be the only one that somebody has.
+/// Opens the timeline to continue it: it may be the only one that somebody has. Where it is a pipe nobody may read there any
+/// more, and memory is not to wait for that.
 fn open(timeline: &Path) -> Result<File> {
-    OpenOptions::new().create(true).append(true).open(timeline).map_err(Error::io("opening", timeline))
+    let mut options = OpenOptions::new();
+    let options = options.create(true).append(true).custom_flags(libc::O_NONBLOCK);
+    options.open(timeline).map_err(Error::io("opening", timeline))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::Config;
+
+    fn recorder(runtime: RuntimeDir, log: Option<PathBuf>) -> Recorder {
+        let options = Options {
+            runtime,
+            within: None,
+            sampler: None,
+            config: Config::default(),
+            guard: None,
+            until_empty: false,
+            log,
+        };
+        Recorder::new(&options, Vec::new(), Vec::new()).unwrap()
+    }
 
     /// Regression: after a day the older half was dropped from it, and what others had written before.
     #[test]
@@ -135,24 +152,31 @@ mod tests {
         let kept = dir.path().join("kept.jsonl");
         let lines = |file: &Path| fs::read_to_string(file).unwrap().lines().count();
         for log in [Some(kept.clone()), None] {
-            let options = Options {
-                runtime: runtime.clone(),
-                within: None,
-                sampler: None,
-                config: Config::default(),
-                guard: None,
-                until_empty: false,
-                log,
-            };
             fs::write(&kept, "{}\n").unwrap();
-            let mut recorder = Recorder::new(&options, Vec::new(), Vec::new()).unwrap();
+            let mut recorder = recorder(runtime.clone(), log.clone());
             for _ in 0..MOST_POINTS {
                 recorder.append(TimelinePoint::default()).unwrap();
             }
-            if options.log.is_some() {
+            if log.is_some() {
                 assert_eq!(lines(&kept), MOST_POINTS + 1);
             }
         }
         assert_eq!(lines(&runtime.timeline()), MOST_POINTS / 2);
+    }
+
+    /// Regression: when who read the log had left, the controller waited for another reader for ever, and could not be stopped.
+    #[test]
+    fn a_log_that_nobody_reads_any_more_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("log");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+        let mut recorder = recorder(RuntimeDir::new(Some(dir.path().to_owned())), Some(fifo));
+        recorder.append(TimelinePoint::default()).unwrap();
+        drop(reader);
+        let (told, result) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(recorder.append(TimelinePoint::default())));
+        let result = result.recv_timeout(std::time::Duration::from_secs(20)).expect("it does not wait");
+        assert_eq!(result.unwrap_err().errno(), Some(libc::ENXIO));
     }
 }

@@ -12,6 +12,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 const FAILURES: u32 = 3;
 
+/// Where answers were not looked for so long this process was stopped, or the machine asleep, and the sampler with it.
+const AWAY: Duration = Duration::from_secs(5);
+
 enum Order {
     Begin(Request),
     Sample(Request),
@@ -39,6 +42,7 @@ pub struct Worker {
     orders: Sender<Order>,
     answers: Receiver<(Answer, Duration)>,
     pending: Vec<Duration>,
+    polled: Duration,
     failures: u32,
     patience: Duration,
     /// What the orders carried out so far cost in CPU time is earned by then.
@@ -64,7 +68,16 @@ impl Worker {
                 }
             }
         });
-        Self { name, orders, answers, pending: Vec::new(), failures: 0, patience: PATIENCE, earned: Duration::ZERO }
+        Self {
+            name,
+            orders,
+            answers,
+            pending: Vec::new(),
+            polled: Duration::ZERO,
+            failures: 0,
+            patience: PATIENCE,
+            earned: Duration::ZERO,
+        }
     }
 
     /// The sampler's name.
@@ -136,6 +149,9 @@ impl Worker {
             if let Some(error) = failed.filter(|_| self.failures >= FAILURES) {
                 return Err(self.silent(format!("{FAILURES} failures in a row, the last: {error}")));
             }
+        }
+        if now.saturating_sub(std::mem::replace(&mut self.polled, now)) >= AWAY {
+            self.pending.fill(now);
         }
         match self.pending.first() {
             Some(&asked) if now.saturating_sub(asked) > self.patience => {
@@ -234,8 +250,21 @@ mod tests {
     fn a_sampler_that_hangs_is_noticed_by_the_clock() {
         let mut worker = Worker::start(Box::new(Ailing { hang: true }));
         worker.sample(request(Duration::ZERO)).unwrap();
-        assert!(worker.poll(Duration::from_secs(29), 1.0).is_ok());
+        for second in 0..=30 {
+            assert!(worker.poll(Duration::from_secs(second), 1.0).is_ok());
+        }
         let error = worker.poll(Duration::from_secs(31), 1.0).unwrap_err();
         assert!(error.to_string().contains("no answer for 30 s"), "{error}");
+    }
+
+    /// Regression: a controller that was stopped for half a minute ended when it went on.
+    #[test]
+    fn while_nobody_asks_a_sampler_need_not_answer() {
+        let mut worker = Worker::start(Box::new(Ailing { hang: true }));
+        worker.sample(request(Duration::ZERO)).unwrap();
+        for second in [0, 1, 2, 100, 101].into_iter().chain(102..=130) {
+            assert!(worker.poll(Duration::from_secs(second), 1.0).is_ok(), "after {second} s");
+        }
+        assert!(worker.poll(Duration::from_secs(131), 1.0).is_err());
     }
 }
