@@ -1,5 +1,8 @@
 //! `ullage memory` as a user runs it: bad input, and a controller that is killed.
 
+#[path = "memory/caller.rs"]
+mod caller;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -432,6 +435,39 @@ fn what_a_container_may_use_is_divided_and_not_the_machine() {
     assert_eq!(status["report"]["picture"]["total"], (64 << 20) / 4096);
     assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
     assert!(daemon.wait().unwrap().success());
+}
+
+/// Regression: where only a part of the hierarchy is mounted, as in a container, no process was put back where it came from.
+#[test]
+fn a_process_goes_back_to_its_group_in_a_container_too() {
+    let Some(sandbox) = Sandbox::new("part") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("rt");
+    let [within, origin] = ["box", "origin"].map(|name| sandbox.0.join(name));
+    for group in [&within, &origin] {
+        fs::create_dir(group).unwrap();
+    }
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    fs::write(origin.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    let mut daemon = Command::new("unshare");
+    let script = "mount --bind \"$2\" /sys/fs/cgroup/memory; \
+                  exec \"$0\" memory --runtime-dir \"$1\" daemon --box /sys/fs/cgroup/memory/box --sampler clear-refs";
+    daemon.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_ullage")]).arg(&runtime).arg(&sandbox.0);
+    let mut daemon = daemon.spawn().unwrap();
+    wait("the daemon", || ullage(&runtime).arg("status").output().unwrap().status.success());
+    let mut inside = Command::new("nsenter");
+    inside.args(["-m", "-t", &daemon.id().to_string(), env!("CARGO_BIN_EXE_ullage"), "memory", "--runtime-dir"]);
+    let marked = inside.arg(&runtime).args(["mark", &sleeper.id().to_string()]).output().unwrap();
+    assert!(marked.status.success(), "{}", text(&marked));
+    assert!(Command::new("kill").arg(daemon.id().to_string()).status().unwrap().success());
+    assert!(daemon.wait().unwrap().success());
+    let back = fs::read_to_string(origin.join("cgroup.procs")).unwrap();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    wait("the groups to be empty", || {
+        [&within, &origin].iter().all(|group| fs::remove_dir(group).is_ok() || !group.exists())
+    });
+    assert_eq!(back.trim(), sleeper.id().to_string());
 }
 
 #[test]

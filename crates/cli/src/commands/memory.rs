@@ -277,7 +277,8 @@ fn show_status(status: &Status, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let (report, pages) = (&status.report, |pages: u64| Bytes(pages * PAGE).to_string());
-    let line = |name: &str, value: String| say!("{name:<22}{value}");
+    // Root is shown what others have written, too.
+    let line = |name: &str, value: String| say!("{name:<22}{}", crate::output::shown(value));
     line("memory", format!("{}, of it free {}", pages(report.picture.total), pages(report.picture.free)));
     line("opaque", format!("{} used, keeps {}", pages(report.picture.opaque()), pages(report.donation.opaque_limit)));
     line(
