@@ -73,10 +73,9 @@ fn run_all() {
     }
 }
 
-/// From now on signals that end the process, and panics in a build where they abort, clean up first.
-pub fn install() -> std::io::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+/// From now on these signals, which end the process, and panics in a build where they abort, clean up first.
+pub fn install(signals: &[i32]) -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new(signals)?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             let _ = ENDING.set(thread::current().id());

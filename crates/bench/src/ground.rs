@@ -12,6 +12,7 @@ const PREFIX: &str = "ullage-bench.";
 
 /// A mounted ext4 that vanishes when dropped.
 pub struct Ground {
+    work: PathBuf,
     root: PathBuf,
     device: String,
     // Dropped in this order: the mount, the device, the directory.
@@ -27,8 +28,10 @@ impl Ground {
         for program in ["mkfs.ext4", "losetup", "mount", "umount"] {
             ensure!(installed(program), "{program} is not installed");
         }
-        sweep(work);
         fs::create_dir_all(work).with_context(|| format!("create {}", work.display()))?;
+        // As the kernel names what is mounted below it: whole, and without links.
+        let work = fs::canonicalize(work).with_context(|| format!("look for {}", work.display()))?;
+        sweep(&work);
         let directory = work.join(format!("{PREFIX}{}", std::process::id()));
         // Everybody may write in `work`: what is below one that another user made could lead anywhere.
         let made = DirBuilder::new().mode(0o700).create(&directory);
@@ -52,7 +55,12 @@ impl Ground {
         let device = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
         let device = device.trim().to_owned();
         run(Command::new("mount").arg(&device).arg(&root))?;
-        Ok(Self { root, device, _mount: undo_mount, _device: undo_device, _directory: undo_directory })
+        Ok(Self { work, root, device, _mount: undo_mount, _device: undo_device, _directory: undo_directory })
+    }
+
+    /// The directory of its image.
+    pub fn work(&self) -> &Path {
+        &self.work
     }
 
     /// Where it is mounted.
@@ -142,6 +150,24 @@ mod tests {
         assert!(!is_mounted(&root));
         assert!(run(Command::new("losetup").arg(&device)).is_err(), "the loop device is let go");
         assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
+    }
+
+    /// Regression: what was mounted through a link, or below where the bench was started, was not seen to be, and stayed.
+    #[test]
+    fn a_ground_whose_place_is_named_through_a_link_leaves_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real/below"), directory.path().join("link"));
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        fs::create_dir(directory.path().join("real")).unwrap();
+        let ground = Ground::new(&link.join("below"), 64 << 20).unwrap();
+        assert_eq!(ground.work(), real);
+        let mounted = is_mounted(ground.root());
+        drop(ground);
+        assert!(mounted && mounted_below(mount_points(), &real).is_empty());
+        assert_eq!(fs::read_dir(&real).unwrap().count(), 0);
     }
 
     /// Regression: a file system was made in whatever file a link led to that another user had put in the image's place.

@@ -40,7 +40,7 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report> {
     let needs = Needs {
         helper: options.helper.clone(),
         scratch: ground.root().join("scratch"),
-        cache: options.work.join("ullage-bench-sources"),
+        cache: ground.work().join("ullage-bench-sources"),
         seed: options.seed,
         quick: options.quick,
         file_bytes: options.file_bytes,

@@ -9,6 +9,7 @@ use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Clone from the ground into the system under test, change a tenth of the files, commit.
@@ -19,9 +20,21 @@ fn shape(context: &Context) -> Shape {
     Shape { directories, files, file_bytes: 16 << 10 }
 }
 
+/// What in the environment leads git to a repository, whatever its directory, as whoever starts the bench in a hook has it.
+fn leading_elsewhere() -> &'static [String] {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let listed = run(Command::new("git").args(["rev-parse", "--local-env-vars"])).unwrap_or_default();
+        listed.lines().map(str::to_owned).collect()
+    })
+}
+
 /// git, untouched by what the user has configured.
 fn git(directory: &Path) -> Command {
     let mut command = Command::new("git");
+    for name in leading_elsewhere() {
+        command.env_remove(name);
+    }
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").arg("-C").arg(directory);
     for setting in ["user.name=bench", "user.email=bench@localhost", "gc.auto=0", "init.defaultBranch=main"] {
         command.arg("-c").arg(setting);
@@ -97,5 +110,24 @@ impl Workload for Git {
 
     fn reset(&self, _: &Context, directory: &Path) -> Result<()> {
         Ok(fs::remove_dir_all(directory.join("clone"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with `GIT_DIR` set the bench committed to the repository of whoever started it.
+    #[test]
+    fn the_repository_is_that_of_the_directory() {
+        if !installed("git") {
+            eprintln!("skipped: git is not installed");
+            return;
+        }
+        let command = git(Path::new("/"));
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"] {
+            assert!(removed.contains(&std::ffi::OsStr::new(name)), "{name} is not in {removed:?}");
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Bench {
             return Ok(ExitCode::SUCCESS);
         }
         ullage_bench::make_place(&self.out)?;
-        ullage_bench::install_cleanup()?;
+        ullage_bench::install_cleanup(&ullage_daemon::end_signals())?;
         let report = ullage_bench::run(&self.resolve()?, &|line| whisper!("{line}"))?;
         let written = write_files(&report, &self.out, &self.name)?;
         if self.json {

@@ -96,7 +96,12 @@ fn started(work: &Path) -> Child {
 
 /// The same with another standard error.
 fn started_with(work: &Path, stderr: Stdio) -> Child {
-    let child = bench(work)
+    started_as(bench(work), work, stderr)
+}
+
+/// The same by this command.
+fn started_as(mut command: Command, work: &Path, stderr: Stdio) -> Child {
+    let child = command
         .args(["--system", "native", "--system", "bindfs", "--workload", "postmark", "--runs", "1000"])
         .stdout(Stdio::null())
         .stderr(stderr)
@@ -118,6 +123,40 @@ fn a_signal_cleans_up() {
     Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
     assert_clean(work.path());
+}
+
+/// Regression: a run that was to go on when its user leaves ended with the terminal.
+#[test]
+fn a_hangup_that_was_ignored_at_the_start_ends_nothing() {
+    let work = tempfile::tempdir().unwrap();
+    let bench = bench(work.path());
+    let mut nohup = Command::new("nohup");
+    nohup.arg(bench.get_program()).args(bench.get_args());
+    let mut child = started_as(nohup, work.path(), Stdio::null());
+    let tell = |signal: &str| Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(tell("-HUP").success());
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(tell("-TERM").success());
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_clean(work.path());
+}
+
+/// Regression: named as seen from where it is started, the place was left mounted, and ullage could not be measured at all.
+#[test]
+fn a_place_is_named_as_seen_from_here_and_through_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let work = directory.path().join("work");
+    fs::create_dir(&work).unwrap();
+    std::os::unix::fs::symlink("work", directory.path().join("link")).unwrap();
+    let mut command = bench(Path::new("link"));
+    command.args(["--system", "native", "--system", "ullage", "--workload", "fsync", "--json"]);
+    let output = finished(command.current_dir(&directory));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(
+        !report["series"].as_array().unwrap().is_empty() && report["skipped"].as_array().unwrap().is_empty(),
+        "{report}"
+    );
+    assert_clean(&work);
 }
 
 /// Regression: the word about the signal could not be written, nothing ended, and no later signal was heard.
