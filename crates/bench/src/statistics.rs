@@ -73,11 +73,12 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 fn median_interval(sorted: &[f64], wanted: f64) -> Interval {
     let n = sorted.len();
     let mut best = Interval { low: sorted[0], high: sorted[n - 1], coverage: 1.0 - 2.0 * 0.5f64.powi(n as i32) };
-    let mut choose = 1.0;
+    // The logarithm of P(B = k - 1): of many samples the first of these are too small for a number.
+    let mut logarithm = n as f64 * 0.5f64.ln();
     let mut below = 0.0;
     for k in 1..=n / 2 {
-        below += choose * 0.5f64.powi(n as i32);
-        choose = choose * (n - k + 1) as f64 / k as f64;
+        below += logarithm.exp();
+        logarithm += ((n - k + 1) as f64 / k as f64).ln();
         let coverage = 1.0 - 2.0 * below;
         if coverage < wanted {
             break;
@@ -112,6 +113,18 @@ mod tests {
             let interval = median_interval(&sorted, 0.95);
             assert_eq!((interval.low, interval.high), (f64::from(k), f64::from(n + 1 - k)), "n = {n}");
             assert!(interval.coverage >= 0.95);
+        }
+    }
+
+    /// Regression: from 1075 samples on it was their middle alone, with a probability that was no number.
+    #[test]
+    fn an_interval_of_many_samples_is_about_as_wide_as_the_normal_one() {
+        for n in [1_000, 1_074, 1_075, 5_000, 100_000] {
+            let sorted: Vec<f64> = (1..=n).map(f64::from).collect();
+            let interval = median_interval(&sorted, 0.95);
+            let expected = 1.96 * f64::from(n).sqrt();
+            assert!((interval.high - interval.low - expected).abs() < 3.0, "n = {n}: {interval:?}");
+            assert!((0.95..0.96).contains(&interval.coverage), "n = {n}: {interval:?}");
         }
     }
 

@@ -82,6 +82,11 @@ impl Report {
         Self { version: 1, environment, options, series: Vec::new(), skipped: Vec::new() }
     }
 
+    /// What the others are compared with: the first system that could run.
+    pub fn baseline(&self) -> &str {
+        self.series.iter().find_map(|series| series.baseline.as_deref()).unwrap_or("baseline")
+    }
+
     /// Notes that something is left out, and says so.
     pub(crate) fn skip(&mut self, progress: &dyn Fn(&str), system: &str, workload: Option<String>, reason: String) {
         progress(&format!("left out: {} on {system}: {reason}", workload.as_deref().unwrap_or("everything")));
@@ -101,6 +106,8 @@ impl Series {
         let mut sides: Vec<Taken> = sides.into_iter().collect();
         let (system, runs, messages) = sides.pop().context("no system was measured")?;
         let baseline = sides.pop();
+        // What is wanted are multiples of that alone.
+        let native = baseline.as_ref().is_some_and(|(name, ..)| name == "native");
         let (operations, operation) = workload.operations(needs);
         let mut all = Vec::new();
         for (number, shape) in runs.first().context("no run was kept")?.iter().enumerate() {
@@ -122,7 +129,7 @@ impl Series {
                 summary: Summary::of(&samples).context("no samples")?,
                 baseline_summary: Summary::of(&baseline_samples),
                 ratio: Summary::of(&ratios),
-                reach: reach::reach(&system, &workload.name(), &shape.metric),
+                reach: native.then(|| reach::reach(&system, &workload.name(), &shape.metric)).flatten(),
                 system: system.clone(),
                 baseline: baseline.as_ref().map(|(name, _, _)| name.clone()),
                 samples,

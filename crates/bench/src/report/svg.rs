@@ -92,7 +92,7 @@ fn draw(
     let right = small.pos(Pos::new(HPos::Right, VPos::Center));
     let centre = small.pos(Pos::new(HPos::Center, VPos::Center));
     let left = small.pos(Pos::new(HPos::Left, VPos::Center));
-    let baseline = report.options.systems.first().map_or("baseline", String::as_str);
+    let baseline = report.baseline();
     let environment = &report.environment;
     let title = format!(
         "Multiples of {baseline}: time (less is better) or throughput; median of {} pairs and its confidence interval \

@@ -43,7 +43,7 @@ pub fn table_of(report: &Report) -> String {
             text,
             "ratio: median over pairs of system ÷ {}; interval: holds the true median with probability {:.1} %; \
              slowest: slowest run ÷ median",
-            report.options.systems.first().map_or("baseline", String::as_str),
+            report.baseline(),
             coverage * 100.0
         );
     }

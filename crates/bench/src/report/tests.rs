@@ -1,5 +1,16 @@
 use super::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+fn needs() -> Needs {
+    Needs {
+        helper: Vec::new(),
+        scratch: PathBuf::new(),
+        cache: PathBuf::new(),
+        seed: 1,
+        quick: true,
+        file_bytes: 1 << 20,
+    }
+}
 
 /// A report as a run would make it.
 pub fn example() -> Report {
@@ -16,14 +27,7 @@ pub fn example() -> Report {
         program: PathBuf::new(),
         helper: Vec::new(),
     };
-    let needs = Needs {
-        helper: Vec::new(),
-        scratch: PathBuf::new(),
-        cache: PathBuf::new(),
-        seed: 1,
-        quick: true,
-        file_bytes: 1 << 20,
-    };
+    let needs = needs();
     let workload = crate::workload::catalogue().remove(0);
     let runs = |values: [f64; 3]| values.map(|v| vec![Measurement::seconds("total", v)]).to_vec();
     let messages = Some(MessageCounts::from([("LOOKUP".into(), 800)]));
@@ -67,4 +71,38 @@ fn files_are_written_whole_into_a_directory_that_need_not_exist() {
     assert_eq!(written.len(), 2);
     assert!(written.iter().all(|path| std::fs::metadata(path).unwrap().len() > 500));
     assert_eq!(std::fs::read_dir(directory.path().join("a/b")).unwrap().count(), 2, "no temporary file stays");
+}
+
+/// Regression: after hours the report could not be written, and was lost.
+#[test]
+fn what_cannot_be_written_is_refused_before_it_is_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a/b", "/a", "..", ".", "", "a/"] {
+        assert!(make_place(directory.path(), name).unwrap_err().to_string().contains("--out"), "{name:?}");
+    }
+    // Nobody, root neither, writes there.
+    assert!(make_place(Path::new("/proc/self"), "name").is_err());
+    make_place(directory.path(), "name").unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// Regression: where the first system was not installed the figures were said to be its multiples.
+#[test]
+fn the_baseline_is_named_that_was_measured() {
+    let mut report = example();
+    report.options.systems.insert(0, "mergerfs".into());
+    assert!(table_of(&report).contains("system ÷ native"), "{}", table_of(&report));
+    assert!(svg_of(&report).unwrap().contains("Multiples of native"));
+}
+
+/// Regression: what is wanted as a multiple of native ext4 was compared with multiples of any other system.
+#[test]
+fn only_multiples_of_native_are_held_against_what_is_wanted() {
+    let workload = crate::workload::catalogue().remove(0);
+    let runs = |value| vec![vec![Measurement::seconds("total", value)]];
+    let reach = |baseline: &str| {
+        let sides = [(baseline.to_owned(), runs(1.0), None), ("ullage".into(), runs(2.0), None)];
+        Series::of(&*workload, &needs(), sides).unwrap()[0].reach
+    };
+    assert_eq!((reach("native"), reach("mergerfs")), (Some(3.0), None));
 }

@@ -77,17 +77,17 @@ impl Bench {
             list(self.json);
             return Ok(ExitCode::SUCCESS);
         }
-        ullage_bench::make_place(&self.out)?;
+        ullage_bench::make_place(&self.out, &self.name)?;
         ullage_bench::install_cleanup(&ullage_daemon::end_signals())?;
         let report = ullage_bench::run(&self.resolve()?, &|line| whisper!("{line}"))?;
-        let written = write_files(&report, &self.out, &self.name)?;
+        // Shown first: it may have taken hours, and there may be no room for the files any more.
         if self.json {
             say!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             crate::output::text(&table_of(&report));
-            for path in written {
-                say!("written: {}", path.display());
-            }
+        }
+        for path in write_files(&report, &self.out, &self.name)?.iter().filter(|_| !self.json) {
+            say!("written: {}", path.display());
         }
         Ok(if report.series.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
     }

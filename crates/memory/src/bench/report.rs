@@ -138,11 +138,12 @@ fn summary(records: &[Record]) -> String {
     format!("{:#}\n", serde_json::json!({ "version": 1, "trials": trials, "measures": measures }))
 }
 
-/// Least, median and most; `None` without trials.
+/// Least, median and most; `None` without trials. The median of an even number lies between the two in the middle.
 fn spread(records: &[Record], system: &str, set: &str, measure: Measure) -> Option<(f64, f64, f64)> {
     let mut values: Vec<f64> = records.iter().filter(|r| r.system == system && r.set == set).map(measure).collect();
     values.sort_by(f64::total_cmp);
-    Some((*values.first()?, *values.get(values.len() / 2)?, *values.last()?))
+    let median = values.get((values.len().max(1) - 1) / 2)?.midpoint(*values.get(values.len() / 2)?);
+    Some((*values.first()?, median, *values.last()?))
 }
 
 fn table(records: &[Record], title: &str, measure: Measure) -> String {
@@ -217,4 +218,35 @@ fn bars(records: &[Record], title: &str, measure: Measure) -> std::result::Resul
         root.present()?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of two trials the worse one was shown as the median.
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        let record = |donated_bytes| Record {
+            system: "none".into(),
+            set: "small".into(),
+            away_s: 1.0,
+            back: Vec::new(),
+            before: Vec::new(),
+            donated_bytes,
+            oracle_bytes: 1,
+            cost: crate::runtime::Cost::default(),
+            evicted: Vec::new(),
+            load: 0.0,
+        };
+        let spread = |donated: &[u64]| {
+            let records: Vec<Record> = donated.iter().copied().map(record).collect();
+            spread(&records, "none", "small", |record| record.donated_bytes as f64)
+        };
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[7]), Some((7.0, 7.0, 7.0)));
+        assert_eq!(spread(&[7, 1]), Some((1.0, 4.0, 7.0)));
+        assert_eq!(spread(&[9, 1, 2]), Some((1.0, 2.0, 9.0)));
+        assert_eq!(spread(&[9, 1, 2, 4]), Some((1.0, 3.0, 9.0)));
+    }
 }
