@@ -1,6 +1,6 @@
 //! `ullage simulate`: clusters with faults, the paper's study, and the administrator's plan.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args};
 use std::path::PathBuf;
@@ -153,15 +153,9 @@ impl Simulate {
         if !self.json {
             say!("seed {}", self.seed);
         }
-        let (mut failure, mut verdicts) = (None, serde_json::Map::new());
+        let mut verdicts = serde_json::Map::new();
         study(scale, self.figure.as_deref(), &mut |figure| {
-            if failure.is_some() {
-                return;
-            }
-            if !figure.says_something() {
-                failure = Some(anyhow::anyhow!("too little is simulated for {}; raise --time", figure.name));
-                return;
-            }
+            ensure!(figure.says_something(), "too little is simulated for {}; raise --time", figure.name);
             if self.json {
                 verdicts.insert(figure.name.to_string(), figure.verdict.clone().into());
             } else {
@@ -176,11 +170,8 @@ impl Simulate {
                 )?;
                 Ok(())
             });
-            failure = written.with_context(|| format!("write into {}", directory.display())).err();
-        });
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
+            written.with_context(|| format!("write into {}", directory.display()))
+        })?;
         if self.json {
             say!("{}", serde_json::json!({"version": 1, "seed": self.seed, "verdicts": verdicts}));
         }

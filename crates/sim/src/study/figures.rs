@@ -147,14 +147,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FIGURES.iter().map(|(name, _)| *name)
 }
 
-/// Runs every figure, or the one of this name; `each` gets them as they are done.
-pub fn study(scale: Scale, only: Option<&str>, each: &mut dyn FnMut(Figure)) {
+/// Runs every figure, or the one of this name; `each` gets them as they are done, until it has an error.
+pub fn study<E>(scale: Scale, only: Option<&str>, each: &mut dyn FnMut(Figure) -> Result<(), E>) -> Result<(), E> {
     let study = Study { scale };
-    for (name, figure) in FIGURES {
-        if only.is_none_or(|only| only == name) {
-            each(figure(&study));
-        }
-    }
+    let wanted = FIGURES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+    wanted.map(|(_, figure)| figure(&study)).try_for_each(each)
 }
 
 impl Study {

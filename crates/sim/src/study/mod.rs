@@ -57,6 +57,18 @@ pub fn run_all(models: &[Model], threads: usize) -> Vec<Measured> {
 mod tests {
     use super::*;
 
+    /// Regression: all the other figures were simulated, for hours, though the first could not be written.
+    #[test]
+    fn a_study_ends_with_the_first_error() {
+        let scale = Scale { runs: 1, time: 0.01, scientific_time: 0.01, ..Scale::PAPER };
+        let mut figures = Vec::new();
+        let result = study(scale, None, &mut |figure| {
+            figures.push(figure.name);
+            Err("no room")
+        });
+        assert_eq!((result, figures), (Err("no room"), names().take(1).collect()));
+    }
+
     /// Regression: from the twelfth run on the intervals were those of infinitely many.
     #[test]
     fn intervals_are_students_for_any_number_of_runs() {
