@@ -59,7 +59,7 @@ fn group(runtime: &RuntimeDir, pid: i32) -> Result<(Undo, Members)> {
 }
 
 fn admit(runtime: &RuntimeDir, members: &Members, pid: i32) -> Result<()> {
-    record_origin(&runtime.origins(), pid)?;
+    record_origin(&runtime.origins(), pid, members.has(pid))?;
     let before = oom::score(pid);
     // What opaque work takes faster than memory comes back is missing for a moment: it is ours that goes then. Before it
     // enters, so that no child is born inside without it; a process may hide its files from its own user.

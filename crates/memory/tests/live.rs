@@ -7,6 +7,8 @@
 
 #[path = "live/origins.rs"]
 mod origins;
+#[path = "live/stops.rs"]
+mod stops;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -17,6 +17,12 @@ pub struct Members {
 }
 
 impl Members {
+    /// Whether a process is in already.
+    pub fn has(&self, pid: i32) -> bool {
+        let first = self.directories.first();
+        first.is_some_and(|group| processes::below(group, None).is_ok_and(|members| members.contains(&pid)))
+    }
+
     /// Puts a process in.
     pub fn admit(&self, pid: i32) -> Result<()> {
         processes::check(pid)?;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::sys;
 use crate::system::processes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +14,27 @@ const BETWEEN: Duration = Duration::from_millis(1);
 /// Sends a signal to every process of a group and those below it, until nobody is found that was born meanwhile. Processes
 /// that end meanwhile are no error. Gives those that may not be sent one: who became another user by setuid.
 pub fn signal_all(directory: &Path, signal: i32) -> Result<Vec<i32>> {
-    let (mut told, mut refused) = (HashSet::new(), Vec::new());
+    signal_but(directory, signal, HashSet::new())
+}
+
+/// Processes by number, and when they started.
+pub type Known = HashMap<i32, u64>;
+
+/// Those of a group that are stopped, by their user or a shell of his.
+pub fn stopped(directory: &Path) -> Result<Known> {
+    let all = processes::below(directory, None)?.into_iter().filter(|pid| processes::state(*pid) == Some('T'));
+    Ok(all.filter_map(|pid| Some((pid, processes::started(pid)?))).collect())
+}
+
+/// Lets all of a group go on, but for those who were stopped `before`.
+pub fn resume(directory: &Path, before: &Known) -> Result<()> {
+    let stay = before.iter().filter(|(pid, started)| processes::started(**pid) == Some(**started));
+    signal_but(directory, libc::SIGCONT, stay.map(|(pid, _)| *pid).collect()).map(drop)
+}
+
+/// As if some had been told already.
+fn signal_but(directory: &Path, signal: i32, mut told: HashSet<i32>) -> Result<Vec<i32>> {
+    let mut refused = Vec::new();
     let mut settled = false;
     for _ in 0..PASSES {
         let all = processes::below(directory, None)?;

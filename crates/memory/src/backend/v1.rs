@@ -2,7 +2,7 @@
 
 use super::dip::{dip, dippable};
 use super::members::{bring_memory, children, create, vanished};
-use super::{Backend, SHRINK_STEP, shares, signal_all};
+use super::{Backend, SHRINK_STEP, shares, signal_all, signals};
 use crate::PAGE;
 use crate::control::{Feedback, Picture};
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ pub struct V1 {
     opaque_refaults: Growth,
     own_refaults: Growth,
     journal: Option<PathBuf>,
+    /// Who was stopped by others when all were.
+    stopped_before: signals::Known,
     _held: Vec<File>,
 }
 
@@ -53,6 +55,7 @@ impl V1 {
             opaque_refaults: Growth::default(),
             own_refaults: Growth::default(),
             journal: None,
+            stopped_before: signals::Known::new(),
             _held: held.into_iter().map(|(_, file)| file).collect(),
         })
     }
@@ -159,14 +162,17 @@ impl Backend for V1 {
             Some(freezer) => {
                 write(freezer.join("freezer.state"), "FROZEN").map_err(vanished(freezer)).map(|()| Vec::new())
             }
-            None => signal_all(&self.group, libc::SIGSTOP),
+            None => {
+                self.stopped_before = signals::stopped(&self.group)?;
+                signal_all(&self.group, libc::SIGSTOP)
+            }
         }
     }
 
     fn thaw(&mut self) -> Result<()> {
         match &self.freezer {
             Some(freezer) => write(freezer.join("freezer.state"), "THAWED").map_err(vanished(freezer)),
-            None => signal_all(&self.group, libc::SIGCONT).map(drop),
+            None => signals::resume(&self.group, &self.stopped_before),
         }
     }
 

@@ -16,11 +16,12 @@ const SCORE: &str = "oom_score_adj ";
 const LARGE: u64 = 64 << 10;
 
 /// Notes the groups a process is in before it is moved: a line of `pid start line-of-/proc/PID/cgroup`
-/// per hierarchy, and one of `pid start oom_score_adj N`, which is missing in files of earlier versions. Names of groups are bytes.
-pub fn record(file: &Path, pid: i32) -> Result<()> {
+/// per hierarchy, and one of `pid start oom_score_adj N`, which is missing in files of earlier versions, and of who is `inside`
+/// already: that score is ours. Names of groups are bytes.
+pub fn record(file: &Path, pid: i32, inside: bool) -> Result<()> {
     let groups = fs::read(format!("/proc/{pid}/cgroup")).map_err(|_| Error::NoSuchProcess(pid))?;
     let started = processes::started(pid).ok_or(Error::NoSuchProcess(pid))?;
-    let score = oom::score(pid).map(|score| format!("{SCORE}{score}"));
+    let score = oom::score(pid).filter(|_| !inside).map(|score| format!("{SCORE}{score}"));
     let identity = format!("{pid} {started} ");
     let of_groups = lines(&groups).chain(score.as_deref().map(str::as_bytes));
     let text: Vec<u8> = of_groups.flat_map(|line| [identity.as_bytes(), line, b"\n"].concat()).collect();
@@ -56,12 +57,10 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
 
-/// When the kernel would have ended a process, or the nearest of its ancestors with a record, before it was moved. Who was born
-/// inside came as one that is ended first, which says nothing as long as one of its kin came otherwise.
+/// When the kernel would have ended a process, or the nearest of its ancestors with a record, before it was moved.
 pub fn score_of(origins: &[u8], pid: i32) -> Option<i32> {
     let score = |record: &[u8]| std::str::from_utf8(record.strip_prefix(SCORE.as_bytes())?).ok()?.parse().ok();
-    let scores: Vec<i32> = records(origins, pid).filter_map(score).collect();
-    scores.iter().find(|score| **score != oom::FIRST).or(scores.first()).copied()
+    records(origins, pid).find_map(score)
 }
 
 /// The groups in `directory`'s hierarchy that a process may be put into, best first: the one that it came from, or, of a
@@ -110,13 +109,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("origins");
         let me = std::process::id() as i32;
-        record(&file, me).unwrap();
+        record(&file, me, false).unwrap();
         let mine = fs::read_to_string(&file).unwrap();
         let ended = |n: usize| format!("{} 7 4:memory:/{n}\n{} 7 0::/{n}\n", i32::MAX, i32::MAX - n as i32);
         let many: String = (1..3000).map(ended).collect();
         fs::write(&file, format!("1 0 4:memory:/first\n{many}{mine}")).unwrap();
-        record(&file, me).unwrap();
+        record(&file, me, false).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), format!("1 0 4:memory:/first\n{mine}{mine}"));
         assert!(score_of(mine.as_bytes(), me).is_some());
+    }
+
+    /// Regression: who was to be ended first before it was marked was ended like its parent afterwards.
+    #[test]
+    fn a_score_of_ones_own_is_not_a_parents() {
+        let me = std::process::id() as i32;
+        let parent = processes::parent(me).unwrap();
+        let line = |pid: i32, score: i32| format!("{pid} {} {SCORE}{score}\n", processes::started(pid).unwrap());
+        assert_eq!(score_of((line(parent, 0) + &line(me, oom::FIRST)).as_bytes(), me), Some(oom::FIRST));
+        assert_eq!(score_of(line(parent, 7).as_bytes(), me), Some(7), "born inside");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("origins");
+        record(&file, me, true).unwrap();
+        assert_eq!(score_of(&fs::read(&file).unwrap(), me), None, "the score of who is inside is ours");
     }
 }
