@@ -11,7 +11,7 @@ const LIMIT: &str = "memory.limit_in_bytes";
 const OUT_OF_MEMORY: &str = "memory.oom_control";
 
 /// A group without a limit of its own. While it has one the kernel ends nobody for it: who lowered it may be held up before it
-/// is set back, and what the group's work asks for meanwhile is only late.
+/// is set back. What a process touches meanwhile is only late; a system call for which nothing can be evicted is refused memory.
 pub struct Lowered {
     group: PathBuf,
     /// Whether the kernel ends processes of this group when it is out of memory, as it does where nobody has told it otherwise.
