@@ -15,7 +15,7 @@ const DATA: u8 = b'd';
 /// Key of the format version.
 const FORMAT_KEY: &[u8] = b"m.format";
 /// Key of the last applied commit.
-const APPLIED_KEY: &[u8] = b"m.applied";
+pub(super) const APPLIED_KEY: &[u8] = b"m.applied";
 /// The format written here: values after a checksum of key and value.
 const FORMAT: u32 = 1;
 /// The least that fjall takes as the bound of its journals.

@@ -51,6 +51,12 @@ fn journals(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(journals)
 }
 
+/// The one that is written to.
+pub(super) fn newest(dir: &Path) -> io::Result<Option<PathBuf>> {
+    let number = |path: &Path| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    Ok(journals(dir)?.into_iter().filter_map(|path| Some((number(&path)?, path))).max().map(|(_, path)| path))
+}
+
 /// Whatever a write changes.
 fn state(dir: &Path) -> io::Result<String> {
     let mut state = String::new();

@@ -4,6 +4,8 @@ mod checked;
 mod fjall;
 mod journals;
 mod memory;
+mod torn;
 
 pub use self::fjall::{FjallEngine, FjallOptions};
 pub use self::memory::MemoryEngine;
+pub(crate) use self::torn::Torn;

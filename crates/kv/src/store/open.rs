@@ -4,8 +4,9 @@ use super::core::Core;
 use super::format::Format;
 use super::options::{Canary, EngineKind, Options};
 use super::{Store, keeper};
+use crate::engine::Torn;
 use crate::log::{FileMedium, Log, Medium, recover};
-use crate::{Engine, Error, FjallEngine, MemoryEngine};
+use crate::{Engine, Error, FjallEngine, MemoryEngine, Seq};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io;
@@ -30,18 +31,17 @@ impl Store {
         let lock = lock(dir)?;
         match kind {
             EngineKind::Memory => {
-                let core =
-                    Core::new(Box::new(MemoryEngine::new()), None, crate::Seq(0), options, dir.to_owned(), Some(lock));
+                let core = Core::new(Box::new(MemoryEngine::new()), None, Seq(0), options, dir.to_owned(), Some(lock));
                 Self::start(core)
             }
             EngineKind::Fjall => {
                 let store = prepare(dir, &options)?;
-                let engine = FjallEngine::open(&dir.join("engine"), options.engine)?;
                 let media = || -> io::Result<[Box<dyn Medium>; 2]> {
                     let [a, b] = LOGS.map(|name| FileMedium::open(&dir.join(name)));
                     Ok([Box::new(a?), Box::new(b?)])
                 };
                 let media = media().map_err(io_error("open the log of", dir))?;
+                let engine = open_engine(&dir.join("engine"), &media, store, &options)?;
                 Self::on(Box::new(engine), media, store, options, Some(lock), dir.to_owned())
             }
         }
@@ -140,7 +140,7 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
     let engine_dir = dir.join("engine");
     if engine_dir.exists() {
         let engine = FjallEngine::open(&engine_dir, options.engine)?;
-        if engine.applied()? > crate::Seq(0) {
+        if engine.applied()? > Seq(0) {
             return Err(Error::Corrupt(format!("{} is missing", Format::path(dir).display())));
         }
     }
@@ -154,6 +154,30 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
     let format = Format::new();
     format.write(dir)?;
     Ok(format.identity)
+}
+
+/// Opens the engine; without the torn end of its journal, where the log holds all that was in it.
+fn open_engine(
+    path: &Path,
+    media: &[Box<dyn Medium>; 2],
+    identity: u64,
+    options: &Options,
+) -> Result<FjallEngine, Error> {
+    let damaged = match FjallEngine::open(path, options.engine) {
+        Err(error @ Error::Corrupt(_)) => error,
+        opened => return opened,
+    };
+    let Some(torn) = Torn::find(path).map_err(io_error("read", path))? else { return Err(damaged) };
+    let both = [media[0].as_ref(), media[1].as_ref()];
+    // Where nothing before it says its commit, the log is asked for the last one here, and for the rest once the engine is open.
+    let before = torn.before.unwrap_or(Seq(torn.last.0.saturating_sub(1)));
+    let held = recover(both, path, identity, before, true, &mut |_, _| Ok(()));
+    if !held.is_ok_and(|held| held.newest >= torn.last) {
+        return Err(damaged);
+    }
+    tracing::warn!(path = %path.display(), last = torn.last.0, "the engine's journal is torn: what it held is taken from the log");
+    torn.cut().map_err(io_error("cut", path))?;
+    FjallEngine::open(path, options.engine)
 }
 
 /// Only a whole one gets the name: what a kill leaves of one that is being made does not open.

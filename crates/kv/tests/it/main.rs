@@ -10,4 +10,5 @@ mod model;
 mod power;
 mod room;
 mod threads;
+mod torn;
 mod world;
