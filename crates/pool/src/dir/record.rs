@@ -9,7 +9,7 @@
 //! | 1 | class, 255 when not annotated |
 //! | 2–3 | zero |
 //! | 4–11 | first eight bytes of the space's UUID |
-//! | 12–19 | file id |
+//! | 12–19 | file id; 0 once the file was given back and is kept empty for the next one |
 //! | 20–27 | generation |
 //! | 28–31 | owner |
 //! | 32–35 | group |
@@ -28,6 +28,8 @@ use ullage_types::{Class, FileId, Generation};
 pub const NAME: &str = "user.ullage";
 /// The length of the longest value.
 pub const LONGEST: usize = COMMON + Which::LONGEST + 4;
+/// Whose a file is that is kept for the next one.
+pub const NOBODY: FileId = FileId(0);
 const COMMON: usize = 36;
 const NO_CLASS: u8 = 255;
 

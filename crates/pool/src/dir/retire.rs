@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use ullage_types::Generation;
 
 /// Who else has a file open or mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub enum Holders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Recycled,
-    /// Kept empty, its leaf still marked.
+    /// Kept empty and nobody's, its leaf still marked.
     Emptied,
     Removed,
     /// It must go into quarantine.
@@ -130,9 +131,20 @@ impl Core {
                 let recycled = self.recycle(leaf, &dir, file_name, file)?;
                 if recycled { Ok(Fate::Recycled) } else { self.remove(leaf, &dir, file_name) }
             }
-            (Holders::Nobody, Some(file)) if self.stocks(leaf) && empty(&file)? => Ok(Fate::Emptied),
+            (Holders::Nobody, Some(file))
+                if self.stocks(leaf) && empty(&file)? && self.disown(&file, file_name).is_ok() =>
+            {
+                Ok(Fate::Emptied)
+            }
             _ => self.remove(leaf, &dir, file_name),
         }
+    }
+
+    /// Has an emptied file say that it is nobody's. It keeps its name, by which a rebuild from an older catalog would bring back, empty, what was
+    /// removed since.
+    fn disown(&self, file: &OwnedFd, file_name: &str) -> rustix::io::Result<()> {
+        let generation = name::parse(file_name).map_or(Generation(0), |(_, generation)| generation);
+        self.write_record(file, &self.record(record::NOBODY, generation))
     }
 
     /// Whether a plain tree has a file too, and nothing but this name would say there that it is ours: where there are no times of birth, what

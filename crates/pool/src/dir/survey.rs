@@ -16,8 +16,8 @@ use ullage_types::{FileId, Generation, Timestamp};
 pub struct Surveyed {
     /// Where it is.
     pub locator: Locator,
-    /// The binding that its name and its attribute agree on; none where they do not, as when it was being used again when a crash
-    /// came: then it is empty.
+    /// The binding that its name and its attribute agree on, of file 0 where it is kept for the next one; none where they do not agree, as
+    /// when it was being used again when a crash came: then it is empty.
     pub numbers: Option<(FileId, Generation)>,
     /// Its name is all there is: its attribute was lost, as in a copy of the pool that was made without any.
     pub bare: bool,
@@ -127,7 +127,9 @@ impl Survey {
             return Ok(None);
         }
         let agree = record.filter(|record| named == Some((record.file, record.generation)));
-        let numbers = if bare { named } else { agree.and(named) };
+        let generation = |(_, generation): (FileId, Generation)| generation;
+        let nobodys = record.filter(|it| it.file == record::NOBODY && named.map(generation) == Some(it.generation));
+        let numbers = if bare { named } else { agree.or(nobodys).map(|record| (record.file, record.generation)) };
         let annotation = agree.and_then(|record| record.annotation);
         Ok(Some(Surveyed { bare, annotation, ..surveyed(&stat, leaf, name, numbers) }))
     }

@@ -1,9 +1,10 @@
 //! The life of a backing file, on every file system.
 
 use crate::common::{self, each_file_system, files, hint, open, until};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
-use ullage_pool::{Abilities, Access, Annotation, Binding, Error, Pool};
-use ullage_types::{Class, Generation};
+use ullage_pool::{Abilities, Access, Annotation, Binding, Error, Pool, Survey};
+use ullage_types::{Class, FileId, Generation};
 
 #[test]
 fn a_file_is_made_written_opened_again_and_taken_back() {
@@ -205,6 +206,58 @@ fn files_taken_back_are_emptied_kept_and_used_again() {
     drop(again);
     pool.close().unwrap();
     assert_eq!(files(dir.path()).len(), 3000);
+}
+
+/// Regression: files kept empty for the next create still said to be those that were removed, and a rebuild from an older catalog brought these back.
+#[test]
+fn a_file_that_is_kept_empty_is_no_longer_the_one_that_was_removed() {
+    // Of fewer all are used again at once.
+    const FILES: u64 = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("pool")).unwrap();
+    let opened = open(&dir.path().join("pool"), common::config(), 1).unwrap();
+    if without_attributes(&opened, "the file system of the tests") {
+        return;
+    }
+    let made: Vec<Binding> = (0..FILES).map(|_| opened.pool.create(hint(1)).unwrap().binding).collect();
+    let owner = Annotation { class: Class::Persistent, uid: 1, gid: 1 };
+    for binding in &made {
+        opened.pool.annotate(binding, owner).unwrap();
+        opened.pool.release(binding.clone());
+    }
+    until("all are taken back", || {
+        let stats = opened.pool.stats();
+        stats.recycled + stats.emptied + stats.removed + stats.in_quarantine >= FILES
+    });
+    assert!(opened.pool.stats().emptied > 50, "{:?}", opened.pool.stats());
+    let copy = dir.path().join("copy");
+    // Not all of it where some are still being used again.
+    let _ = std::process::Command::new("cp").arg("-a").args([&dir.path().join("pool"), &copy]).status().unwrap();
+    let made: BTreeMap<_, _> = made.iter().map(|it| ((it.file, it.generation), it.locator.leaf())).collect();
+    let mut nobodys = 0;
+    let survey = Survey::open(&copy, Some(common::SPACE), None).unwrap();
+    survey
+        .visit(&mut |found| {
+            let Some(numbers) = found.numbers else { return };
+            let removed = made.contains_key(&numbers);
+            assert!(!removed && found.annotation.is_none() && found.size == 0, "{found:?}");
+            nobodys += u64::from(numbers.0 == FileId(0));
+        })
+        .unwrap();
+    assert!(nobodys > 50);
+    drop(survey);
+    // Whoever starts after a crash knows them by their names, which nobody has.
+    let started = open(&copy, common::config(), 10_000).unwrap();
+    let mut suspects = Vec::new();
+    for leaf in made.values().collect::<BTreeSet<_>>() {
+        started.pool.suspects(leaf, &mut |suspect| suspects.push(suspect)).unwrap();
+    }
+    for suspect in suspects {
+        started.pool.release(started.pool.stray(suspect).unwrap());
+    }
+    started.pool.close().unwrap();
+    assert!(files(&copy).is_empty());
+    opened.pool.close().unwrap();
 }
 
 /// Power goes between the creation of a file and its attribute, after the catalog's log has the file: it was given back as
