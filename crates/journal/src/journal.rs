@@ -39,9 +39,10 @@ impl Journal {
     pub fn open(directory: &Path, options: Options) -> Result<(Self, Recovered), JournalError> {
         private_directory(directory).map_err(|e| JournalError::io("create directory", directory, e))?;
         snapshot::remove_unfinished(directory)?;
+        // What is recovered is written once more, which takes room where nothing is written in place.
+        let reserve = Arc::new(Reserve::open(directory));
         let (recovered, number) = recover(directory, options.durability)?;
         let shared = Arc::new(Shared::default());
-        let reserve = Arc::new(Reserve::open(directory));
         let writer = Writer {
             directory: directory.to_owned(),
             reserve: Arc::clone(&reserve),

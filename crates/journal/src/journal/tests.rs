@@ -58,6 +58,18 @@ fn what_a_crash_leaves_of_a_snapshot_is_removed() {
     assert!(!left.exists());
 }
 
+/// Regression: the last segment was written once more before the room held for that was given up, and on a full btrfs there was none.
+#[test]
+fn the_room_held_is_given_up_before_anything_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(records(directory.path()));
+    let reserve = directory.path().join("reserve");
+    fs::write(&reserve, b"room").unwrap();
+    fs::rename(segment_path(directory.path(), 0), segment_path(directory.path(), 1)).unwrap();
+    assert!(matches!(Journal::open(directory.path(), Options::default()), Err(JournalError::Missing(_))));
+    assert!(!reserve.exists());
+}
+
 /// A snapshot of a state whose records had failed dropped the segments that told what had not.
 #[test]
 fn a_poisoned_journal_keeps_its_segments() {
