@@ -49,6 +49,10 @@ pub(crate) fn survey(pools: &[PoolSettings], space: Uuid, progress: &mut Progres
     for pool in pools.iter().filter(|pool| pool.kind == Kind::Dir && !pool.absent) {
         let (id, name, root) = (PoolId(pool.id), pool.name.clone(), pool.files());
         let uuid = pool.uuid.as_deref().and_then(Uuid::parse);
+        // Added since the space was up last: it is made a pool when that starts.
+        if uuid.is_none() && !root.join(ullage_pool::MARKER).exists() {
+            continue;
+        }
         let survey =
             Survey::open(&root, Some(space), uuid).map_err(|source| Error::Pool { name: name.clone(), source })?;
         seen.facts.pools.insert(id);
@@ -125,5 +129,24 @@ fn of_nobody(path: &Path, twice: bool) -> String {
              away with `setfattr -x user.ullage {}`, else move the file out of the pool",
             quoted(path)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a pool that was added and never used yet was refused by `check`, as it is made a pool only when the space starts.
+    #[test]
+    fn a_pool_that_was_never_used_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        for layout in ["sparse", "mirror"] {
+            let text = format!("a={},layout={layout}", dir.path().display());
+            let mut pool: PoolSettings = text.parse().unwrap();
+            let seen = survey(std::slice::from_ref(&pool), Uuid([7; 16]), &mut |_, _| ()).unwrap();
+            assert!(seen.facts.pools.is_empty() && seen.facts.found.is_empty());
+            pool.uuid = Some(Uuid([8; 16]).to_string());
+            assert!(survey(&[pool], Uuid([7; 16]), &mut |_, _| ()).is_err(), "{layout}: its marker is lost");
+        }
     }
 }
