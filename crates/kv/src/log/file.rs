@@ -49,10 +49,18 @@ impl FileMedium {
         Ok(Self { durable: File::from(durable), writer: File::from(writer), reader, device, len })
     }
 
-    /// Makes a file of `len` zeros at `path`, durably; replaces what is there in one step.
+    /// Makes a file of `len` zeros at `path`, durably; replaces what is there in one step. Where there is no room for it, it takes none.
     pub fn create(path: &Path, len: u64) -> io::Result<()> {
         let new = path.with_extension("new");
-        let file = File::create(&new)?;
+        let made = Self::fill(&new, len).and_then(|()| fs::rename(&new, path));
+        made.inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })?;
+        sync_dir_of(path)
+    }
+
+    fn fill(path: &Path, len: u64) -> io::Result<()> {
+        let file = File::create(path)?;
         // A copy-on-write file system would allocate on every write; refusing this is no failure.
         if let Ok(flags) = ioctl_getflags(&file) {
             let _ = ioctl_setflags(&file, flags | IFlags::NOCOW);
@@ -66,9 +74,7 @@ impl FileMedium {
             file.write_all_at(&zeros.bytes()[..n as usize], offset)?;
             offset += n;
         }
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        sync_dir_of(path)
+        file.sync_all()
     }
 }
 

@@ -144,12 +144,23 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
             return Err(Error::Corrupt(format!("{} is missing", Format::path(dir).display())));
         }
     }
+    let made = make(dir, &engine_dir, options);
+    if made.is_err() && matches!(Format::path(dir).try_exists(), Ok(false)) {
+        // On a full disk nobody who failed to start keeps room from the others.
+        for name in LOGS {
+            let _ = fs::remove_file(dir.join(name));
+        }
+    }
+    made
+}
+
+fn make(dir: &Path, engine_dir: &Path, options: &Options) -> Result<u64, Error> {
     for name in LOGS {
         let path = dir.join(name);
         FileMedium::create(&path, options.log_bytes).map_err(io_error("create", &path))?;
     }
     if !engine_dir.exists() {
-        make_engine(&engine_dir, options)?;
+        make_engine(engine_dir, options)?;
     }
     let format = Format::new();
     format.write(dir)?;

@@ -72,3 +72,25 @@ fn what_the_engine_has_no_room_for_stays_in_the_log_until_it_has() {
         assert!(store.get(&number.to_be_bytes()).unwrap().is_some(), "{number}");
     }
 }
+
+/// Regression: a first start that found no room left its logs behind, whole or half written, and the disk full.
+#[test]
+fn a_store_that_cannot_be_made_takes_no_room() {
+    for in_the_way in ["log.1/full", "engine.new"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(in_the_way);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let open = || Store::open(directory.path(), EngineKind::Fjall, Options::default());
+        assert!(open().is_err());
+        let length = |entry: std::io::Result<std::fs::DirEntry>| {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() { entry.metadata().unwrap().len() } else { 0 }
+        };
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().map(length).sum::<u64>(), 0, "{in_the_way}");
+        let top = directory.path().join(in_the_way.split('/').next().unwrap());
+        let removed = if top.is_dir() { std::fs::remove_dir_all(top) } else { std::fs::remove_file(top) };
+        removed.unwrap();
+        put(&open().unwrap(), 0..1);
+    }
+}
