@@ -13,7 +13,9 @@ mod inbox;
 mod writer;
 
 pub(crate) use files::DIRECTORY as IN_POOL;
-pub(crate) use files::{Generation, generations, is_only_holder, last_tail, read_settings, renew_settings};
+pub(crate) use files::{
+    Generation, generations, is_only_holder, last_tail, newest_tail, read_settings, renew_settings,
+};
 
 use crate::turns::Turns;
 use crate::{OpenSpace, PoolSettings, Result, SpaceSettings};

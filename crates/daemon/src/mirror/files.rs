@@ -64,16 +64,27 @@ impl Generation {
 /// The generations in a pool that have a snapshot, newest first, with the mirror's directory.
 pub(crate) fn generations(pool: &Path) -> Result<(PathBuf, Vec<Generation>)> {
     let dir = pool.join(DIRECTORY);
-    let entries = match fs::read_dir(&dir) {
-        Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(io_error("read", &dir))?,
+    let found = having(&dir, ".snapshot")?;
+    Ok((dir, found))
+}
+
+/// The newest generation of which a mirror has a tail.
+pub(crate) fn newest_tail(mirror: &Path) -> Result<Option<Generation>> {
+    Ok(having(mirror, ".tail")?.into_iter().next())
+}
+
+/// The generations of which a mirror has files that end so, newest first.
+fn having(mirror: &Path, end: &str) -> Result<Vec<Generation>> {
+    let entries = match fs::read_dir(mirror) {
+        Ok(entries) => entries.collect::<io::Result<Vec<_>>>().map_err(io_error("read", mirror))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(io_error("read", &dir)(error)),
+        Err(error) => return Err(io_error("read", mirror)(error)),
     };
     let names = entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
     let mut found: Vec<Generation> =
-        names.filter(|name| name.ends_with(".snapshot")).filter_map(|name| Generation::parse(&name)).collect();
+        names.filter(|name| name.ends_with(end)).filter_map(|name| Generation::parse(&name)).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
-    Ok((dir, found))
+    Ok(found)
 }
 
 /// Whether no other pool has the newest copy of the catalog that this one has.

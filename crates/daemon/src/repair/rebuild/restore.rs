@@ -2,7 +2,7 @@
 //! with this rebuild, its disk or its version is no reason to give up names.
 
 use crate::error::io_error;
-use crate::mirror::{Generation, generations, last_tail};
+use crate::mirror::{Generation, generations, last_tail, newest_tail};
 use crate::{Error, Progress, Result};
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
@@ -35,11 +35,27 @@ pub(super) fn restore(
             let restored = store.restore_from(&mut BufReader::new(file));
             if unless_damaged(restored, &path, damaged)?.is_some() {
                 let tails = follow(&store, &generation, &mirrors, damaged)?;
+                tell_later(Some(&generation), &mirrors, damaged)?;
                 return Ok((store, Some(generation), tails));
             }
         }
     }
+    tell_later(None, &mirrors, damaged)?;
     Ok((empty_store(dir)?, None, 0))
+}
+
+/// Says so where there are tails of a generation after the one that is used, whose snapshot is gone.
+fn tell_later(used: Option<&Generation>, mirrors: &[PathBuf], damaged: &mut Vec<String>) -> Result<()> {
+    let newest = mirrors.iter().map(|mirror| newest_tail(mirror)).collect::<Result<Vec<_>>>()?;
+    let Some(newest) = newest.into_iter().flatten().max().filter(|newest| used < Some(newest)) else { return Ok(()) };
+    let missing = newest.snapshot();
+    // One that is damaged was said to be.
+    if !mirrors.iter().any(|mirror| mirror.join(&missing).exists()) {
+        damaged.push(format!(
+            "{missing} is in none of the pools: what changed then and later, in its tails, was not used"
+        ));
+    }
+    Ok(())
 }
 
 /// Applies the tails of a generation in order, each from the first pool that has it whole; gives how many.
@@ -110,4 +126,36 @@ fn empty_store(dir: &Path) -> Result<Store> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io_error("create", dir))?;
     let options = Options { interval: None, ..Options::default() };
     Ok(Store::open(dir, EngineKind::Fjall, options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(mirror: &Path, second: u64, end: &str, store: &Store) {
+        let path = mirror.join(format!("{second:016x}-{:016x}.{end}", 7));
+        store.snapshot_to(&mut File::create(path).unwrap()).unwrap();
+    }
+
+    /// Regression: where the newest snapshot was gone and its tails were not, an older one was used and nobody was told.
+    #[test]
+    fn tails_of_a_later_snapshot_that_is_gone_are_said_not_to_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = dir.path().join("pool");
+        let mirror = generations(&pool).unwrap().0;
+        fs::create_dir_all(&mirror).unwrap();
+        let store = Store::open(&dir.path().join("store"), EngineKind::Memory, Options::default()).unwrap();
+        write(&mirror, 1, "snapshot", &store);
+        let said = |name: &str| {
+            let mut damaged = Vec::new();
+            restore(&dir.path().join(name), std::slice::from_ref(&pool), &mut damaged, &mut |_, _| ()).unwrap();
+            damaged
+        };
+        assert_eq!(said("whole"), [] as [String; 0]);
+        write(&mirror, 2, "1.tail", &store);
+        let damaged = said("without");
+        assert!(damaged.len() == 1 && damaged[0].contains("-0000000000000007.snapshot is in none"), "{damaged:?}");
+        write(&mirror, 2, "snapshot", &store);
+        assert!(!said("damaged tail").iter().any(|text| text.contains("is in none")));
+    }
 }
