@@ -309,12 +309,15 @@ fn what_changed_since_a_snapshot_is_read_from_the_pools() {
     (grown.size, grown.blocks) = (77_777, 160);
     let found = Found { owner: Some((Class::Elastic, 77, 78)), ..grown.clone() };
     now.found.insert((FileId(500), Generation(500)), found.clone());
-    now.found.insert((FileId(501), Generation(501)), Found { size: 0, blocks: 0, ..found });
+    now.found.insert((FileId(501), Generation(501)), Found { size: 0, blocks: 0, ..found.clone() });
+    // One that says itself that it is nobody's, and what was written to one by mistake.
+    now.found.insert((FileId(0), Generation(502)), Found { size: 0, blocks: 0, ..found.clone() });
+    now.found.insert((FileId(0), Generation(503)), found);
     let (repaired, tree) = mend(map, &now);
     assert_eq!((repaired.dropped, repaired.lost.len()), (1, 0), "{repaired:?}");
     assert!(!tree.contains_key("/file-0"));
     assert_eq!(tree["/lost+found/#500"], (500, Kind::Regular, 77));
-    assert!(!tree.values().any(|(id, ..)| *id == 501), "an empty file that nobody knows is a spare one");
+    assert!(!tree.values().any(|(id, ..)| [0, 501].contains(id)), "an empty file that nobody knows is a spare one");
     // A pool that is given up takes its files with it, and no others.
     now.gone.insert(PoolId(0));
     now.pools.clear();
