@@ -68,6 +68,19 @@ impl Aside {
         }
     }
 
+    /// Waits until nobody works at any pool, but for those that hang, or the time has come.
+    pub(crate) fn wait_until(&self, until: Instant) {
+        let mut at_work = self.at_work.lock();
+        while at_work.values().any(|since| since.elapsed() < HANGS)
+            && !self.done.wait_until(&mut at_work, until).timed_out()
+        {}
+    }
+
+    /// Whether somebody works at a pool.
+    pub(crate) fn is_at_work(&self) -> bool {
+        !self.at_work.lock().is_empty()
+    }
+
     fn begin(&self, whence: Whence, until: Instant, hangs: Duration) -> bool {
         let mut at_work = self.at_work.lock();
         while let Some(since) = at_work.get(&whence) {
@@ -122,9 +135,12 @@ mod tests {
             1,
             "somebody waits for it already"
         );
-        assert!(began.elapsed() >= 2 * moment && began.elapsed() < Duration::from_secs(20));
+        aside.wait_until(Instant::now() + moment);
+        assert!(aside.is_at_work());
+        assert!(began.elapsed() >= 3 * moment && began.elapsed() < Duration::from_secs(20));
         drop(ends);
         aside.wait();
+        assert!(!aside.is_at_work());
         let (tells, told) = mpsc::channel();
         let tell = move |_: &Space, _: &Arc<Node>| tells.send(()).unwrap();
         assert!(aside.run(&space, vec![node], Duration::from_secs(20), tell).is_empty());

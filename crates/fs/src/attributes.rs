@@ -1,9 +1,9 @@
 //! What stat(2) shows: the record, and for files that may have been written since, the backing file.
 
 use crate::node::Node;
-use crate::open_file::{Measure, OpenBacking};
+use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::space::FOREVER;
-use crate::{Attributes, AttributesFor, Outcome, Space};
+use crate::{Attributes, AttributesFor, Outcome, Space, hurry};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,41 +26,72 @@ const WHILE_WRITTEN: Duration = Duration::from_secs(1);
 pub(crate) const WHILE_ASKED: Duration = Duration::ZERO;
 
 impl Space {
-    /// A node's attributes now, for whoever asks.
+    /// A node's attributes now, for whoever asks. LATER where the calling thread may not wait, and may have to.
     pub(crate) fn attributes(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
-        let now = attributes_now(node)?;
+        Ok(self.show_asked(node, self.attributes_if(node, |open| self.shown_at_once(open))?))
+    }
+
+    /// The same at the end of what is not to be done once more: whether it may have to wait was asked before.
+    pub(crate) fn attributes_then(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
+        Ok(self.show_asked(node, self.attributes_now(node)?))
+    }
+
+    fn show_asked(&self, node: &Arc<Node>, now: AttributesFor) -> AttributesFor {
         if now.lifetime == WHILE_ASKED {
             self.show_only(node);
         }
-        Ok(now)
+        now
     }
-}
 
-/// A node's attributes now.
-pub(crate) fn attributes_now(node: &Arc<Node>) -> Outcome<AttributesFor> {
-    if node.inode.kind != Kind::Regular {
-        return Ok(forever(node.inode.id, &node.inode.lock().record));
+    /// A node's attributes now.
+    pub(crate) fn attributes_now(&self, node: &Arc<Node>) -> Outcome<AttributesFor> {
+        self.attributes_if(node, |_| Ok(()))
     }
-    let open = node.open.lock();
-    let record = node.inode.record();
-    let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
-    let record = measured(record, backing)?;
-    let attributes = shown(node.inode.id, &record);
-    let lifetime = match (backing.mappable, backing.written) {
-        _ if open.braked.is_some() => WHILE_ASKED,
-        (true, _) => WHILE_MAPPED,
-        (false, true) => WHILE_WRITTEN,
-        (false, false) => FOREVER,
-    };
-    Ok(AttributesFor { attributes, lifetime })
-}
 
-/// The record as it would be if the backing file were measured now.
-pub(crate) fn measured(mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
-    if !backing.discards {
-        bring_up(&mut record, backing, &backing.charged(Measure::of(&backing.file)?));
+    fn attributes_if(&self, node: &Node, may: impl FnOnce(&OpenFile) -> Outcome<()>) -> Outcome<AttributesFor> {
+        if node.inode.kind != Kind::Regular {
+            return Ok(forever(node.inode.id, &node.inode.lock().record));
+        }
+        let open = node.open.lock();
+        may(&open)?;
+        let record = node.inode.record();
+        let Some(backing) = &open.backing else { return Ok(forever(node.inode.id, &record)) };
+        let record = self.as_measured(record, backing)?;
+        let attributes = shown(node.inode.id, &record);
+        let lifetime = match (backing.mappable, backing.written) {
+            _ if open.braked.is_some() => WHILE_ASKED,
+            (true, _) => WHILE_MAPPED,
+            (false, true) => WHILE_WRITTEN,
+            (false, false) => FOREVER,
+        };
+        Ok(AttributesFor { attributes, lifetime })
     }
-    Ok(record)
+
+    /// The record as it would be if the backing file were measured now.
+    fn as_measured(&self, mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
+        if !backing.discards {
+            bring_up(&mut record, backing, &backing.charged(self.pools.measure(backing)?));
+        }
+        Ok(record)
+    }
+
+    /// Whether what an open file looks like is seen at once, for who can do without.
+    pub(crate) fn is_shown_at_once(&self, open: &OpenFile) -> bool {
+        open.backing.as_deref().is_none_or(|backing| self.pools.shows_at_once(backing.pool))
+    }
+
+    /// LATER where the calling thread may not wait, and may have to, to see what an open file looks like: its pool may ask others for that.
+    pub(crate) fn shown_at_once(&self, open: &OpenFile) -> Outcome<()> {
+        if self.is_shown_at_once(open) { Ok(()) } else { hurry::may_wait() }
+    }
+
+    /// The same for who looks only when all is done, and could not be told then.
+    pub(crate) fn will_be_shown_at_once(&self, node: &Node) -> Outcome<()> {
+        if !self.pools.are_any_remote() || hurry::may_wait().is_ok() {
+            return Ok(());
+        }
+        self.shown_at_once(&node.open.lock())
+    }
 }
 
 /// Brings a record up to what its backing file says now.

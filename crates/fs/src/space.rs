@@ -21,7 +21,7 @@ use crate::pools::{PoolMember, Pools, pool_of};
 use crate::proof::Proofs;
 use crate::replaced::Replaced;
 use crate::trees::Trees;
-use crate::{Entry, Kernel, Outcome, hurry, threads};
+use crate::{AttributesFor, Entry, Kernel, Outcome, hurry, threads};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -219,10 +219,11 @@ impl Space {
 
     /// The entry for a file, counted as one look-up.
     pub(crate) fn entry(&self, inode: Arc<Inode>) -> Outcome<Entry> {
-        self.entry_of(&self.nodes.enter(inode))
+        let node = self.nodes.enter(inode);
+        self.entry_of(&node, self.attributes_then(&node))
     }
 
-    /// The same for a file that may be in use. LATER where who has it open would have to be waited for.
+    /// The same for a file that may be in use. LATER where who has it open, or its pool, would have to be waited for.
     pub(crate) fn entry_in_use(&self, inode: Arc<Inode>) -> Outcome<Entry> {
         let node = self.nodes.enter(inode);
         node.inode.note_shown();
@@ -230,11 +231,11 @@ impl Space {
             self.forget_node(node.id, 1);
             return Err(later);
         }
-        self.entry_of(&node)
+        self.entry_of(&node, self.attributes(&node))
     }
 
-    fn entry_of(&self, node: &Arc<Node>) -> Outcome<Entry> {
-        match self.attributes(node) {
+    fn entry_of(&self, node: &Node, attributes: Outcome<AttributesFor>) -> Outcome<Entry> {
+        match attributes {
             Ok(attributes) => Ok(Entry { node: node.id, attributes, lifetime: FOREVER }),
             Err(error) => {
                 self.forget_node(node.id, 1);

@@ -2,6 +2,7 @@
 //! expects that room at once.
 
 use crate::node::Node;
+use crate::open_file::OpenFile;
 use crate::ops::Stream;
 use crate::{Errno, Outcome, Space, hurry};
 use std::sync::Arc;
@@ -66,8 +67,9 @@ impl Space {
     /// A file lost its last name.
     pub(crate) fn expect_room(&self, file: &Inode) {
         // The end of its last handle may be on its way still, and what was written through it is not recorded, or not yet.
-        // Who works on it may stand still with its disk: he is not waited for, the name is gone already.
-        let measured = self.nodes.find(file.id).and_then(|node| node.open.try_lock()?.unrecorded());
+        // Who works on it may stand still with its disk, and so may who looks: that is not waited for, the name is gone already.
+        let look = |open: &OpenFile| if self.is_shown_at_once(open) { open.unrecorded() } else { None };
+        let measured = self.nodes.find(file.id).and_then(|node| look(&*node.open.try_lock()?));
         let (pool, recorded) = {
             let state = file.lock();
             (state.record.backing.as_ref().map(|place| place.pool), state.record.blocks)

@@ -11,6 +11,7 @@ use crate::headroom::late::{begin_writing, late_mark};
 use crate::headroom::owing::Owing;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::pools::pool_of;
 use crate::{Outcome, Space};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -49,8 +50,10 @@ pub(crate) struct Settler {
     measuring: Mutex<()>,
     /// Those that are kept open for longer.
     owing: Owing,
-    /// Who writes files out before they are closed.
+    /// Who writes files out before they are closed, and who closes those that lie with others.
     aside: Arc<Aside>,
+    /// Who measures those.
+    looks: Arc<Aside>,
     /// Given up while files are closed to make room: to close one takes another descriptor of it.
     spare: Mutex<Option<File>>,
 }
@@ -119,6 +122,7 @@ fn run(weak: &Weak<Space>) {
             drop(queue);
             // Who is at work puts back what he could not close.
             space.settler.aside.wait();
+            space.settler.looks.wait();
             queue = space.settler.queue.lock();
         }
         let due = |queue: &mut Queue| {
@@ -174,12 +178,17 @@ impl Space {
     /// it is settled, also where that cannot be written down now. The pages may still be on their way through a mapping.
     pub(crate) fn closed(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {
         // A limit must know at once what is free below it.
-        if self.catalog.has_limits() || open.grant.held > 0 || open.lends() {
+        if self.measures_at_close(open) {
             self.settler.push(node, open);
             return self.record_measure(node, open);
         }
         self.settler.push_unmeasured(node, open);
         Ok(())
+    }
+
+    /// Whether a file is measured when its last handle goes.
+    pub(crate) fn measures_at_close(&self, open: &OpenFile) -> bool {
+        self.catalog.has_limits() || open.grant.held > 0 || open.lends()
     }
 
     /// Measures what was closed and not measured then: from here on the totals are right but for what somebody stands still with, because its
@@ -190,26 +199,58 @@ impl Space {
 
     /// Whether that is to be done, which may take a disk.
     pub(crate) fn has_unmeasured(&self) -> bool {
-        !self.settler.queue.lock().unmeasured.is_empty() || self.settler.measuring.is_locked()
+        let Settler { queue, measuring, looks, .. } = &self.settler;
+        !queue.lock().unmeasured.is_empty() || measuring.is_locked() || looks.is_at_work()
     }
 
     fn measure_closed_within(&self, patience: Duration) {
-        let _turn = self.settler.measuring.lock();
-        let until = Instant::now() + patience;
+        // Who has it waits no longer than that for pools that do not answer.
+        let Some(_turn) = self.settler.measuring.try_lock_for(patience) else { return };
+        let (until, mut far) = (Instant::now() + patience, Vec::new());
         let nodes = std::mem::take(&mut self.settler.queue.lock().unmeasured);
         for node in nodes {
+            if self.lies_far(&node) {
+                far.push(node);
+                continue;
+            }
             let Some(mut open) = node.open.try_lock_until(until) else {
                 self.settler.queue.lock().unmeasured.push(node);
                 continue;
             };
-            open.unmeasured = false;
-            if node.inode.lock().record.nlink == 0 {
-                continue;
-            }
-            if let Err(error) = self.record_measure(&node, &mut open) {
-                node.not_measured(error);
-            }
+            self.measure_at_last(&node, &mut open);
         }
+        if !far.is_empty() || self.settler.looks.is_at_work() {
+            self.measure_far(far, until);
+        }
+    }
+
+    fn measure_at_last(&self, node: &Node, open: &mut OpenFile) {
+        open.unmeasured = false;
+        if node.inode.lock().record.nlink == 0 {
+            return;
+        }
+        if let Err(error) = self.record_measure(node, open) {
+            node.not_measured(error);
+        }
+    }
+
+    /// The same for files whose pools may not answer, and for those that somebody has begun with: they are waited for until then.
+    fn measure_far(&self, nodes: Vec<Arc<Node>>, until: Instant) {
+        let measure = |space: &Self, node: &Arc<Node>| space.measure_at_last(node, &mut node.open.lock());
+        let left = match self.own().upgrade() {
+            Some(space) => {
+                let patience = until.saturating_duration_since(Instant::now());
+                self.settler.looks.run(&space, nodes, patience, measure)
+            }
+            None => nodes,
+        };
+        self.settler.queue.lock().unmeasured.extend(left);
+        self.settler.looks.wait_until(until);
+    }
+
+    /// Whether a file lies in a pool that may have to ask others, who may not answer, even for what an open file looks like.
+    pub(crate) fn lies_far(&self, node: &Node) -> bool {
+        self.pools.are_any_remote() && pool_of(&node.inode).is_some_and(|pool| self.pools.is_remote(pool))
     }
 
     /// Closes every backing file that nothing holds. The caller may hold a node's lock, so that none is waited for.
@@ -265,15 +306,15 @@ impl Space {
         }
     }
 
-    /// Settles files that were closed a while ago. Those that have to be written out for that have it done beside this thread, which others
-    /// wait for: their disk may hang.
+    /// Settles files that were closed a while ago. Those that have to be written out for that, or lie with others, have it done beside this thread,
+    /// which others wait for: their disk may hang.
     fn settle_in_turn(self: &Arc<Self>, batch: Vec<Arc<Node>>) {
         let (mut waiting, mut later) = (Vec::new(), Vec::new());
         for node in batch {
             if node.open.is_locked() {
                 // Who has it may stand still with its disk.
                 later.push(node);
-            } else if self.is_to_be_written_out(&node) {
+            } else if self.lies_far(&node) || self.is_to_be_written_out(&node) {
                 waiting.push(node);
             } else {
                 self.settle_locked(&node, node.open.lock(), false);

@@ -145,6 +145,9 @@ impl Space {
         let Some(open) = node.open.try_lock() else { return Some(Takes::Data) };
         let (owes, late) = (open.grant.owes(), late_mark(&open).is_some());
         drop(open);
+        if self.lies_far(node) {
+            return Some(Takes::Data);
+        }
         if late || self.given_is_lacked(node, wanted).unwrap_or_else(|| self.bare(node).is_some()) {
             return Some(Takes::Data);
         }

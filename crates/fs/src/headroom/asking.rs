@@ -4,7 +4,6 @@ use super::Blocks;
 use super::fence::{beside, is_enclosed};
 use super::lend::PATIENCE;
 use super::waiting::{self, Doing, File, Place};
-use crate::attributes::attributes_now;
 use crate::node::Node;
 use crate::open_file::{OpenBacking, OpenFile};
 use crate::privileges::CAPABILITY;
@@ -145,7 +144,7 @@ impl Space {
             open.refresher = None;
             self.ended_unseen_of(node, &mut open)?;
         }
-        attributes_now(node)
+        self.attributes_now(node)
     }
 
     fn ended_unseen_of(&self, node: &Arc<Node>, open: &mut OpenFile) -> Outcome<()> {

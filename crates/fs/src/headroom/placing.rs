@@ -42,7 +42,7 @@ impl Space {
     /// for, since most small files are removed or grow before the file system below would have looked for them.
     pub(crate) fn measure(&self, open: &mut OpenFile, last: bool) -> Outcome<(Measure, Measure)> {
         let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
-        let written = Measure::of(&backing.file)?;
+        let written = self.pools.measure(backing)?;
         let pays = last && open.grant.owes();
         if !open.grant.is_loose() && !pays {
             return Ok((written, written));

@@ -12,15 +12,22 @@ impl Space {
     /// LATER where the calling thread may not wait, and to release a handle may take that.
     pub(crate) fn releases_at_once(&self, node: NodeId) -> Outcome<()> {
         let Ok(node) = self.nodes.get(node) else { return Ok(()) };
-        self.goes_at_once_if(&node, |_| false)
+        let is_measured = |open: &OpenFile| self.is_remote(open) && self.measures_at_close(open);
+        self.goes_at_once_if(&node, |open| is_measured(open).then_some(Call::Reads))
     }
 
     /// The same for who lets go of a node.
     pub(crate) fn goes_at_once(&self, node: &Node) -> Outcome<()> {
-        self.goes_at_once_if(node, |open| self.is_to_be_marked(node, open))
+        self.goes_at_once_if(node, |open| {
+            if self.is_to_be_marked(node, open) {
+                return Some(Call::Flushes);
+            }
+            // What goes for good is closed there and then, which its pool may be told of.
+            (self.is_remote(open) && node.inode.lock().record.nlink == 0).then_some(Call::Reads)
+        })
     }
 
-    fn goes_at_once_if(&self, node: &Node, is_announced: impl FnOnce(&OpenFile) -> bool) -> Outcome<()> {
+    fn goes_at_once_if(&self, node: &Node, takes: impl FnOnce(&OpenFile) -> Option<Call>) -> Outcome<()> {
         if hurry::may_wait().is_ok() {
             return Ok(());
         }
@@ -28,10 +35,15 @@ impl Space {
         let open = node.open.lock();
         // What is measured may be given its blocks before.
         let loose = open.grant.is_loose().then_some(Call::Writes);
-        match is_announced(&open).then_some(Call::Flushes).or(loose) {
+        match takes(&open).max(loose) {
             Some(call) => self.answers_at_once(&node.inode, call),
             None => Ok(()),
         }
+    }
+
+    /// Whether its pool may have to ask others what an open file looks like.
+    fn is_remote(&self, open: &OpenFile) -> bool {
+        open.backing.as_deref().is_some_and(|backing| self.pools.is_remote(backing.pool))
     }
 
     /// Whether a file that is let go of goes for good, and that is to be noted in its pool before.

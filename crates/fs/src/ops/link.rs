@@ -7,6 +7,7 @@ use ullage_types::NodeId;
 impl Space {
     pub(crate) fn do_link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Outcome<Entry> {
         let node = self.node(node)?;
+        self.will_be_shown_at_once(&node)?;
         let file = node.inode.clone();
         let parent = self.inode(parent)?;
         let charged = || self.catalog.get(file.lock().record.parent);

@@ -102,8 +102,9 @@ impl Space {
         };
         let Some(_) = regular(to, to_name)? else { return Ok(()) };
         let Some(moved) = regular(from, name)? else { return Ok(()) };
-        // Whoever works on it is not waited for.
-        let is_synced = |node: Arc<Node>| node.open.try_lock().is_some_and(|open| open.is_synced());
+        // Whoever works on it is not waited for, nor is its pool.
+        let is_synced =
+            |node: Arc<Node>| node.open.try_lock().is_some_and(|open| self.is_shown_at_once(&open) && open.is_synced());
         if !self.nodes.find(moved.id).is_some_and(is_synced) {
             self.replaced.push(moved);
         }

@@ -1,7 +1,6 @@
 //! SETATTR. The kernel has checked who may (`default_permissions`).
 
 use crate::acl::{ACCESS, Acl};
-use crate::attributes::attributes_now;
 use crate::headroom::ANY;
 use crate::hurry;
 use crate::node::Node;
@@ -18,6 +17,7 @@ use ullage_types::{Kind, NodeId, Timestamp};
 impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
+        self.will_be_shown_at_once(&node)?;
         let answer =
             if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) };
         if answer.as_ref().is_err_and(|error| *error != Errno::LATER) {
@@ -46,7 +46,7 @@ impl Space {
                 record.ctime = ullage_catalog::after(record.ctime, crate::now());
                 Ok(())
             })?;
-            return attributes_now(node);
+            return self.attributes_now(node);
         }
         if let Some(size) = change.size {
             if inode.kind != Kind::Regular {
@@ -74,7 +74,7 @@ impl Space {
                 == SetAttributes::default()
             {
                 // Length and times are of one change, and have one time.
-                return attributes_now(node);
+                return self.attributes_now(node);
             }
         }
         let owner = change.uid.is_some() || change.gid.is_some();
@@ -153,7 +153,7 @@ impl Space {
             self.times_below(node, change.mtime.is_some())?;
         }
         self.show_in_trees(node, &change)?;
-        attributes_now(node)
+        self.attributes_now(node)
     }
 
     /// The seconds that the file system below keeps as a file's times.

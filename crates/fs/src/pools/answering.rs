@@ -6,7 +6,8 @@
 //!
 //! That leaves who calls just when it stops. What changes a file system stops whenever somebody freezes that, as for a snapshot, under load or not;
 //! so a thread that nobody can take the place of leaves all such calls to others. A disk may hang as well just when a file is opened; so that thread
-//! opens what the kernel has in memory and was opened before, and leaves the rest to others. Not where there is one pool only, with the catalog beside it: what it would hold
+//! opens what the kernel has in memory and was opened before, and leaves the rest to others. Who asks a server, or somebody in user space, may hang in any call, fstat(2) too, so that
+//! thread makes none. Not where there is one pool only, with the catalog beside it: what it would hold
 //! up is about that disk as well, and handing calls over takes time (a create that finds no file ready 5 %, an open after times were set 60 %,
 //! one that has to be fetched from a disk 20 to 40 %).
 
@@ -32,12 +33,18 @@ pub(crate) enum Call {
 pub(crate) struct Answering {
     /// There is what goes on when it stops: other pools, or the catalog on another disk.
     others_go_on: AtomicBool,
+    /// It asks others even for what it says of an open file, so that no call is made without it.
+    is_remote: bool,
     /// When the call of each kind that was answered began: one that took long says nothing good.
     read: AtomicU64,
     written: AtomicU64,
 }
 
 impl Answering {
+    pub(crate) fn new(is_remote: bool) -> Self {
+        Self { is_remote, ..Self::default() }
+    }
+
     /// Says whether others go on when it stops.
     pub(crate) fn set_others_go_on(&self, others_go_on: bool) {
         self.others_go_on.store(others_go_on, Relaxed);
@@ -46,13 +53,19 @@ impl Answering {
     /// LATER where the calling thread may not wait, and may have to.
     pub(crate) fn at_once(&self, call: Call) -> Outcome<()> {
         let Err(later) = hurry::may_wait() else { return Ok(()) };
+        if self.answers(call) { Ok(()) } else { Err(later) }
+    }
+
+    /// Whether it can be counted on that a call is answered at once, whoever makes it.
+    pub(crate) fn answers(&self, call: Call) -> bool {
         let last = match call {
-            Call::Flushes => return Err(later),
-            Call::Writes if self.holds_up_others() => return Err(later),
+            Call::Flushes => return false,
+            Call::Writes if self.holds_up_others() => return false,
+            Call::Reads if self.is_remote && self.holds_up_others() => return false,
             Call::Reads => self.read.load(Relaxed).max(self.written.load(Relaxed)),
             Call::Writes => self.written.load(Relaxed),
         };
-        if now().saturating_sub(last) <= MOMENT { Ok(()) } else { Err(later) }
+        now().saturating_sub(last) <= MOMENT
     }
 
     /// What the calling thread may wait for to open a file there: who is called at once may hang just then.
@@ -131,5 +144,19 @@ mod tests {
         assert_eq!(irreplaceable(|| (alone.wait(), with_others.wait())), (Wait::Disk, Wait::Nothing));
         assert_eq!(hurried(|| with_others.wait()), Wait::Disk);
         with_others.at_once(Call::Writes).expect("who may wait may call");
+    }
+
+    #[test]
+    fn who_cannot_be_replaced_asks_nothing_of_who_asks_others() {
+        let pool = Answering::new(true);
+        let asked = |by: fn(&dyn Fn() -> Outcome<()>) -> Outcome<()>| {
+            (0..100).any(|_| {
+                pool.make(Call::Reads, || ());
+                by(&|| pool.at_once(Call::Reads)).is_ok()
+            })
+        };
+        assert!(asked(|call| irreplaceable(call)));
+        pool.set_others_go_on(true);
+        assert!(!asked(|call| irreplaceable(call)) && asked(|call| hurried(call)));
     }
 }

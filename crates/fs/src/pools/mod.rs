@@ -11,6 +11,7 @@ use self::answering::{Answering, Call};
 use self::reserve::Distance;
 use self::vacancy::Vacancy;
 use crate::headroom::Blocks;
+use crate::open_file::{Measure, OpenBacking};
 use crate::{Errno, Outcome, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -65,7 +66,7 @@ struct Below {
     fills_when_read: bool,
     /// To how much it cuts the times of files.
     granularity: Duration,
-    /// What it has free it may ask others for, who may not answer.
+    /// What it has free, and what an open file looks like, it may ask others for, who may not answer.
     is_remote: bool,
 }
 
@@ -152,6 +153,8 @@ impl Slot {
 /// Every pool of a space. One may be added at any time, and none goes while that is up.
 pub struct Pools {
     slots: boxcar::Vec<Slot>,
+    /// Some ask others. Where none do nobody looks which.
+    any_remote: AtomicBool,
     /// The device that the catalog lies on.
     catalog: Option<u64>,
     spread: Spread,
@@ -162,7 +165,13 @@ impl Pools {
     /// Pools in the order of the configuration, and the device that the catalog lies on.
     pub fn new(members: Vec<PoolMember>, spread: Spread, catalog: Option<u64>) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
-        let pools = Self { slots: boxcar::Vec::new(), catalog, spread, turn: AtomicU64::new(0) };
+        let pools = Self {
+            slots: boxcar::Vec::new(),
+            any_remote: AtomicBool::new(false),
+            catalog,
+            spread,
+            turn: AtomicU64::new(0),
+        };
         for member in members {
             pools.push(member);
         }
@@ -175,10 +184,12 @@ impl Pools {
         let vacancy = Vacancy::default();
         // It has just answered, and may never do so again.
         vacancy.said(member.pool.usage().unwrap_or_default());
+        let below = Below::of(&*member.pool);
+        self.any_remote.fetch_or(below.is_remote, Relaxed);
         self.slots.push(Slot {
-            below: Below::of(&*member.pool),
+            below,
             distance: Distance::default(),
-            answering: Answering::default(),
+            answering: Answering::new(below.is_remote),
             vacancy,
             failing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -335,6 +346,32 @@ impl Pools {
             Some(slot) => slot.answering.at_once(call),
             None => Ok(()),
         }
+    }
+
+    /// Whether some pools have to ask others what an open file looks like.
+    pub(crate) fn are_any_remote(&self) -> bool {
+        self.any_remote.load(Relaxed)
+    }
+
+    /// A pool that is one of those.
+    fn remote(&self, id: PoolId) -> Option<&Slot> {
+        if self.are_any_remote() { self.slot(id).filter(|slot| slot.below.is_remote) } else { None }
+    }
+
+    /// Whether a pool has to ask others what an open file looks like.
+    pub(crate) fn is_remote(&self, id: PoolId) -> bool {
+        self.remote(id).is_some()
+    }
+
+    /// Whether a pool says at once what an open file looks like: a local one always does.
+    pub(crate) fn shows_at_once(&self, id: PoolId) -> bool {
+        self.remote(id).is_none_or(|slot| slot.answering.answers(Call::Reads))
+    }
+
+    /// What an open file looks like now.
+    pub(crate) fn measure(&self, backing: &OpenBacking) -> Outcome<Measure> {
+        let measure = || Measure::of(&backing.file);
+        Ok(self.remote(backing.pool).map_or_else(measure, |slot| slot.answering.make(Call::Reads, measure))?)
     }
 
     /// What the calling thread may wait for to open a file in a pool.

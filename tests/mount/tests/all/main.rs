@@ -35,6 +35,7 @@ mod rebuild;
 mod refused;
 mod refused_writes;
 mod remote;
+mod remote_open;
 mod repair;
 mod restart;
 mod semantics;

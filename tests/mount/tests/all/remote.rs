@@ -18,10 +18,10 @@ use ullage_mount_tests::space::Space;
 use ullage_mount_tests::{binary, process};
 
 /// A process that is stopped, until this is dropped.
-struct Stopped(u32);
+pub(crate) struct Stopped(u32);
 
 impl Stopped {
-    fn new(pid: u32) -> Self {
+    pub(crate) fn new(pid: u32) -> Self {
         process::signal(pid, Signal::STOP);
         Self(pid)
     }
@@ -35,20 +35,25 @@ impl Drop for Stopped {
 
 /// A space with a pool of its own, `main`, and one in another space, `far`.
 fn beside_one_in(below: &Space, spread: &str) -> Space {
+    beside_one_with(below, spread, &[])
+}
+
+/// The same, started with these flags too.
+pub(crate) fn beside_one_with(below: &Space, spread: &str, flags: &[&str]) -> Space {
     let far = below.path("pool");
     fs::create_dir(&far).unwrap();
     let ground = Ground::new();
     let disk = ground.directory("disk");
     let mut space = Space::on(ground, &disk);
     space.pools.push(format!("far={}", far.display()));
-    space.flags = vec!["--spread".into(), spread.into()];
+    space.flags = ["--spread", spread].iter().chain(flags).map(Into::into).collect();
     space.up();
     space.flags.clear();
     space
 }
 
 #[track_caller]
-fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) {
+pub(crate) fn is_answered<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
     let status = comes_to_an_end(&mut command.spawn().unwrap(), program);

@@ -338,7 +338,7 @@ fn a_limit_is_refused_while_a_pool_does_not_answer_for_what_is_open_there() {
 }
 
 /// Backing files below a directory that a process has open.
-fn open_files(pid: u32, below: &Path) -> usize {
+pub(crate) fn open_files(pid: u32, below: &Path) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let is_one = |path: &Path| path.starts_with(below) && fs::metadata(path).is_ok_and(|it| it.len() >= 20_000);
     open.filter(|entry| fs::read_link(entry.path()).is_ok_and(|path| is_one(&path))).count()
