@@ -392,20 +392,18 @@ impl State {
         let is_new = fs::symlink_metadata(self.settings_path()).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         // With a slash at its end it would be what the link leads to.
         let dir: PathBuf = self.dir.components().collect();
-        let link = fs::symlink_metadata(&dir).ok();
-        let there = fs::metadata(&dir).ok();
         if !is_new {
-            refuse_users_of(&self.dir, &self.settings_path())?;
+            return refuse_users_of(&self.dir, &self.settings_path());
         }
-        if is_new && let Some(open) = there.as_ref().filter(|there| there.mode() & 0o002 != 0) {
+        let there = fs::metadata(&dir).ok();
+        if let Some(open) = there.as_ref().filter(|there| there.mode() & 0o002 != 0) {
             return Err(Error::Refused(format!(
                 "everybody may write in {} (its mode is {:o}): have the state in a directory of its own (--state)",
                 dir.display(),
                 open.mode() & 0o7777
             )));
         }
-        // Whoever made the link may have it lead to another space of root's.
-        let owners = [link.filter(|it| is_new || it.is_symlink()), there.filter(|_| is_new)];
+        let owners = [fs::symlink_metadata(&dir).ok(), there];
         let user = owners.into_iter().flatten().map(|there| there.uid()).find(|owner| *owner != 0);
         match user.filter(|_| rustix::process::geteuid().is_root()) {
             None => Ok(()),
@@ -414,6 +412,26 @@ impl State {
                  ullage …`), or have the state in a directory of root's (--state), or one that is not there yet",
                 dir.display()
             ))),
+        }
+    }
+
+    /// Refuses a link of an ordinary user's that leads root to a space which was mounted elsewhere: to another one of root's, maybe.
+    ///
+    /// # Errors
+    /// Says whose the link is and what to do.
+    pub fn refuse_users_link(&self, mountpoint: &Path) -> Result<()> {
+        let dir: PathBuf = self.dir.components().collect();
+        let owner = fs::symlink_metadata(&dir).ok().filter(fs::Metadata::is_symlink).map_or(0, |link| link.uid());
+        if owner == 0 || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        match self.load()? {
+            Some(settings) if settings.mountpoint != mountpoint => Err(Error::Refused(format!(
+                "{} is a link that belongs to user {owner}, and leads to the space that was mounted at {}: name the state itself with --state",
+                dir.display(),
+                settings.mountpoint.display()
+            ))),
+            _ => Ok(()),
         }
     }
 

@@ -17,6 +17,7 @@ impl Up {
         ullage_daemon::refuse_silent(&mountpoint, super::super::PATIENCE)?;
         ullage_daemon::refuse_silent(state.dir(), super::super::PATIENCE)?;
         state.refuse_users()?;
+        state.refuse_users_link(&mountpoint)?;
         refuse_dangling(&mountpoint, &state)?;
         Ok((mountpoint, state))
     }
