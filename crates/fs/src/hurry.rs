@@ -33,6 +33,14 @@ pub fn irreplaceable<T>(call: impl FnOnce() -> T) -> T {
     outcome
 }
 
+/// Runs what can be done without, where it would have to wait, whatever thread this is.
+pub(crate) fn without_waiting<T>(call: impl FnOnce() -> T) -> T {
+    let before = HURRIED.replace(true);
+    let outcome = call();
+    HURRIED.set(before);
+    outcome
+}
+
 /// Whether the calling thread is one of those.
 pub(crate) fn is_irreplaceable() -> bool {
     IRREPLACEABLE.get()

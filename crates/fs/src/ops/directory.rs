@@ -92,7 +92,7 @@ impl Space {
                     cached => cached,
                 };
                 // A file of which nothing can be said has a name all the same: who asks for more is told why not.
-                let entry = inode.and_then(|inode| self.entry_in_use(inode).ok());
+                let entry = inode.and_then(|inode| hurry::without_waiting(|| self.entry_in_use(inode)).ok());
                 let (place, mode) = (next.position(), found.kind.mode_bits());
                 let listed = Listed { name: &found.name, ino: found.file.0, mode, next: place, entry };
                 if !sink(&listed) {
