@@ -1,5 +1,6 @@
 //! What can go wrong with a journal.
 
+use crate::reserve::is_full;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -38,6 +39,11 @@ pub enum JournalError {
 }
 
 impl JournalError {
+    /// Whether there was no room, and an earlier failure is not why.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
     pub(crate) fn io(what: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
         Self::Io { what, path: path.to_owned(), source: Arc::new(source) }
     }

@@ -2,10 +2,10 @@
 
 use crate::recover::{Recovered, numbers, recover, segment_path};
 use crate::reserve::Reserve;
-use crate::writer::{Completion, Item, Shared, Writer};
+use crate::writer::{Completion, Item, Rotation, Shared, Writer};
 use crate::{JournalError, Options, frame, private_directory, snapshot};
-use parking_lot::Mutex;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -20,7 +20,6 @@ const QUEUE_MAX_BYTES: usize = 64 << 20;
 pub struct Journal {
     directory: PathBuf,
     shared: Arc<Shared>,
-    next_segment: Mutex<u64>,
     reserve: Arc<Reserve>,
     writer: Option<JoinHandle<()>>,
 }
@@ -58,13 +57,7 @@ impl Journal {
             .name("journal".into())
             .spawn(move || writer.run())
             .map_err(|e| JournalError::io("start the writer of", directory, e))?;
-        let journal = Self {
-            directory: directory.to_owned(),
-            shared,
-            next_segment: Mutex::new(number + 1),
-            reserve,
-            writer: Some(handle),
-        };
+        let journal = Self { directory: directory.to_owned(), shared, reserve, writer: Some(handle) };
         Ok((journal, recovered))
     }
 
@@ -123,25 +116,32 @@ impl Journal {
         }
     }
 
-    /// Starts a new segment: records appended from now on follow the snapshot to be installed under the number returned.
+    /// Does `work`, and once more with that room given up if the disk is full: for what has to be done since a record says so.
+    ///
+    /// # Errors
+    /// As `work`.
+    pub fn with_room<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        self.reserve.or_with_it(work)
+    }
+
+    /// Starts a new segment: records appended from now on follow the snapshot to be installed with what is returned.
     /// Call it under the same lock as [`Self::append`], together with taking the state.
-    pub fn rotate(&self) -> u64 {
-        let mut next = self.next_segment.lock();
-        let number = *next;
-        *next += 1;
+    pub fn rotate(&self) -> Rotation {
+        let begun = Rotation::default();
         let mut queue = self.shared.queue.lock();
-        queue.items.push(Item::Rotate { number });
+        queue.items.push(Item::Rotate { begun: begun.clone() });
         self.shared.work.notify_one();
-        number
+        begun
     }
 
     /// Writes the state taken at [`Self::rotate`] and drops what it replaces. Waits until the records before are durable: the state
     /// may hold what one says that never will be.
     ///
     /// # Errors
-    /// When the snapshot cannot be written, or an earlier write failed; the older one and all records are then still there.
-    pub fn install_snapshot(&self, number: u64, state: &[u8]) -> Result<(), JournalError> {
+    /// When the segment or the snapshot cannot be written, or an earlier write failed; the older one and all records are then still there.
+    pub fn install_snapshot(&self, begun: &Rotation, state: &[u8]) -> Result<(), JournalError> {
         self.barrier().wait()?;
+        let number = begun.0.get().cloned().unwrap_or_else(|| Err(JournalError::Poisoned("no segment".into())))?;
         snapshot::write(&self.directory, number, state, &self.reserve)?;
         for old in numbers(&self.directory, "snapshot-")?.into_iter().filter(|&old| old < number) {
             let path = snapshot::path(&self.directory, old);

@@ -34,3 +34,4 @@ pub use journal::{Journal, Pending};
 pub use options::{Durability, Options};
 pub use private::private_directory;
 pub use recover::Recovered;
+pub use writer::Rotation;

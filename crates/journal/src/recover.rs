@@ -54,7 +54,16 @@ pub(crate) fn recover(directory: &Path, durability: Durability) -> Result<(Recov
         }
         read_segment(directory, number, segments.last() == Some(&number), durability, &mut recovered)?;
     }
-    Ok((recovered, first + segments.len() as u64))
+    let mut next = first + segments.len() as u64;
+    // Each start that fails, or is killed, leaves one: it is made anew, so that they do not take all inodes there are.
+    if let Some(&last) = segments.last() {
+        let path = segment_path(directory, last);
+        if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
+            fs::remove_file(&path).map_err(|e| JournalError::io("remove", &path, e))?;
+            next = last;
+        }
+    }
+    Ok((recovered, next))
 }
 
 /// A segment is flushed before the next one is made. So only the last may be torn, or any where nothing is flushed.

@@ -1,4 +1,4 @@
-//! Room on the disk that is held for records and snapshots: others fill the disk, and what makes room there is a record too.
+//! Room on the disk, and inodes, that are held for records and snapshots: others fill the disk, and what makes room there is a record too.
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, StatVfs};
@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const MOST_BYTES: u64 = 64 << 20;
 /// No more of the whole disk than one part in so many.
 const PART: u64 = 16;
+/// Empty files that are held for new ones: segments, snapshots, and what is written again at a start.
+const INODES: u64 = 16;
 
-/// The file that holds it.
+/// The files that hold it.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,
@@ -24,7 +26,7 @@ pub(crate) struct Reserve {
     change: Mutex<()>,
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
@@ -49,7 +51,17 @@ impl Reserve {
     pub(crate) fn release(&self) -> bool {
         let _one = self.change.lock();
         self.whole.store(false, Relaxed);
-        fs::remove_file(&self.path).is_ok()
+        self.remove()
+    }
+
+    fn remove(&self) -> bool {
+        let inodes = (0..INODES).filter(|&number| fs::remove_file(self.inode(number)).is_ok()).count();
+        fs::remove_file(&self.path).is_ok() || inodes > 0
+    }
+
+    /// One of the empty files.
+    fn inode(&self, number: u64) -> PathBuf {
+        self.path.with_extension(format!("{number:02}"))
     }
 
     /// Holds the room if it is free twice over, or once where it was held before this journal was opened.
@@ -66,18 +78,28 @@ impl Reserve {
     }
 
     fn try_hold(&self) -> io::Result<()> {
-        let StatVfs { f_blocks, f_bavail, f_frsize, .. } =
+        let StatVfs { f_blocks, f_bavail, f_frsize, f_files, f_favail, .. } =
             rustix::fs::statvfs(self.path.parent().unwrap_or(&self.path))?;
         let bytes = (f_blocks * f_frsize / PART).min(MOST_BYTES);
         let times = if self.was_held.swap(false, Relaxed) { 1 } else { 2 };
-        if f_bavail * f_frsize < times * bytes {
+        // Some file systems have as many as there is room for, and count none.
+        let few = f_files > 0 && f_favail < times * (INODES + 1);
+        if few || f_bavail * f_frsize < times * bytes {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let held = File::create(&self.path)
+        let inodes = (0..INODES).try_for_each(|number| File::create(self.inode(number)).map(drop));
+        let held = inodes
+            .and_then(|()| File::create(&self.path))
             .and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)?));
         held.inspect_err(|_| {
-            let _ = fs::remove_file(&self.path);
+            self.remove();
         })
+    }
+
+    /// Whether no file can be made for want of inodes alone.
+    pub(crate) fn lacks_inodes(&self) -> bool {
+        let found = rustix::fs::statvfs(self.path.parent().unwrap_or(&self.path));
+        found.is_ok_and(|found| found.f_files > 0 && found.f_favail == 0)
     }
 
     /// Does `work`, and once more with the room given up if the disk is full.
@@ -92,5 +114,23 @@ impl Reserve {
             }
             done => done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: only blocks were held: where others had taken all inodes no segment was made, and a store or bank never started again.
+    #[test]
+    fn inodes_are_held_and_given_up_with_the_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let reserve = Reserve::open(directory.path());
+        let files = || fs::read_dir(directory.path()).unwrap().count() as u64;
+        reserve.hold();
+        assert_eq!(files(), INODES + 1);
+        assert!(reserve.release());
+        assert_eq!(files(), 0);
+        assert!(!reserve.release());
     }
 }

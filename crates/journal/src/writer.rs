@@ -5,9 +5,10 @@ use crate::reserve::Reserve;
 use crate::{Durability, JournalError, frame, snapshot};
 use parking_lot::{Condvar, Mutex};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// Zeros written ahead of the records, so that most flushes find the file's size and extents as they are on disk already:
 /// a flush that has to write those as well waits for the file system's own journal.
@@ -22,13 +23,17 @@ pub(crate) enum Item {
         done: Completion,
     },
     Rotate {
-        number: u64,
+        begun: Rotation,
     },
     /// Nothing to write: reported with what was queued before it.
     Barrier {
         done: Completion,
     },
 }
+
+/// A segment that was asked for, and which it is once that has been tried.
+#[derive(Debug, Clone, Default)]
+pub struct Rotation(pub(crate) Arc<OnceLock<Result<u64, JournalError>>>);
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -63,11 +68,18 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Opens segment `number` for appending; it must not exist.
-    pub(crate) fn create(directory: &std::path::Path, number: u64, reserve: &Reserve) -> Result<File, JournalError> {
+    pub(crate) fn create(directory: &Path, number: u64, reserve: &Reserve) -> Result<File, JournalError> {
+        Self::create_with(directory, number, |create| reserve.or_with_it(create))
+    }
+
+    fn create_with(
+        directory: &Path,
+        number: u64,
+        room: impl FnOnce(&dyn Fn() -> io::Result<File>) -> io::Result<File>,
+    ) -> Result<File, JournalError> {
         let path = segment_path(directory, number);
-        let file = reserve
-            .or_with_it(|| File::options().write(true).create_new(true).open(&path))
-            .map_err(|e| JournalError::io("create", &path, e))?;
+        let create = || File::options().write(true).create_new(true).open(&path);
+        let file = room(&create).map_err(|e| JournalError::io("create", &path, e))?;
         snapshot::sync_directory(directory)?;
         Ok(file)
     }
@@ -110,8 +122,8 @@ impl Writer {
                     waiting.push(done);
                 }
                 Item::Barrier { done } => waiting.push(done),
-                Item::Rotate { number } => {
-                    result = result.and_then(|()| self.flush(&mut buffer)).and_then(|()| self.rotate(number));
+                Item::Rotate { begun } => {
+                    result = result.and_then(|()| self.flush(&mut buffer)).and_then(|()| self.rotate(&begun));
                 }
             }
         }
@@ -161,14 +173,29 @@ impl Writer {
         }
     }
 
-    fn rotate(&mut self, number: u64) -> Result<(), JournalError> {
-        let file = Self::create(&self.directory, number, &self.reserve)?;
+    /// Begins the next segment. Where it cannot be made, now, records go on in this one, and only who asked is told.
+    fn rotate(&mut self, begun: &Rotation) -> Result<(), JournalError> {
+        let number = self.segment + 1;
+        // The inodes that are held are for a start, which cannot do without.
+        let room = |create: &dyn Fn() -> io::Result<File>| {
+            if self.reserve.lacks_inodes() { create() } else { self.reserve.or_with_it(create) }
+        };
+        let file = match Self::create_with(&self.directory, number, room) {
+            Ok(file) => file,
+            Err(error) => {
+                let _ = begun.0.set(Err(error.clone()));
+                // One that is there would be read as what follows this segment.
+                let is_there = segment_path(&self.directory, number).try_exists().unwrap_or(true);
+                return if is_there { Err(error) } else { Ok(()) };
+            }
+        };
         self.end_segment();
         self.file = file;
         self.segment = number;
         self.written = 0;
         self.durable = 0;
         self.length = 0;
+        let _ = begun.0.set(Ok(number));
         Ok(())
     }
 }

@@ -108,10 +108,10 @@ impl Engine for Embedded {
     fn snapshot(&self, rows: &Rows) {
         self.appended.store(0, Ordering::Relaxed);
         self.snapshotting.store(true, Ordering::Relaxed);
-        let number = self.journal.rotate();
+        let begun = self.journal.rotate();
         let (state, journal, running) = (encode_rows(rows), self.journal.clone(), self.snapshotting.clone());
         std::thread::spawn(move || {
-            if let Err(error) = journal.install_snapshot(number, &state) {
+            if let Err(error) = journal.install_snapshot(&begun, &state) {
                 tracing::error!(%error, "the snapshot fails; the journal grows until one succeeds");
             }
             journal.hold_room();

@@ -29,7 +29,7 @@ fn a_snapshot_replaces_what_came_before_and_nothing_after() {
     journal.append(b"before".to_vec()).wait().unwrap();
     let number = journal.rotate();
     journal.append(b"after".to_vec()).wait().unwrap();
-    journal.install_snapshot(number, b"state").unwrap();
+    journal.install_snapshot(&number, b"state").unwrap();
     drop(journal);
     let recovered = records(directory.path());
     assert_eq!(recovered.snapshot.as_deref(), Some(&b"state"[..]));
@@ -79,11 +79,44 @@ fn a_poisoned_journal_keeps_its_segments() {
     // The writer makes each segment anew.
     fs::write(segment_path(directory.path(), 1), b"").unwrap();
     let number = journal.rotate();
-    assert!(journal.install_snapshot(number, b"state").is_err());
+    assert!(journal.install_snapshot(&number, b"state").is_err());
     assert!(matches!(journal.barrier().wait(), Err(JournalError::Poisoned(_))));
     drop(journal);
     let recovered = records(directory.path());
     assert_eq!((recovered.snapshot, recovered.records), (None, vec![b"one".to_vec()]));
+}
+
+/// Regression: where no file could be made the next segment poisoned the journal, though there was room in the one it had.
+#[test]
+fn a_segment_that_cannot_be_made_leaves_the_journal_in_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("journal");
+    let (journal, _) = Journal::open(&place, Options::default()).unwrap();
+    journal.append(b"one".to_vec()).wait().unwrap();
+    // Nothing can be made in a directory that is elsewhere by now.
+    let away = directory.path().join("away");
+    fs::rename(&place, &away).unwrap();
+    let begun = journal.rotate();
+    assert!(journal.install_snapshot(&begun, b"state").is_err());
+    journal.append(b"two".to_vec()).wait().unwrap();
+    fs::rename(&away, &place).unwrap();
+    assert!(journal.install_snapshot(&begun, b"state").is_err(), "records follow that it would drop");
+    let begun = journal.rotate();
+    journal.append(b"three".to_vec()).wait().unwrap();
+    journal.install_snapshot(&begun, b"state").unwrap();
+    drop(journal);
+    let recovered = records(&place);
+    assert_eq!((recovered.snapshot, recovered.records), (Some(b"state".to_vec()), vec![b"three".to_vec()]));
+}
+
+/// Regression: each start that failed left an empty segment, until there was no inode for the next one's.
+#[test]
+fn starts_that_write_nothing_leave_one_segment() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        records(directory.path());
+    }
+    assert_eq!(numbers(directory.path(), "segment-").unwrap(), [0]);
 }
 
 #[test]

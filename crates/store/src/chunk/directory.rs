@@ -64,6 +64,12 @@ impl Directory {
         path
     }
 
+    /// How many files can still be made, as far as the file system says so.
+    pub(crate) fn inodes_left(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.file)?;
+        Ok(if found.f_files == 0 { u64::MAX } else { found.f_favail })
+    }
+
     /// Flushes everything of the file system the store is on.
     pub(crate) fn flush_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.file)?)

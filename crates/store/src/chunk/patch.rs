@@ -90,7 +90,7 @@ impl<L: Ledger> ChunkStore<L> {
             }
         };
         self.complete(pending)?;
-        self.applied("write", &path, file::patch(&file, &header, offset, data))?;
+        self.applied("write", &path, || file::patch(&file, &header, offset, data))?;
         drop(gate);
         Ok(Done { info: Some(info), receipt })
     }

@@ -130,6 +130,15 @@ fn redo<L: Ledger>(record: Record<'_>, begun: &mut Begun, state: &mut State<L>) 
     if note.is_empty() { Ok(()) } else { state.ledger.replay(&note).map_err(io::Error::other) }
 }
 
+/// The first number of a new file that no record has: one that had it would be taken for what the record says of a new file.
+pub(crate) fn next_file(recovered: &Recovered) -> u64 {
+    let ids = recovered.records.iter().filter_map(|bytes| match Record::decode(bytes) {
+        Ok(Record::Replace { source: Source::File(id), .. }) => Some(id),
+        _ => None,
+    });
+    ids.max().unwrap_or(0) + 1
+}
+
 /// For what is to be gone, or was put in its place before.
 pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })

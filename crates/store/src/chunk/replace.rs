@@ -91,6 +91,7 @@ impl<L: Ledger> ChunkStore<L> {
         if size > CHUNK_MAX_BYTES {
             return Err(OpError::TooLarge);
         }
+        self.check_inodes()?;
         let inline = data.len() <= INLINE_MAX_BYTES;
         let mut header = Header {
             name: name.clone(),
@@ -130,7 +131,7 @@ impl<L: Ledger> ChunkStore<L> {
         })?;
         self.complete(pending)?;
         let target = self.directory.chunk(name);
-        self.applied("rename", &target, fs::rename(&path, &target))?;
+        self.applied("rename", &target, || fs::rename(&path, &target))?;
         drop(gate);
         Ok(Done { info: Some(info), receipt })
     }

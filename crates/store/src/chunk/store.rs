@@ -10,7 +10,7 @@ use super::ledger::{Ledger, Posting};
 use super::name::ChunkName;
 use super::probe::probe;
 use super::record::{Record, note_records};
-use super::recover::{Recount, ignore_missing, recover};
+use super::recover::{Recount, ignore_missing, next_file, recover};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,6 +26,9 @@ pub const INLINE_MAX_BYTES: usize = 64 << 10;
 
 /// After so much a snapshot is due on a full disk.
 const SNAPSHOT_WHEN_FULL_BYTES: u64 = 1 << 20;
+
+/// No new files where fewer can be made.
+const INODES_LEAST: u64 = 48;
 
 /// How a store is opened.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +96,7 @@ impl<L: Ledger> ChunkStore<L> {
         let journal_options = ullage_journal::Options { durability: options.durability };
         let (journal, recovered) = Journal::open(&directory.journal(), journal_options)?;
         let mut state = State { index: Index::default(), ledger };
+        let next_file = next_file(&recovered);
         let (recount, corrections) = recover(&directory, recovered, &mut state)?;
         probe(&directory).map_err(|e| OpError::io("measure what a file takes of the file system of", root, e))?;
         let store = Self {
@@ -102,7 +106,7 @@ impl<L: Ledger> ChunkStore<L> {
             journal,
             locks: (0..256).map(|_| RwLock::new(())).collect(),
             gate: RwLock::new(()),
-            next_file: AtomicU64::new(1),
+            next_file: AtomicU64::new(next_file),
             snapshots: Mutex::new(()),
             journal_bytes: AtomicU64::new(0),
             stopped: Mutex::new(None),
@@ -112,7 +116,11 @@ impl<L: Ledger> ChunkStore<L> {
         for record in corrections {
             store.journal.append(record.encode()).wait()?;
         }
-        store.snapshot()?;
+        match store.snapshot() {
+            // The journal has everything, and what is there can be read and removed.
+            Err(OpError::Journal(error)) if error.is_full() => tracing::warn!(%error, "the snapshot finds no room"),
+            done => done?,
+        }
         store.hold_room();
         if !store.journal.has_room() {
             tracing::warn!(root = %root.display(), "the disk is full: chunks can be read and removed; make room");
@@ -181,7 +189,7 @@ impl<L: Ledger> ChunkStore<L> {
         };
         self.complete(pending)?;
         let path = self.directory.chunk(name);
-        self.applied("remove", &path, ignore_missing(fs::remove_file(&path)))?;
+        self.applied("remove", &path, || ignore_missing(fs::remove_file(&path)))?;
         drop(gate);
         Ok(Done { info: None, receipt })
     }
@@ -248,7 +256,7 @@ impl<L: Ledger> ChunkStore<L> {
     /// chunks cannot be flushed. That is told only once: so one snapshot is written at a time.
     pub fn snapshot(&self) -> Result<(), OpError<L::Refusal>> {
         let _alone = self.snapshots.lock();
-        let (number, bytes) = {
+        let (begun, bytes) = {
             let _exclusive = self.gate.write();
             self.check_running()?;
             let state = self.state.lock();
@@ -262,11 +270,12 @@ impl<L: Ledger> ChunkStore<L> {
             (self.journal.rotate(), out.finish())
         };
         if self.options.durability == Durability::Disk {
-            self.applied("flush", self.directory.root(), self.directory.flush_all())?;
+            let flushed = self.directory.flush_all();
+            flushed.map_err(|error| self.unapplied("flush", self.directory.root(), &error))?;
             // So does one that has stopped meanwhile.
             self.check_running()?;
         }
-        Ok(self.journal.install_snapshot(number, &bytes)?)
+        Ok(self.journal.install_snapshot(&begun, &bytes)?)
     }
 
     /// Takes back the room that is held for the journal, where it was given up and there is room again.
@@ -277,6 +286,13 @@ impl<L: Ledger> ChunkStore<L> {
     /// Refuses what takes room while the journal has none in advance: to remove a chunk it takes a record.
     pub(crate) fn check_room(&self) -> Result<(), OpError<L::Refusal>> {
         if self.journal.has_room() { Ok(()) } else { Err(OpError::NoSpace) }
+    }
+
+    /// Refuses what makes a file while few can be made: a start makes some before anything can be removed.
+    pub(crate) fn check_inodes(&self) -> Result<(), OpError<L::Refusal>> {
+        let root = self.directory.root();
+        let left = self.directory.inodes_left().map_err(|error| OpError::io("look at", root, error))?;
+        if left < INODES_LEAST { Err(OpError::NoSpace) } else { Ok(()) }
     }
 
     pub(crate) fn lock(&self, name: &ChunkName) -> &RwLock<()> {
@@ -363,18 +379,21 @@ impl<L: Ledger> ChunkStore<L> {
         Ok(())
     }
 
-    /// A committed change must be applied; if it cannot be, the store stops and a restart redoes it.
+    /// A committed change must be applied, in the room that is held where there is no other; if it cannot be, the store stops and a
+    /// restart redoes it.
     pub(crate) fn applied<T>(
         &self,
         what: &str,
         path: &Path,
-        result: std::io::Result<T>,
+        change: impl Fn() -> std::io::Result<T>,
     ) -> Result<T, OpError<L::Refusal>> {
-        result.map_err(|error| {
-            let why = format!("{what} {}: {error}", path.display());
-            self.stop(why.clone());
-            OpError::Stopped(why)
-        })
+        self.journal.with_room(change).map_err(|error| self.unapplied(what, path, &error))
+    }
+
+    fn unapplied(&self, what: &str, path: &Path, error: &std::io::Error) -> OpError<L::Refusal> {
+        let why = format!("{what} {}: {error}", path.display());
+        self.stop(why.clone());
+        OpError::Stopped(why)
     }
 
     fn stop(&self, why: String) {
@@ -384,5 +403,30 @@ impl<L: Ledger> ChunkStore<L> {
 
     pub(crate) fn check_running(&self) -> Result<(), OpError<L::Refusal>> {
         self.stopped.lock().clone().map_or(Ok(()), |why| Err(OpError::Stopped(why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::StoreSettings;
+    use crate::server::accounts::Accounts;
+    use std::io::Error;
+    use ullage_voucher::{KeyId, Keyring, Node};
+
+    /// Regression: a change that was committed and found no room stopped the store, though the room that is held for such was there.
+    #[test]
+    fn a_committed_change_is_applied_in_the_room_that_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = Arc::new(Keyring::with_root(KeyId(1), [1; 32]));
+        let settings = StoreSettings::new(directory.path().to_owned(), Node(1), keys, [2; 32]);
+        let options = Options { durability: Durability::Process, ..Options::default() };
+        let store = ChunkStore::open(directory.path(), Accounts::new(&settings), options).unwrap();
+        let held = directory.path().join("journal/reserve");
+        assert!(held.exists());
+        let change = || if held.exists() { Err(Error::from(ErrorKind::StorageFull)) } else { Ok(()) };
+        store.applied("change", directory.path(), change).unwrap();
+        store.check_running().unwrap();
+        assert!(matches!(store.check_room(), Err(OpError::NoSpace)));
     }
 }

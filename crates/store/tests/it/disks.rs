@@ -71,6 +71,49 @@ fn a_refused_write_on_a_full_disk_takes_no_room() {
     with_room(|| put(&store, "alice/small", &[1; 4096])).unwrap();
 }
 
+/// Regression: a store on whose file system others had taken all inodes served nothing after its next snapshot, and never started again.
+#[test]
+fn without_an_inode_chunks_are_read_and_removed_and_the_store_starts() {
+    if !can_mount(&[]) {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let disk = Mounted::tmpfs_with(&ground.path().join("disk"), "size=64m,nr_inodes=450");
+    let (root, others) = (disk.path().join("store"), disk.path().join("others"));
+    fs::create_dir(&others).unwrap();
+    let take_all = || (0..).take_while(|number| fs::File::create(others.join(format!("{number}"))).is_ok()).count();
+    let start = || open(&root, i64::MAX / 2, Durability::Process);
+    let mut store = start();
+    let full = (0..).find_map(|number| put(&store, &format!("alice/{number}"), b"data").err());
+    assert!(matches!(full, Some(OpError::NoSpace)), "{full:?}");
+    assert!(take_all() > 30, "a part is left for what is not a chunk");
+    for round in 0..4 {
+        take_all();
+        assert!(store.snapshot().is_err(), "round {round}");
+        assert_eq!(store.read(&name("alice/0"), "alice", 0, 4).unwrap().0, b"data", "round {round}");
+        assert!(matches!(put(&store, "alice/new", b"data"), Err(OpError::NoSpace)));
+        // As a kill leaves it: its segment is not empty.
+        store.delete(&name(&format!("alice/{}", round + 1)), "alice", &()).unwrap();
+        drop(store);
+        store = start();
+    }
+    // Even where what was held was lost to others.
+    drop(store);
+    for file in fs::read_dir(root.join("journal")).unwrap().map(|file| file.unwrap().path()) {
+        if file.file_name().unwrap().to_str().unwrap().starts_with("reserve") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    take_all();
+    let store = start();
+    assert_eq!(store.read(&name("alice/0"), "alice", 0, 4).unwrap().0, b"data");
+    store.delete(&name("alice/10"), "alice", &()).unwrap();
+    fs::remove_dir_all(&others).unwrap();
+    store.snapshot().unwrap();
+    store.hold_room();
+    put(&store, "alice/new", b"data").unwrap();
+}
+
 /// What ext4 and xfs had reserved when they found no more stayed the chunk's, charged to nobody, until the next start.
 #[test]
 fn a_write_that_finds_no_room_keeps_nothing_of_what_it_found() {

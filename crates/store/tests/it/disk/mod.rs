@@ -18,8 +18,13 @@ pub struct Mounted(PathBuf);
 impl Mounted {
     /// A tmpfs of this size.
     pub fn tmpfs(at: &Path, megabytes: u64) -> Self {
+        Self::tmpfs_with(at, &format!("size={megabytes}m"))
+    }
+
+    /// One with these options.
+    pub fn tmpfs_with(at: &Path, options: &str) -> Self {
         std::fs::create_dir(at).unwrap();
-        run("mount", &["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "none", at.to_str().unwrap()]);
+        run("mount", &["-t", "tmpfs", "-o", options, "none", at.to_str().unwrap()]);
         Self(at.to_owned())
     }
 
