@@ -14,7 +14,7 @@ use hyper::{Method, Request, StatusCode};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ullage_net::memory::Held;
+use ullage_net::memory::{Held, Memory};
 use ullage_net::{Answer, Peer, Problem, Role, clock, json, pki, read_json};
 use ullage_voucher::bank::{BankEvent, Policy};
 use ullage_voucher::message::{ClientToBank, StoreToBank};
@@ -26,11 +26,31 @@ pub const OPENAPI: &str = include_str!("../../../docs/openapi-bank.json");
 /// Longest body of a client or administrator.
 const BODY_MAX_BYTES: usize = 1 << 20;
 /// Longest body of a store: a report names every voucher of an epoch.
-pub(crate) const REPORT_MAX_BYTES: usize = 64 << 20;
-/// What all bodies may take of memory together; one party's part is a report at least.
-pub(crate) const BODIES_MIB: u32 = 256;
+const REPORT_MAX_BYTES: usize = 64 << 20;
+/// What bodies of stores and administrators may take of memory together; one party's part is a report at least.
+const REPORTS_MIB: u32 = 192;
+/// And those of users, who so hold up no store.
+const BATCHES_MIB: u32 = 64;
 /// Longest wait for mail.
 const LISTEN_MAX: Duration = Duration::from_secs(30);
+
+/// What bodies may take of memory.
+pub(crate) struct Bodies {
+    users: Memory,
+    others: Memory,
+}
+
+impl Bodies {
+    pub(crate) fn new() -> Self {
+        let users = Memory::new(BATCHES_MIB, BODY_MAX_BYTES as u64);
+        Self { users, others: Memory::new(REPORTS_MIB, REPORT_MAX_BYTES as u64) }
+    }
+
+    async fn take(&self, peer: &Peer, bytes: u64) -> Result<Held, Problem> {
+        let memory = if peer.role == Role::User { &self.users } else { &self.others };
+        memory.take(&peer.name, bytes).await
+    }
+}
 
 fn forbidden(message: &str) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", message)
@@ -90,7 +110,7 @@ async fn receive<T: DeserializeOwned>(
 ) -> Result<(T, Held), Problem> {
     // What is longer is refused where it is read.
     let length = body.size_hint().upper().unwrap_or(u64::MAX).min(most as u64);
-    let held = shared.memory.take(&peer.name, length).await;
+    let held = shared.memory.take(peer, length).await?;
     Ok((read_json(body, most).await?, held))
 }
 

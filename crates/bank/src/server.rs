@@ -4,14 +4,13 @@ use crate::answers::Answers;
 use crate::config::{BankSettings, EngineChoice};
 use crate::engine::EngineError;
 use crate::member::Member;
-use crate::routes::{BODIES_MIB, REPORT_MAX_BYTES, route};
+use crate::routes::{Bodies, route};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use ullage_net::limit::RateLimit;
-use ullage_net::memory::Memory;
 use ullage_net::server::serve;
 
 pub use crate::routes::OPENAPI;
@@ -35,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) members: Vec<Arc<Member>>,
     /// Messages in requests, of which one may hold a thousand.
     pub(crate) rate: RateLimit,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Bodies,
 }
 
 /// A bank that listens.
@@ -82,7 +81,7 @@ impl Bank {
         }
         let rate = settings.limits.requests_per_second;
         let rate = RateLimit::new(rate, rate.max(1));
-        let memory = Memory::new(BODIES_MIB, REPORT_MAX_BYTES as u64);
+        let memory = Bodies::new();
         Ok(Self { listener, address, shared: Arc::new(Shared { settings, members, rate, memory }), failed })
     }
 

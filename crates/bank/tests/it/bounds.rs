@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use ullage_bank::wire::ClientBatch;
+use ullage_bank::wire::{ClientBatch, StoreBatch};
 use ullage_bank::{Bank, identity};
 use ullage_net::Role;
 use ullage_net::client::{Client, Settings};
@@ -67,6 +67,33 @@ async fn one_store_cannot_have_all_the_memory_there_is_for_bodies() {
     timeout(SOON, other.write_all(&part)).await.unwrap().unwrap();
     drop(first);
     timeout(SOON, second.write_all(&part)).await.unwrap().unwrap();
+}
+
+/// Regression: four users who hardly sent held the memory of all bodies, so that no store renewed its lease and no user got a voucher.
+#[tokio::test(flavor = "multi_thread")]
+async fn users_who_hardly_send_hold_up_no_store_and_no_small_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = bank(directory.path(), 0).await;
+    let mut slow = Vec::new();
+    for user in ["a", "b", "c", "d"] {
+        for _ in 0..64 {
+            slow.push(begun(&address, "POST", "/v1/messages", &token(user, Role::User), 1 << 20).await);
+        }
+    }
+    // Each has sent its head; a bank that reads them one by one has come to all of them soon.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut report = serde_json::to_vec(&StoreBatch { shard: 0, shards: 0, messages: Vec::new() }).unwrap();
+    report.resize(1 << 20, b' ');
+    let batch = ClientBatch { client: identity::client("e", 1), ..Default::default() };
+    let batch = serde_json::to_vec(&batch).unwrap();
+    for (name, role, path, body) in
+        [("store-1", Role::Store, "/v1/stores/messages", report), ("e", Role::User, "/v1/messages", batch)]
+    {
+        let client = Client::new(Settings { token: Some(token(name, role)), ..Settings::default() });
+        let reply = client.send(&address, Method::POST, path, &[], body.into());
+        let reply = timeout(Duration::from_secs(4), reply).await.expect("it waits").unwrap();
+        assert_eq!(reply.status.as_u16(), 200, "{name}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

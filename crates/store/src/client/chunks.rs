@@ -1,5 +1,6 @@
 //! One operation on one chunk: pays, sends, repeats while the outcome is unknown, and hands the answer to the wallet.
 
+use super::crowd::Crowd;
 use super::layout::expected_allocation;
 use super::purse::{Purse, Request, Unpayable};
 use crate::headers::{
@@ -16,6 +17,9 @@ use ullage_net::Role;
 use ullage_net::client::{CallError, Client, Reply};
 use ullage_voucher::message::{Refusal, StoreToClient};
 use ullage_voucher::{Epoch, Node, Op, Piece, Pieces, encode_header};
+
+/// How soon a request is repeated.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A storage server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,7 +262,7 @@ impl Chunks {
     }
 
     async fn change(&self, mut attempt: Attempt<'_>) -> Result<Option<ChunkView>, ChunkError> {
-        let until = Instant::now() + self.patience;
+        let mut until = Instant::now() + self.patience;
         let mut pause = Duration::from_millis(10);
         loop {
             self.cancel().await;
@@ -275,7 +279,7 @@ impl Chunks {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let error = match self.send(&attempt, &request, &pieces, until).await {
+            let error = match self.send(&attempt, &request, &pieces, &mut until).await {
                 Ok(answer) => {
                     self.purse.answered(answer.outcomes);
                     return Ok(answer.chunk);
@@ -329,7 +333,7 @@ impl Chunks {
         attempt: &Attempt<'_>,
         request: &Request<'_>,
         pieces: &[Piece],
-        until: Instant,
+        until: &mut Instant,
     ) -> Result<WriteAnswer, ChunkError> {
         let mut headers = Vec::with_capacity(7);
         headers.push((&CAPABILITY_HEADER, self.capability().await?));
@@ -344,41 +348,50 @@ impl Chunks {
             headers.push((&SETTLED_HEADER, settled.to_string()));
         }
         let mut lost = None;
+        let mut crowd = Crowd::default();
         loop {
             let Attempt { store, method, path, body, .. } = attempt;
+            let begun = Instant::now();
             match self.http.call(&store.address, method.clone(), path, &headers, body.clone()).await {
                 Ok(reply) => {
                     return serde_json::from_slice(&reply.body).map_err(|_| ChunkError::Unexpected(store.node));
                 }
-                Err(error @ CallError::Transport { .. }) if Instant::now() < until => {
+                Err(error) if crowd.is_why(&error) => crowd.wait(begun, until).await,
+                Err(error @ CallError::Transport { .. }) if Instant::now() < *until => {
                     lost = Some(error);
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(AGAIN).await;
                 }
                 // A store with checks off does not know a repetition: it may have been this very request that changed it.
                 Err(error) if error.code() == Some("changed") => {
                     return Err(at(store, lost.unwrap_or(error)));
                 }
                 Err(CallError::Refused(problem))
-                    if matches!(problem.code.as_str(), "timeout" | "stopped" | "too_many")
-                        && Instant::now() < until =>
+                    if matches!(problem.code.as_str(), "timeout" | "stopped") && Instant::now() < *until =>
                 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(AGAIN).await;
                 }
                 Err(error) => return Err(at(store, error)),
+            }
+            // It may have ended meanwhile. Without a bank the one there is may still be good.
+            if let Ok(capability) = self.capability().await {
+                headers[0].1 = capability;
             }
         }
     }
 
     async fn get_reply(&self, store: &StoreAddress, path: &str) -> Result<Reply, ChunkError> {
-        let until = Instant::now() + self.patience;
+        let mut until = Instant::now() + self.patience;
+        let mut crowd = Crowd::default();
         loop {
             let headers = [(&CAPABILITY_HEADER, self.capability().await?), (&STORE_HEADER, store.node.to_string())];
+            let begun = Instant::now();
             match self.http.call(&store.address, Method::GET, path, &headers, Bytes::new()).await {
+                Err(error) if crowd.is_why(&error) => crowd.wait(begun, &mut until).await,
                 Err(error)
-                    if (matches!(error, CallError::Transport { .. }) || error.code() == Some("too_many"))
+                    if (matches!(error, CallError::Transport { .. }) || error.code() == Some("timeout"))
                         && Instant::now() < until =>
                 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(AGAIN).await;
                 }
                 other => return other.map_err(|error| at(store, error)),
             }

@@ -5,6 +5,7 @@
 
 mod chunks;
 mod config;
+mod crowd;
 mod files;
 mod get;
 mod layout;

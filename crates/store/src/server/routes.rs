@@ -108,7 +108,7 @@ async fn receive(
     kind: Kind,
 ) -> Result<(Bytes, Held), Problem> {
     if kind == Kind::Truncate {
-        return Ok((Bytes::new(), shared.memory.take(&peer.name, kind.memory_bytes(0)).await));
+        return Ok((Bytes::new(), shared.memory.take(&peer.name, kind.memory_bytes(0)).await?));
     }
     let length: u64 = header(head, &CONTENT_LENGTH)
         .and_then(|text| text.parse().ok())
@@ -116,7 +116,7 @@ async fn receive(
     if length > CHUNK_MAX_BYTES {
         return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", "the body is larger than a chunk can be"));
     }
-    let memory = shared.memory.take(&peer.name, kind.memory_bytes(length)).await;
+    let memory = shared.memory.take(&peer.name, kind.memory_bytes(length)).await?;
     let bytes = read_body(body, CHUNK_MAX_BYTES as usize).await?;
     check_body(head, &bytes)?;
     Ok((bytes, memory))
@@ -336,7 +336,7 @@ async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> 
     }
     let offset = number(&head, "offset")?.unwrap_or(0);
     let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
-    let memory = shared.memory.take(&peer.name, length.min(info.size)).await;
+    let memory = shared.memory.take(&peer.name, length.min(info.size)).await?;
     let chunks = Arc::clone(&shared.chunks);
     let (read, memory) = off_loop(move || (chunks.read(&name, &capability.user, offset, length), memory)).await?;
     let (bytes, info) = read.map_err(explain)?;

@@ -1,7 +1,7 @@
 //! What requests may take of a store's memory.
 
 use crate::cluster::raw::Raw;
-use crate::cluster::{Cluster, Plan};
+use crate::cluster::{self, Cluster, Plan, fixed};
 use hyper::Method;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,6 +10,8 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 use ullage_bank::identity;
 use ullage_net::tls;
+use ullage_store::client::Chunks;
+use ullage_store::server::StoreSettings;
 
 const TIME_MAX: Duration = Duration::from_secs(100);
 const LARGEST: usize = 16 << 20;
@@ -54,6 +56,39 @@ async fn what_copies_a_chunk_waits_for_memory() {
         assert!(timeout(soon, patch).await.is_err(), "a large patch takes what is not there");
         drop(slow);
         alice.send(3, Method::PATCH, "/v1/chunks/alice/x?offset=0", &zeros).await.unwrap();
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Regression: to wait for memory counted as silence, so that transfers beside others over a slow line failed after a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_memory_is_not_silent() {
+    timeout(TIME_MAX, async {
+        let shorten = |settings: &mut StoreSettings| {
+            settings.bodies_mib = 32;
+            settings.limits.request_timeout = Duration::from_secs(8);
+        };
+        let mut cluster = Cluster::start(Plan { stores: 1, store: shorten, ..Plan::default() }).await;
+        let alice = Raw::new(&cluster).await;
+        let mut slow = [begun(&cluster, &alice, 100).await, begun(&cluster, &alice, 101).await];
+        let slowly = tokio::spawn(async move {
+            for _ in 0..120 {
+                for stream in &mut slow {
+                    stream.write_all(&[1; 32 << 10]).await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let files = cluster.client("alice", fixed(4 << 20));
+        let http = cluster::http(&cluster.certificates(), "alice");
+        let patience = Duration::from_secs(1);
+        let chunks = Chunks::new(http, files.chunks().purse().clone(), cluster.addresses(), patience);
+        let node = chunks.nodes()[0];
+        chunks.put(node, "alice/y", vec![1; 1 << 20].into(), false).await.unwrap();
+        slowly.await.unwrap();
         cluster.stop().await;
     })
     .await
