@@ -5,7 +5,7 @@ use crate::{Peer, Role, clock, revoked};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,6 +118,9 @@ pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
         .with_single_cert(own, key)?;
+    // Who resumes is not looked at again: whether its certificate has ended, say.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -189,6 +192,36 @@ mod tests {
     use super::*;
     use crate::pki;
     use std::time::{Duration, Instant};
+
+    /// Regression: a certificate that had ended was still taken from whoever resumed, without end.
+    #[test]
+    fn nobody_resumes() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "bank", Role::Bank, &["127.0.0.1".into()], 1).unwrap();
+        let files = Files::in_directory(directory.path(), "bank");
+        let server = server(&files).unwrap();
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let Loaded { roots, own, key, .. } = load(&files).unwrap();
+            let client = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+            let client = Arc::new(client.with_root_certificates(roots).with_client_auth_cert(own, key).unwrap());
+            for _ in 0..3 {
+                let mut here = rustls::ClientConnection::new(client.clone(), "127.0.0.1".try_into().unwrap()).unwrap();
+                let mut there = rustls::ServerConnection::new(server.clone()).unwrap();
+                while here.wants_write() || there.wants_write() {
+                    let mut bytes = Vec::new();
+                    here.write_tls(&mut bytes).unwrap();
+                    there.read_tls(&mut bytes.as_slice()).unwrap();
+                    there.process_new_packets().unwrap();
+                    bytes.clear();
+                    there.write_tls(&mut bytes).unwrap();
+                    here.read_tls(&mut bytes.as_slice()).unwrap();
+                    here.process_new_packets().unwrap();
+                }
+                assert_eq!(there.handshake_kind(), Some(rustls::HandshakeKind::Full), "{version:?}");
+            }
+        }
+    }
 
     /// The other end took no connection, and nobody said why.
     #[test]
