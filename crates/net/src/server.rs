@@ -271,6 +271,10 @@ where
             return Err(Problem::new(StatusCode::BAD_REQUEST, "clock", why));
         }
     }
+    // Nothing reads it, and an answer that is longer than the connection holds would be cut off where it is closed.
+    if request.method() == Method::GET && !request.body().is_end_stream() {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "bad_request", "a GET has no body"));
+    }
     let answer = (shared.handler)(request, peer);
     while_moving(answer, moved, shared.limits.request_timeout).await.unwrap_or_else(|| {
         Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "the request took too long; its outcome is unknown"))
@@ -319,6 +323,23 @@ mod tests {
         ] {
             let limits = Limits { spare, ..Limits::default() }.within(descriptors);
             assert_eq!((limits.connections, limits.spare), expected, "{spare} of {descriptors}");
+        }
+    }
+
+    /// Regression: a large answer to a GET with a body, which nobody read, was cut off.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_get_with_a_body_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gate = Gate { tls: None, token_key: Some([7; 32]) };
+        let large = |_, _| async { Ok(Answer::new(http_body_util::Full::new(Bytes::from(vec![1; 16 << 20])))) };
+        tokio::spawn(serve(listener, gate, Limits::default(), large, std::future::pending()));
+        let token = Bearer { name: "alice".into(), role: Role::User, expires: clock::now_secs() + 60 }.sign(&[7; 32]);
+        let client = Client::new(Settings { token: Some(token), ..Settings::default() });
+        for length in [0, 1, 4096, 300_000].repeat(5) {
+            let reply = client.send(&address, Method::GET, "/", &[], vec![1; length].into()).await.unwrap();
+            let expected = if length == 0 { (StatusCode::OK, true) } else { (StatusCode::BAD_REQUEST, false) };
+            assert_eq!((reply.status, reply.body.len() == 16 << 20), expected, "{length}");
         }
     }
 
