@@ -74,7 +74,7 @@ pub(super) fn no_stores() -> FileError {
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// Its manifest; nothing if it cannot be read.
+    /// Its manifest; nothing if it is damaged.
     pub manifest: Option<Manifest>,
 }
 
@@ -170,19 +170,24 @@ impl Files {
     pub(super) async fn find(&self, name: &str) -> Result<Option<Found>, FileError> {
         let chunk = manifest_chunk(self.user(), name);
         for node in self.homes(name) {
-            let (manifest, generation) = match self.chunks.read_version(node, &chunk).await {
-                Ok((bytes, generation)) => {
-                    (serde_json::from_slice::<Manifest>(&bytes).ok().filter(Manifest::is_sound), generation)
-                }
-                Err(error) if error.is_not_found() => continue,
-                // It can still be replaced or removed, whatever it said.
-                Err(error) if error.is_damaged_there() => (None, None),
-                Err(error) => return Err(error.into()),
-            };
+            let Some((manifest, generation)) = self.manifest(node, &chunk).await? else { continue };
             let manifest = manifest.ok_or_else(|| FileError::Manifest(name.to_owned()));
             return Ok(Some(Found { node, generation, manifest }));
         }
         Ok(None)
+    }
+
+    /// What a manifest says, or nothing of one that is damaged; and which version it is.
+    async fn manifest(&self, node: Node, chunk: &str) -> Result<Option<(Option<Manifest>, Option<u64>)>, ChunkError> {
+        match self.chunks.read_version(node, chunk).await {
+            Ok((bytes, generation)) => {
+                Ok(Some((serde_json::from_slice(&bytes).ok().filter(Manifest::is_sound), generation)))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            // It can still be replaced or removed, whatever it said.
+            Err(error) if error.is_damaged_there() => Ok(Some((None, None))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the first `stripes` of a version. What is left behind by a failure here is listed under `USER/d/` and belongs to no
@@ -256,7 +261,7 @@ impl Files {
     /// All files whose names start with `prefix`, by name.
     ///
     /// # Errors
-    /// When no stores are known, or one does not answer: what it has cannot be told.
+    /// When no stores are known, or one does not say what it has.
     pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, FileError> {
         let mut files = Vec::new();
         let nodes = self.chunks.nodes();
@@ -266,9 +271,9 @@ impl Files {
         for node in nodes {
             for chunk in self.chunks.list(node, &manifest_chunk(self.user(), prefix)).await? {
                 let Some(name) = file_name(self.user(), &chunk.name) else { continue };
-                let bytes = self.chunks.read(node, &chunk.name, 0, u64::MAX).await.ok();
-                let manifest = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-                files.push(Listed { name, manifest });
+                if let Some((manifest, _)) = self.manifest(node, &chunk.name).await? {
+                    files.push(Listed { name, manifest });
+                }
             }
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));

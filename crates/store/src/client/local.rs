@@ -11,6 +11,9 @@ use tempfile::NamedTempFile;
 const MODE: u32 = 0o666;
 const PERMISSIONS: u32 = 0o777;
 
+/// So many links the kernel follows.
+const LINKS_MAX: u32 = 40;
+
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
     move |source| FileError::Local { what, path, source }
@@ -56,15 +59,33 @@ impl Source {
         apart(move || self.file.read_exact_at(&mut bytes, offset).map(|()| bytes)).await.map_err(failed("read", &path))
     }
 
-    /// Whether all that was read is of one version: parts of two are a file that nobody ever had.
+    /// Whether all that was read is of one version, and all there is: parts of two are a file that nobody ever had.
     pub(super) fn unchanged(&self) -> Result<(), FileError> {
         let now = self.file.metadata().map_err(failed("look at", &self.path))?;
         let marks = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
-        if marks(&now) == marks(&self.begun) {
-            return Ok(());
+        if marks(&now) != marks(&self.begun) {
+            return Err(FileError::Changed(self.path.clone()));
         }
-        Err(FileError::Changed(self.path.clone()))
+        // As in /proc.
+        let more = self.file.read_at(&mut [0], self.begun.len()).map_err(failed("read", &self.path))?;
+        if more > 0 {
+            let (path, length) = (self.path.display(), self.begun.len());
+            let message =
+                format!("{path} says that it has {length} bytes, and has more: put it by way of standard input (-)");
+            return Err(FileError::Usage(message));
+        }
+        Ok(())
     }
+}
+
+/// Where a path leads, if that is not there: links that lead to it are followed.
+fn led_to(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(next) = path.read_link() else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
 }
 
 /// A file that is written beside its place, and is gone again unless it is finished.
@@ -85,7 +106,7 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("look at", path)(error)),
         };
-        let (path, found) = replaced.map_or_else(|| (path.to_owned(), None), |(path, found)| (path, Some(found)));
+        let (path, found) = replaced.map_or_else(|| (led_to(path), None), |(path, found)| (path, Some(found)));
         let begun = found.as_ref().map_or(MODE, |found| found.mode() & PERMISSIONS);
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
@@ -118,5 +139,26 @@ impl Target {
         self.partial.as_file().sync_all().map_err(failed("flush", &self.path))?;
         self.partial.persist(&self.path).map_err(|error| failed("put in place", &self.path)(error.error))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Regression: a link that led to nothing yet was replaced by the file.
+    #[test]
+    fn a_link_that_leads_to_nothing_stays_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("below")).unwrap();
+        symlink("below/second", at("first")).unwrap();
+        symlink("../file", at("below/second")).unwrap();
+        Target::create(&at("first"), 4).unwrap().finish().unwrap();
+        assert_eq!(at("first").read_link().unwrap(), Path::new("below/second"));
+        assert_eq!(at("file").symlink_metadata().unwrap().len(), 4);
+        symlink("loop", at("loop")).unwrap();
+        assert!(Target::create(&at("loop"), 4).is_err());
     }
 }

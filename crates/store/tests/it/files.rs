@@ -458,3 +458,50 @@ async fn a_store_under_anothers_number_takes_and_gives_nothing() {
     .await
     .unwrap();
 }
+
+/// Regression: a file that was gone by then, or whose store could not read it, was listed as damaged.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_damaged_is_listed_so() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let here = tempfile::tempdir().unwrap();
+        std::fs::write(here.path().join("in"), b"data").unwrap();
+        for name in ["a", "b"] {
+            files.put(&here.path().join("in"), name, STRIPE_BYTES, quiet()).await.unwrap();
+        }
+        let manifest = |name: &str| {
+            let shard = format!("{:02x}", xxhash_rust::xxh3::xxh3_64(format!("alice/m/{name}").as_bytes()) as u8);
+            cluster.directory.path().join("store1/chunks").join(shard).join(format!("alice%m%{name}.chunk"))
+        };
+        let file = std::fs::File::options().write(true).open(manifest("a")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"X", 4096).unwrap();
+        let listed = files.list("").await.unwrap();
+        let whole: Vec<_> = listed.iter().map(|file| (file.name.as_str(), file.manifest.is_some())).collect();
+        assert_eq!(whole, [("a", false), ("b", true)]);
+        // No file is read from a directory.
+        std::fs::remove_file(manifest("b")).unwrap();
+        std::fs::create_dir(manifest("b")).unwrap();
+        assert!(files.list("").await.is_err());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Regression: a file of /proc, which says that it has no bytes, was stored without any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_does_not_say_its_length_is_refused() {
+    tokio::time::timeout(TIME_MAX, async {
+        let mut cluster = Cluster::start(Plan { stores: 1, ..Plan::default() }).await;
+        cluster.user("alice", 1 << 30).await;
+        let files = cluster.client("alice", fixed(1 << 20));
+        let put = files.put(std::path::Path::new("/proc/cpuinfo"), "a", STRIPE_BYTES, quiet()).await;
+        assert!(matches!(&put, Err(FileError::Usage(text)) if text.contains("has more")), "{put:?}");
+        assert!(files.list("").await.unwrap().is_empty());
+        cluster.stop().await;
+    })
+    .await
+    .unwrap();
+}
