@@ -73,10 +73,11 @@ async fn who_waits_for_memory_is_not_silent() {
         let mut cluster = Cluster::start(Plan { stores: 1, store: shorten, ..Plan::default() }).await;
         let alice = Raw::new(&cluster).await;
         let mut slow = [begun(&cluster, &alice, 100).await, begun(&cluster, &alice, 101).await];
+        let part = vec![1; 32 << 10];
         let slowly = tokio::spawn(async move {
             for _ in 0..120 {
                 for stream in &mut slow {
-                    stream.write_all(&[1; 32 << 10]).await.unwrap();
+                    stream.write_all(&part).await.unwrap();
                     stream.flush().await.unwrap();
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;

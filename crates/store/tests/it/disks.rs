@@ -81,7 +81,7 @@ fn without_an_inode_chunks_are_read_and_removed_and_the_store_starts() {
     let disk = Mounted::tmpfs_with(&ground.path().join("disk"), "size=64m,nr_inodes=450");
     let (root, others) = (disk.path().join("store"), disk.path().join("others"));
     fs::create_dir(&others).unwrap();
-    let take_all = || (0..).take_while(|number| fs::File::create(others.join(format!("{number}"))).is_ok()).count();
+    let take_all = || (0..1000).take_while(|number| fs::File::create(others.join(format!("{number}"))).is_ok()).count();
     let start = || open(&root, i64::MAX / 2, Durability::Process);
     let mut store = start();
     let full = (0..).find_map(|number| put(&store, &format!("alice/{number}"), b"data").err());
