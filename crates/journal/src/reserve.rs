@@ -102,6 +102,10 @@ impl Reserve {
         found.is_ok_and(|found| found.f_files > 0 && found.f_favail == 0)
     }
 
+    fn settle(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(self.path.parent().unwrap_or(&self.path))?)?)
+    }
+
     /// Does `work`, and once more with the room given up if the disk is full.
     pub(crate) fn or_with_it<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match work() {
@@ -110,7 +114,11 @@ impl Reserve {
                     tracing::warn!(path = %self.path.display(), "the disk is full: the room held for the journal is used; make room");
                 }
                 // Another thread may have given it up meanwhile.
-                work()
+                match work() {
+                    // Some file systems have it back only once they have written that it is.
+                    Err(error) if is_full(&error) && self.settle().is_ok() => work(),
+                    done => done,
+                }
             }
             done => done,
         }
