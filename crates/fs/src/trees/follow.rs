@@ -318,12 +318,39 @@ impl Follower {
 
     fn put(&self, at: usize, above: &Directory, name: &[u8], id: FileId, stood: Option<&Stood>) -> io::Result<Placed> {
         let tree = &self.trees[at].tree;
+        // Wherever it is it is taken from there: made anew it would be one of two, and the stale one might take its place later.
         if let Some((from, old)) = stood
-            && let Some(from) = self.standing(at, *from)
+            && let Some(from) = self.whereabouts(at, *from)?
         {
             tree.displace(&from, old, id)?;
         }
         tree.directory(above, name, id)
+    }
+
+    /// Where a directory of the tree is now, which may be elsewhere than where it belongs.
+    fn whereabouts(&self, at: usize, id: FileId) -> io::Result<Option<Directory>> {
+        let (mut way, mut seen, mut next) = (Vec::new(), FxHashSet::default(), id);
+        let top = {
+            let moving = &self.shared.moving.lock()[at];
+            loop {
+                if let Some(standing) = self.standing(at, next) {
+                    break Some(standing);
+                }
+                let place = match moving.get(&next) {
+                    Some(stood) => Some(stood.clone()),
+                    None => self.get(next)?.map(|inode| inode.record()).map(|record| (record.parent, record.name)),
+                };
+                // Of what waits in limbo the catalog may say that it is below itself.
+                let Some((above, name)) = place.filter(|_| seen.insert(next)) else {
+                    way.push((next, Box::default()));
+                    break None;
+                };
+                way.push((next, name));
+                next = above;
+            }
+        };
+        // Not kept open: what is goes for what stands where it belongs.
+        self.trees[at].tree.find(top, &way)
     }
 
     /// A directory of the tree that is open, or the top. Not what somebody has removed by hand: what is put there is nowhere.

@@ -261,3 +261,31 @@ fn two_deep_places_are_come_to_in_turns_without_all_the_way_down() {
         assert!(rustix::fs::statat(&at, "beside", AtFlags::empty()).is_ok(), "{level}");
     }
 }
+
+/// Regression: a directory whose old place was not open was made anew, and the stale one took its place later, without what had come since.
+#[test]
+fn a_directory_that_moves_from_what_is_not_open_is_taken_from_there() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let far = bed.mkdir(&root, "far");
+    let above = bed.mkdir(&far, "above");
+    bed.mkdir(&above, "moved");
+    let other = bed.mkdir(&root, "other");
+    let number = bed.number("far/above/moved");
+    // What it stands in has moved as well, and is not where it belongs yet.
+    bed.rename(&far, &other, "above");
+    bed.rename(&above, &root, "moved");
+    bed.follower.trees[0].directories = super::Kept::default();
+    bed.follow(ROOT, "moved");
+    assert_eq!(bed.number("moved"), number, "it was built anew");
+    // What it stands in waits in limbo.
+    bed.rename(&root, &above, "moved");
+    bed.follow(above.id, "moved");
+    bed.rename(&other, &far, "above");
+    bed.follow(other.id, "above");
+    bed.rename(&above, &root, "moved");
+    bed.follower.trees[0].directories = super::Kept::default();
+    bed.follow(ROOT, "moved");
+    assert_eq!(bed.number("moved"), number, "it was built anew");
+    assert_eq!(bed.follower.failures, 0);
+}

@@ -2,6 +2,7 @@
 
 use super::ours::{Identity, identify, identity};
 use super::{Directory, Tree, open_directory};
+use crate::which::Which;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
@@ -23,13 +24,16 @@ impl Tree {
 
     /// Removes a directory that waits, with everything of ours below it. Backing files lose a name by that and nothing else.
     pub fn purge(&self, id: FileId) -> io::Result<()> {
-        let name = name(id);
+        self.purge_at(&self.limbo, name(id).as_bytes())
+    }
+
+    fn purge_at(&self, above: impl AsFd, name: &[u8]) -> io::Result<()> {
         // One level at a time: a tree may be deeper than a stack, or than there are descriptors.
-        while let Err(errno) = rustix::fs::unlinkat(&self.limbo, &*name, AtFlags::REMOVEDIR) {
+        while let Err(errno) = rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR) {
             match errno {
                 Errno::NOENT => return Ok(()),
                 Errno::NOTEMPTY | Errno::EXIST => {
-                    if !self.thin_out(&open_directory(&self.limbo, name.as_bytes())?)? {
+                    if !self.thin_out(&open_directory(&above, name)?)? {
                         return Err(super::foreign());
                     }
                 }
@@ -64,12 +68,35 @@ impl Tree {
         Ok(removed)
     }
 
-    /// Moves a directory to limbo. Of two with the same id the newer one stays.
+    /// A directory of the tree, by what is above it, lowest first, each with its name. It begins at the lowest that waits, or at `top`.
+    pub fn find(&self, top: Option<Directory>, way: &[(FileId, Box<[u8]>)]) -> io::Result<Option<Directory>> {
+        let (mut from, mut down) = (top, way);
+        for (at, (id, _)) in way.iter().enumerate() {
+            if let Some(waits) = there(open_directory(&self.limbo, name(*id).as_bytes()))? {
+                (from, down) = (Some(Arc::new(waits)), &way[..at]);
+                break;
+            }
+        }
+        for (_, name) in down.iter().rev() {
+            let Some(above) = from else { return Ok(None) };
+            from = there(open_directory(&*above, name))?.map(Arc::new);
+        }
+        Ok(from)
+    }
+
+    /// Moves a directory to limbo. Of two with the same id the one that was made later stays: the other one was not found then.
     pub(super) fn to_limbo(&self, above: impl AsFd, old: &[u8], id: FileId) -> io::Result<()> {
         let new = name(id);
         loop {
-            match rustix::fs::renameat_with(&above, old, &self.limbo, &*new, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => self.purge(id)?,
+            match rename_to_free(&above, old, &self.limbo, new.as_bytes()) {
+                Err(Errno::EXIST) => {
+                    let comes = Which::of(open_directory(&above, old)?)?.birth;
+                    let waits = Which::of(open_directory(&self.limbo, new.as_bytes())?)?.birth;
+                    if comes.zip(waits).is_some_and(|(comes, waits)| comes < waits) {
+                        return self.purge_at(above, old);
+                    }
+                    self.purge(id)?;
+                }
                 other => return Ok(other?),
             }
         }
@@ -88,7 +115,7 @@ impl Tree {
             self.purge(id)?;
             return Ok(None);
         }
-        rustix::fs::renameat_with(&self.limbo, &*old, above, new, RenameFlags::NOREPLACE)?;
+        rename_to_free(&self.limbo, old.as_bytes(), above, new)?;
         Ok(Some(Arc::new(found)))
     }
 
@@ -99,11 +126,63 @@ impl Tree {
         rustix::fs::mkdirat(&self.limbo, &*old, Mode::from_raw_mode(0o700))?;
         let made = open_directory(&self.limbo, old.as_bytes())?;
         identify(&made, id, self.space)?;
-        rustix::fs::renameat_with(&self.limbo, &*old, above, new, RenameFlags::NOREPLACE)?;
+        rename_to_free(&self.limbo, old.as_bytes(), above, new)?;
         Ok(Arc::new(made))
+    }
+}
+
+/// Gives a directory a name that is free.
+fn rename_to_free(above: impl AsFd, old: &[u8], below: impl AsFd, new: &[u8]) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(&above, old, &below, new, RenameFlags::NOREPLACE) {
+        // Not every file system can. A directory that comes to stand there meanwhile stays unless it is empty.
+        Err(Errno::INVAL | Errno::NOSYS) => match rustix::fs::statat(&below, new, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => rustix::fs::renameat(&above, old, &below, new),
+            Err(errno) => Err(errno),
+        },
+        other => other,
+    }
+}
+
+fn there(opened: rustix::io::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    match opened {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        other => Ok(Some(other?)),
     }
 }
 
 fn name(id: FileId) -> String {
     format!("{:x}", id.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Placed;
+    use super::super::testing::tree;
+    use super::*;
+
+    /// Regression: a directory that had been made anew, with all that was in it since, gave way to the older one when that came to limbo after it.
+    #[test]
+    fn of_two_directories_with_one_id_the_one_that_was_made_later_stays() {
+        for order in [["older", "newer"], ["newer", "older"]] {
+            let (dir, tree, root) = tree();
+            if Which::of(&root).unwrap().birth.is_none() {
+                eprintln!("skipped: there are no times of birth here");
+                return;
+            }
+            for name in ["older", "newer"] {
+                let Placed::Made(made) = tree.directory(&root, name.as_bytes(), FileId(7)).unwrap() else { panic!() };
+                tree.symlink(&made, name.as_bytes(), b"target").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            for name in order {
+                tree.clear(&root, name.as_bytes()).unwrap();
+            }
+            assert!(matches!(tree.directory(&root, b"it", FileId(7)).unwrap(), Placed::There(_)));
+            let names = std::fs::read_dir(dir.path().join("it")).unwrap().map(|entry| entry.unwrap().file_name());
+            assert_eq!(names.collect::<Vec<_>>(), ["newer"], "{order:?}");
+            assert_eq!(tree.names(&root).unwrap(), [b"it"]);
+            assert!(tree.waiting().unwrap().is_empty());
+        }
+    }
 }
