@@ -268,8 +268,8 @@ fn is_empty(file: impl AsFd) -> rustix::io::Result<bool> {
     Ok(stat.st_size == 0 && stat.st_blocks == 0)
 }
 
-/// Empties a file; whether nothing is left. It may be an attribute that somebody set: not worth an exact list. Or an error that its next owner would
-/// be told of by fsync(2).
+/// Empties a file; whether nothing is left: an attribute or the ACL of one that was imported would be its next owner's, and of an error he would be
+/// told by fsync(2).
 fn empty(file: impl AsFd) -> rustix::io::Result<bool> {
     if !is_empty(&file)? {
         rustix::fs::ftruncate(&file, 0)?;
@@ -277,7 +277,20 @@ fn empty(file: impl AsFd) -> rustix::io::Result<bool> {
         // what the file's next owner has written (ext4 calls it `auto_da_alloc`). So that close is here.
         drop(sys::reopen(&file, OFlags::RDWR));
     }
-    Ok(!sys::lost_writes(&file) && is_empty(&file)?)
+    Ok(!sys::lost_writes(&file) && is_empty(&file)? && is_bare(&file)?)
+}
+
+/// Whether a file has no attributes but ours and those that any file gets where it lies. Not every file system keeps them in blocks that are counted.
+fn is_bare(file: impl AsFd) -> rustix::io::Result<bool> {
+    let mut names = [0u8; 256];
+    let length = match rustix::fs::flistxattr(file, &mut names[..]) {
+        Err(Errno::NOTSUP | Errno::NOSYS) => 0,
+        Err(Errno::RANGE) => return Ok(false),
+        listed => listed?,
+    };
+    let ours =
+        |name: &[u8]| name == record::NAME.as_bytes() || name == b"security.selinux" || name.starts_with(b"btrfs.");
+    Ok(names[..length].split(|byte| *byte == 0).all(|name| name.is_empty() || ours(name)))
 }
 
 /// Who has a file of a directory open; with it the file itself, open for reading and writing, when nobody has.

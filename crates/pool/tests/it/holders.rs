@@ -255,6 +255,30 @@ fn a_recycled_file_is_empty_and_has_new_numbers() {
     });
 }
 
+/// Regression: where attributes take no blocks that are counted, an imported file was used again with the ACL and attributes of its old owner.
+#[test]
+fn a_recycled_file_has_no_attributes_of_its_old_owner() {
+    each_file_system(64, |kind, path| {
+        let opened = open(path, common::config(), 10).unwrap();
+        demand(&opened);
+        for _ in 0..20 {
+            let batch: Vec<_> = (0..40).map(|_| opened.pool.create(hint(1)).unwrap()).collect();
+            for fresh in batch {
+                let has = rustix::fs::fgetxattr(&fresh.file, "user.note", &mut [0u8; 16][..]);
+                assert!(has.is_err(), "{kind}: {has:?}");
+                let flags = rustix::fs::XattrFlags::empty();
+                rustix::fs::fsetxattr(&fresh.file, "user.note", b"secret", flags).unwrap();
+                opened.pool.closed(&fresh.binding);
+                let binding = fresh.binding.clone();
+                drop(fresh);
+                opened.pool.release(binding);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        opened.pool.close().unwrap();
+    });
+}
+
 /// They could not be taken back, at any start.
 #[test]
 fn who_may_not_ask_about_others_files_removes_them() {
