@@ -68,7 +68,7 @@ fn cut(path: &Path, shorter: impl FnOnce(u64) -> u64) -> std::io::Result<u64> {
 pub(crate) struct Ballast {
     path: PathBuf,
     bytes: u64,
-    device: u64,
+    disk: u64,
     inodes: Inodes,
     /// What is held was given up in part, for want of room that the disk does not show.
     given_up: bool,
@@ -81,14 +81,15 @@ pub(crate) struct Ballast {
 impl Ballast {
     /// That of a space; its state directory exists.
     pub(crate) fn of(state: &State) -> crate::Result<Self> {
-        let device = std::fs::metadata(state.dir()).map_err(io_error("look at", state.dir()))?.dev();
-        let disk = measured(state.dir())?;
-        let bytes = (disk.f_blocks * disk.f_frsize / PART).min(MOST_BYTES);
-        let inodes = Inodes::of(state, &disk);
+        let looked = std::fs::File::open(state.dir()).and_then(|dir| Ok(ullage_pool::disk_of(dir)?));
+        let disk = looked.map_err(io_error("look at", state.dir()))?;
+        let room = measured(state.dir())?;
+        let bytes = (room.f_blocks * room.f_frsize / PART).min(MOST_BYTES);
+        let inodes = Inodes::of(state, &room);
         Ok(Self {
             path: state.dir().join(NAME),
             bytes,
-            device,
+            disk,
             inodes,
             given_up: false,
             full: AtomicBool::default(),
@@ -156,14 +157,14 @@ impl Ballast {
         self.inodes.least()
     }
 
-    /// The device that the catalog lies on.
-    pub(crate) fn device(&self) -> u64 {
-        self.device
+    /// The disk that the catalog lies on.
+    pub(crate) fn disk(&self) -> u64 {
+        self.disk
     }
 
     /// Whether a pool's files lie on the disk of the catalog.
-    pub(crate) fn shares(&self, pool_device: Option<u64>) -> bool {
-        pool_device == Some(self.device)
+    pub(crate) fn shares(&self, pool_disk: Option<u64>) -> bool {
+        pool_disk == Some(self.disk)
     }
 
     fn hold(&self, disk: &rustix::fs::StatVfs) -> bool {

@@ -141,7 +141,7 @@ impl OpenSpace {
         let has_trees = settings.pools.iter().any(|pool| pool.layout == Layout::Mirror);
         let trees_in_step = has_trees && take_in_step(state)? && of_now;
         let options = SpaceOptions { trees_in_step, ..options };
-        let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.device()))), options);
+        let space = Space::new(catalog, Arc::new(Pools::new(members, spread, Some(ballast.disk()))), options);
         // What goes on in it would have its store locked when that is opened once more.
         let (recovered, turns) =
             begin(state, &space, &mut settings, &marks, behind, size, progress).inspect_err(|_| space.give_up())?;
@@ -244,7 +244,7 @@ fn refuse_all_absent(settings: &SpaceSettings) -> Result<()> {
 pub(crate) fn leave_room(ballast: &Ballast, members: &mut [PoolMember]) -> Result<()> {
     let room = ballast.take()?;
     for member in members {
-        if ballast.shares(member.pool.device()) {
+        if ballast.shares(member.pool.disk()) {
             member.reserve = member.reserve.max(Bytes(room));
             member.pool.leave_inodes(ballast.least_inodes());
             if let Some(tree) = &member.tree {

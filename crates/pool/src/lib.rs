@@ -5,6 +5,7 @@
 mod absent;
 mod descriptors;
 mod dir;
+mod disk;
 mod error;
 mod fence;
 mod fsxattr;
@@ -20,6 +21,7 @@ mod which;
 
 pub use absent::AbsentPool;
 pub use dir::{Abilities, Annotation, DirPool, MARKER, PoolConfig, Stats, Survey, Surveyed, Uuid, clear};
+pub use disk::disk_of;
 pub use error::Error;
 pub use fence::{Fence, Fences};
 pub use fsxattr::{extent_size, set_copy_extent_size, set_extent_size};

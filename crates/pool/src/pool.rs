@@ -327,6 +327,11 @@ pub trait Pool: Send + Sync {
         None
     }
 
+    /// The file system that its files lie on (`disk_of`): what is free to one pool there is free to all.
+    fn disk(&self) -> Option<u64> {
+        self.device()
+    }
+
     /// The kernel's own quota around single files.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ pub struct PoolMember {
 impl PoolMember {
     /// Whether what is free to one is free to the other.
     pub fn shares_disk(&self, other: &Self) -> bool {
-        self.id == other.id || self.pool.device().is_some() && self.pool.device() == other.pool.device()
+        self.id == other.id || self.pool.disk().is_some() && self.pool.disk() == other.pool.disk()
     }
 }
 
@@ -155,14 +155,14 @@ pub struct Pools {
     slots: boxcar::Vec<Slot>,
     /// Some ask others. Where none do nobody looks which.
     any_remote: AtomicBool,
-    /// The device that the catalog lies on.
+    /// The disk that the catalog lies on.
     catalog: Option<u64>,
     spread: Spread,
     turn: AtomicU64,
 }
 
 impl Pools {
-    /// Pools in the order of the configuration, and the device that the catalog lies on.
+    /// Pools in the order of the configuration, and the disk that the catalog lies on.
     pub fn new(members: Vec<PoolMember>, spread: Spread, catalog: Option<u64>) -> Self {
         assert!(!members.is_empty(), "a space has at least one pool");
         let pools = Self {
@@ -197,7 +197,7 @@ impl Pools {
         });
         let is_one_of_several = self.slots().count() > 1;
         for Slot { member, answering, .. } in self.slots() {
-            let apart = member.pool.device().is_some_and(|device| Some(device) != self.catalog);
+            let apart = member.pool.disk().is_some_and(|disk| Some(disk) != self.catalog);
             answering.set_others_go_on(is_one_of_several || apart);
         }
     }

@@ -60,6 +60,7 @@ pub struct Core {
     pub descriptors: Descriptors,
     /// `st_dev` of the root.
     pub device: u64,
+    pub disk: u64,
     pub numbers: Arc<dyn Numbers>,
     pub marks: Notes,
     /// What it leaves to others.
@@ -96,7 +97,7 @@ impl Core {
         claim: Claim,
         config: PoolConfig,
         abilities: Abilities,
-        device: u64,
+        (device, disk): (u64, u64),
         numbers: Arc<dyn Numbers>,
         marks: Arc<dyn Marks>,
     ) -> Self {
@@ -109,6 +110,7 @@ impl Core {
         let seed = u64::from_le_bytes(claim.pool.0.split_at(8).0.try_into().unwrap_or_default());
         Self {
             device,
+            disk,
             unit: probe::unit(&claim.root),
             times: probe::times(&claim.root),
             granularity: probe::granularity(&claim.root),

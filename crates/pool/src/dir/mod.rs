@@ -114,7 +114,8 @@ impl DirPool {
             );
         }
         let device = rustix::fs::fstat(&claim.root).map_err(Error::io("look at", &path))?.st_dev;
-        let core = Arc::new(Core::new(path, claim, config, abilities, device, numbers, marks));
+        let disk = crate::disk_of(&claim.root).map_err(Error::io("look at", &path))?;
+        let core = Arc::new(Core::new(path, claim, config, abilities, (device, disk), numbers, marks));
         let quarantine = Quarantine::load(&core).map_err(Error::io("look through quarantine of", &core.path))?;
         let inbox = Arc::new(Inbox::default());
         let opened = Self { core, inbox, threads: Mutex::default() };
@@ -439,6 +440,10 @@ impl Pool for DirPool {
 
     fn device(&self) -> Option<u64> {
         Some(self.core.device)
+    }
+
+    fn disk(&self) -> Option<u64> {
+        Some(self.core.disk)
     }
 
     fn fences(&self) -> Result<&Fences, &str> {

@@ -171,6 +171,22 @@ fn pools_on_one_disk_are_counted_once() {
     space.down_and_check();
 }
 
+/// Regression: pools in two subvolumes of one btrfs were taken for ones on two disks: what was free counted twice, and reserves were used up.
+#[test]
+fn pools_in_two_subvolumes_are_on_one_disk() {
+    let mut ground = Ground::new();
+    let below = ground.btrfs("below", 256);
+    let pools = ["one", "other"].map(|name| below.join(name));
+    for pool in &pools {
+        program("btrfs", ["subvolume".as_ref(), "create".as_ref(), pool.as_os_str()]).ok();
+    }
+    let space = two(ground, pools);
+    let listed = ullage(["status".as_ref(), space.mount.as_os_str()]).ok();
+    assert!(listed.contains("together with other, on the same file system"), "{listed}");
+    assert_eq!(df(&space)["total"].as_u64(), Some(room(&below).0));
+    space.down_and_check();
+}
+
 #[test]
 fn pools_on_two_disks_are_added_up() {
     let mut ground = Ground::new();
