@@ -85,6 +85,12 @@ impl Acl {
         of(USER_OBJ) << 6 | group << 3 | of(OTHER)
     }
 
+    /// The permission bits of who knows nothing of ACLs: the group has what its own entry gives it.
+    pub(crate) fn without_names(&self) -> u32 {
+        let group = self.find(GROUP_OBJ).map_or(0, |item| u32::from(item.permissions)) << 3;
+        self.mode() & (!0o070 | group)
+    }
+
     /// Follows a chmod: the owner's and the others' bits, and the group's in the mask (or the group's entry).
     pub(crate) fn chmod(&mut self, mode: u32) {
         let group = if self.find(MASK).is_some() { MASK } else { GROUP_OBJ };

@@ -2,10 +2,11 @@
 
 use super::kept::{Kept, NEAR};
 use super::{Change, Moving, Shared, Stood};
+use crate::acl::{ACCESS, Acl};
 use rustc_hash::FxHashSet;
 use std::io;
 use std::sync::Arc;
-use ullage_catalog::{Catalog, Error, Inode, Record};
+use ullage_catalog::{Catalog, Error, Inode};
 use ullage_pool::{Directory, Locator, Placed, Shown, Tree};
 use ullage_types::{FileId, Kind, PoolId, ROOT};
 
@@ -153,19 +154,18 @@ impl Follower {
             Kind::Regular => match &record.backing {
                 Some(backing) if backing.pool == self.trees[at].pool => {
                     let locator = Locator(backing.locator.clone());
-                    gone_is_fine(
-                        tree.file(&place, name, &locator).and_then(|()| tree.show_file(&locator, shown(&record))),
-                    )
+                    let shown = self.shown(&inode)?;
+                    gone_is_fine(tree.file(&place, name, &locator).and_then(|()| tree.show_file(&locator, shown)))
                 }
                 _ => tree.clear(&place, name),
             },
             Kind::Symlink => {
                 tree.symlink(&place, name, &record.target)?;
-                gone_is_fine(tree.show_name(&place, name, shown(&record), true))
+                gone_is_fine(tree.show_name(&place, name, self.shown(&inode)?, true))
             }
             kind => {
                 tree.special(&place, name, kind, record.rdev)?;
-                gone_is_fine(tree.show_name(&place, name, shown(&record), false))
+                gone_is_fine(tree.show_name(&place, name, self.shown(&inode)?, false))
             }
         }
     }
@@ -178,14 +178,20 @@ impl Follower {
         match (record.kind, &record.backing) {
             (Kind::Directory, _) => {
                 let Some(directory) = self.directory(at, &inode, more)? else { return Ok(()) };
-                tree.show_directory(&directory, shown(&record))
+                tree.show_directory(&directory, self.shown(&inode)?)
             }
             (Kind::Regular, Some(backing)) if backing.pool == self.trees[at].pool => {
-                gone_is_fine(tree.show_file(&Locator(backing.locator.clone()), shown(&record)))
+                gone_is_fine(tree.show_file(&Locator(backing.locator.clone()), self.shown(&inode)?))
             }
             (Kind::Regular, _) => Ok(()),
-            // It shows what it is wherever its first name is made.
-            _ => self.name(at, record.parent, &record.name, more),
+            // Each of its names may have been made by itself.
+            _ => {
+                let mut names = Vec::new();
+                let each =
+                    self.catalog.each_name(&inode, &mut |directory, name| names.push((directory, name.to_vec())));
+                each.map_err(io::Error::other)?;
+                names.into_iter().try_for_each(|(directory, name)| self.name(at, directory, &name, more))
+            }
         }
     }
 
@@ -381,6 +387,19 @@ impl Follower {
         }
     }
 
+    /// Times of data are the backing file's own: whoever sets them sets them there. The tree has no ACLs, and the group no more for that.
+    fn shown(&self, inode: &Arc<Inode>) -> io::Result<Shown> {
+        let record = inode.record();
+        let acl = if record.xattrs > 0 { self.catalog.xattr(inode, ACCESS) } else { Err(Error::NoAttribute) };
+        let mode = match acl {
+            Ok(acl) => Acl::decode(&acl).map_or(record.mode, |acl| acl.without_names() | record.mode & 0o7000),
+            Err(Error::NoAttribute | Error::NotFound) => record.mode,
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        let times = (record.kind != Kind::Regular).then_some((record.atime, record.mtime));
+        Ok(Shown { mode, uid: record.uid, gid: record.gid, times })
+    }
+
     fn get(&self, file: FileId) -> io::Result<Option<Arc<Inode>>> {
         match self.catalog.get(file) {
             Err(Error::NotFound) => Ok(None),
@@ -439,12 +458,6 @@ impl Follower {
 fn belongs(inode: &Inode, parent: FileId, name: &[u8]) -> bool {
     let record = inode.record();
     record.nlink > 0 && record.parent == parent && *record.name == *name
-}
-
-/// Times of data are the backing file's own: whoever sets them sets them there.
-fn shown(record: &Record) -> Shown {
-    let times = (record.kind != Kind::Regular).then_some((record.atime, record.mtime));
-    Shown { mode: record.mode, uid: record.uid, gid: record.gid, times }
 }
 
 /// A file that has gone meanwhile is a change of its own, to come.

@@ -44,9 +44,13 @@ impl Bed {
 
     /// The same, but that it is not followed yet.
     fn make(&self, above: &Arc<Inode>, name: &str) -> Arc<Inode> {
+        self.make_of(Kind::Directory, above, name)
+    }
+
+    fn make_of(&self, kind: Kind, above: &Arc<Inode>, name: &str) -> Arc<Inode> {
         let new = New {
             id: self.catalog.numbers().pair().0,
-            kind: Kind::Directory,
+            kind,
             class: Class::Persistent,
             mode: 0o755,
             uid: 0,
@@ -288,4 +292,42 @@ fn a_directory_that_moves_from_what_is_not_open_is_taken_from_there() {
     bed.follow(ROOT, "moved");
     assert_eq!(bed.number("moved"), number, "it was built anew");
     assert_eq!(bed.follower.failures, 0);
+}
+
+/// Regression: the other names of a pipe kept owner, permissions and times of before when these were changed.
+#[test]
+fn every_name_of_a_pipe_shows_what_it_is() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let pipe = bed.make_of(Kind::Fifo, &root, "pipe");
+    bed.catalog.link(&pipe, &root, b"other", NOW).unwrap();
+    bed.follow(ROOT, "pipe");
+    bed.follow(ROOT, "other");
+    let change = |record: &mut ullage_catalog::Record| {
+        record.mode = 0o604;
+        Ok(())
+    };
+    bed.catalog.update(&pipe, change).unwrap();
+    bed.follower.follow(&Change::Attributes(pipe.id), &mut |_| {});
+    for name in ["pipe", "other"] {
+        assert_eq!(bed.tree.path().join(name).metadata().unwrap().mode() & 0o7777, 0o604, "{name}");
+    }
+}
+
+/// Regression: the mask of an ACL was shown as what the group may do, where there is no ACL that says otherwise.
+#[test]
+fn the_group_of_what_has_an_acl_gets_no_more_in_the_tree() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let dir = bed.make(&root, "dir");
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let entries = [entry(1, 7, none), entry(2, 6, 1234), entry(4, 1, none), entry(16, 6, none), entry(32, 0, none)];
+    let acl = [2u32.to_le_bytes().to_vec(), entries.concat()].concat();
+    let mode = ullage_catalog::XattrMode::Any;
+    bed.catalog.set_xattr(&dir, b"system.posix_acl_access", &acl, mode, NOW, |record| record.mode = 0o1760).unwrap();
+    bed.follower.follow(&Change::Attributes(dir.id), &mut |_| {});
+    assert_eq!(bed.tree.path().join("dir").metadata().unwrap().mode() & 0o7777, 0o1700);
 }

@@ -453,7 +453,7 @@ impl Core {
     fn make_leaf(&self, path: &str) -> Result<(), Error> {
         for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
             let part = &path[..at];
-            match rustix::fs::mkdirat(self.root(), part, Mode::from_raw_mode(0o700)) {
+            match leaf::make_own(self.root(), part) {
                 Ok(()) if self.abilities.ordered => {}
                 Ok(()) => {
                     let above = part.rsplit_once('/').map_or(".", |(above, _)| above);

@@ -228,10 +228,26 @@ pub fn kind_of(dir: impl AsFd, entry: &DirEntry) -> rustix::io::Result<FileType>
 
 /// Opens a directory of the pool's own right below the root; makes it where there is none.
 pub fn own_directory(root: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    match rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o700)) {
+    match make_own(&root, name) {
         Ok(()) | Err(Errno::EXIST) => open_directory(root, name),
         Err(errno) => Err(errno),
     }
+}
+
+/// Makes a directory of the pool's own. A default ACL of the one above would be that of every backing file.
+pub fn make_own(root: impl AsFd, name: &str) -> rustix::io::Result<()> {
+    rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o700))?;
+    if name.contains('/') {
+        return Ok(());
+    }
+    let made = open_directory(root, name)?;
+    for acl in ["system.posix_acl_default", "system.posix_acl_access"] {
+        match rustix::fs::fremovexattr(&made, acl) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

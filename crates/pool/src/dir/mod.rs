@@ -34,7 +34,7 @@ mod written;
 pub use clear::clear;
 pub use config::{PoolConfig, Uuid};
 pub(crate) use floor::Floor;
-pub(crate) use leaf::{kind_of, own_directory};
+pub(crate) use leaf::{kind_of, make_own, own_directory};
 pub use marker::NAME as MARKER;
 pub(crate) use marker::{fuzz as fuzz_marker, open_root};
 pub use probe::Abilities;

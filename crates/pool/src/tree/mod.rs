@@ -16,7 +16,7 @@ mod testing;
 pub use attributes::Shown;
 pub use shown::Missing;
 
-use crate::dir::{Floor, MARKER, open_root, own_directory};
+use crate::dir::{Floor, MARKER, make_own, open_root, own_directory};
 use crate::{Error, Locator, Uuid};
 use ours::{Identity, Space, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
@@ -81,7 +81,7 @@ impl Tree {
         if !imported {
             refuse_contents(path)?;
         }
-        std::fs::create_dir(&files).map_err(Error::io("create", &files))?;
+        make_own(open_root(path)?, FILES).map_err(Error::io("create", &files))?;
         chmod(&files, 0o700)?;
         Ok(files)
     }

@@ -5,7 +5,7 @@ use super::{FILES, Tree, open_directory};
 use crate::dir::name;
 use crate::{Error, Locator, Uuid, sys};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode};
+use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Tree {
 fn name_again(above: impl AsFd, shown: &[u8], files: &OwnedFd, lost: &Locator) -> rustix::io::Result<()> {
     let Some((leaf, _)) = name::split(lost) else { return Ok(()) };
     for (end, _) in leaf.match_indices('/').chain([(leaf.len(), "")]) {
-        match rustix::fs::mkdirat(files, &leaf[..end], Mode::from_raw_mode(0o700)) {
+        match crate::dir::make_own(files, &leaf[..end]) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
