@@ -5,6 +5,7 @@
 //! interrupted goes on at the next start.
 
 mod again;
+mod anothers;
 mod lent;
 mod stale;
 mod xattrs;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_catalog::{Backing, Brought, Catalog, Inode, New, Record};
 use ullage_pool::{Binding, Directory, Hint, Pool, Tree};
-use ullage_types::{Class, FileId, Kind, PoolId, ROOT, Timestamp};
+use ullage_types::{Class, FileId, Kind, PoolId, Timestamp};
 use xattrs::{Attribute, xattrs};
 
 /// Files whose records are made durable together.
@@ -67,6 +68,7 @@ pub(crate) fn import(
 ) -> Result<u64> {
     let root = tree.root();
     let stat = rustix::fs::fstat(&root).map_err(|errno| io_error("look at", tree.path())(errno.into()))?;
+    anothers::refuse(tree, stat.st_dev)?;
     let mut import = Import {
         catalog,
         pool,
@@ -80,6 +82,13 @@ pub(crate) fn import(
         done: 0,
     };
     let mut path = PathBuf::from(tree.path());
+    // Of several trees the first one says what the top is.
+    let told = xattrs(&root, b".").and_then(|told| told.all_of(&root, b"."));
+    import.bring_up(
+        &catalog.root().clone(),
+        &stat,
+        told.map_err(|errno| io_error("look at", tree.path())(errno.into()))?,
+    )?;
     let mut levels = vec![import.level(root, catalog.root().clone(), stat, Lent::default(), &path)?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
@@ -277,12 +286,9 @@ impl Import<'_> {
         Ok(self.catalog.create(&level.inode, name, new, ullage_fs::now())?)
     }
 
-    /// A directory's times as they are below. Its record was made with the rest; but that of the top is older than the import.
+    /// A directory's times as they are below.
     fn attributes(&self, inode: &Arc<Inode>, stat: &Stat) -> Result<()> {
         self.catalog.update(inode, |record| {
-            if inode.id == ROOT {
-                (record.mode, record.uid, record.gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
-            }
             record.atime = time(stat.st_atime, stat.st_atime_nsec);
             record.mtime = time(stat.st_mtime, stat.st_mtime_nsec);
             Ok(())

@@ -166,6 +166,11 @@ fn begin(
     if import_pools(space, settings, state.turns_path().exists(), progress)? {
         state.store(settings)?;
     }
+    // Not before it is known that all is in: an import that goes on reads the permissions of the top again.
+    for (pool, member) in settings.pools.iter().zip(space.pools().members()) {
+        let closed = member.tree.as_ref().map_or(Ok(()), |tree| tree.close());
+        closed.map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
+    }
     // Until here nothing was made that an older state would not know: a start that fails leaves it the newest.
     for told in behind {
         tracing::warn!("{told}");
@@ -212,7 +217,6 @@ fn import_pools(
             pool.import = false;
             imported = true;
         }
-        tree.close().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
     }
     Ok(imported)
 }

@@ -219,6 +219,11 @@ impl Tree {
         Ok(ours::backing_of(&**above, name, self.space)?)
     }
 
+    /// Whether a regular file is a backing file of another space, or was one.
+    pub fn is_anothers(&self, above: &Directory, name: &[u8]) -> io::Result<bool> {
+        Ok(ours::is_anothers(&**above, name, self.space)?)
+    }
+
     /// Whether a directory is another pool, of whichever layout.
     pub fn is_other_pool(&self, directory: &Directory) -> bool {
         let has = |marker: &str| rustix::fs::accessat(directory, marker, Access::EXISTS, AtFlags::empty()).is_ok();

@@ -100,6 +100,14 @@ pub fn is_backing(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Re
     Ok(said.is_some() && now.birth.is_some() || rustix::fs::fstat(&file)?.st_nlink > 1)
 }
 
+/// Whether a regular file says of itself that it is a backing file of another space.
+pub fn is_anothers(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Result<bool> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    let (said, now) = (record::at_path(&file)?, Which::of(&file)?);
+    Ok(said.is_some_and(|said| said.space != space && said.inode.is_some_and(|inode| inode.may_be(now))))
+}
+
 /// Which backing file of a space a regular file is, where it says that of itself.
 pub fn backing_of(above: impl AsFd, name: &[u8], space: Space) -> rustix::io::Result<Option<(FileId, Generation)>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -318,3 +318,58 @@ fn a_space_of_which_a_part_is_still_to_be_taken_in_loses_nothing_of_what_is_made
     assert_eq!(fs::read_to_string(space.path("of-b")).unwrap(), "b");
     space.down_and_check();
 }
+
+/// Regression: the top directory lost ACL and attributes, and what the mask allowed was allowed to the whole group.
+#[test]
+fn the_top_directory_keeps_its_acl_and_attributes() {
+    let (mut space, tree) = bed();
+    let acl = |root: &Path| run(Command::new("getfacl").arg("-pcn").arg(root)).ok();
+    run(Command::new("setfacl").args(["-m", "u:1234:rwx,g::---,m::rwx", "-d", "-m", "u:1234:rwx"]).arg(&tree)).ok();
+    lsetxattr(&tree, "user.note", b"noted", XattrFlags::empty()).unwrap();
+    let before = acl(&tree);
+    space.up();
+    space.flags.clear();
+    assert_eq!(acl(&space.mount), before);
+    let mut value = [0; 8];
+    let length = lgetxattr(&space.mount, "user.note", &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"noted");
+    // Nor has anything of the pool's own, or what is in the tree, that ACL.
+    fs::write(space.path("made"), "content").unwrap();
+    eventually("it is in the tree", LIMIT, || tree.join("made").exists());
+    for own in [".ullage", ".ullage/limbo", "made"] {
+        assert!(!acl(&tree.join(own)).contains("1234"), "{own}");
+    }
+    space.down_and_check();
+}
+
+/// Regression: hard links to files of another space were taken in, and lost to that.
+#[test]
+fn what_another_space_has_by_another_name_is_not_taken_from_it() {
+    let mut ground = Ground::new();
+    let disk = ground.ext4("disk", 256);
+    let mut one = Space::on(ground, &disk);
+    one.pools = vec![format!("main={},layout=mirror", one.pool().display())];
+    one.up();
+    fs::create_dir(one.path("dir")).unwrap();
+    fs::write(one.path("dir/file"), "precious").unwrap();
+    one.down_and_check();
+    let (tree, state, mount) = (disk.join("links"), disk.join("other-state"), disk.join("other"));
+    fs::create_dir(&tree).unwrap();
+    fs::hard_link(one.pool().join("dir/file"), tree.join("file")).unwrap();
+    let pool = format!("main={},layout=mirror", tree.display());
+    let words = [
+        "up".into(),
+        mount.into_os_string(),
+        "--state".into(),
+        state.into(),
+        "--pool".into(),
+        pool.into(),
+        "--import".into(),
+    ];
+    let words: Vec<OsString> = words.into();
+    ullage(&words).refused("is a file of another space");
+    // What nobody else has any more is.
+    one.up();
+    assert_eq!(fs::read(one.path("dir/file")).unwrap(), b"precious");
+    one.down_and_check();
+}
