@@ -6,3 +6,4 @@ pub(crate) mod measured;
 pub(crate) mod reaper;
 pub(crate) mod room;
 pub(crate) mod settle;
+pub(crate) mod shown;

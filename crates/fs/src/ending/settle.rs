@@ -374,6 +374,12 @@ impl Space {
             if let Err(error) = &measured {
                 node.not_measured(*error);
             }
+            if settled
+                && measured.is_ok()
+                && let Err(error) = self.show_times(node, &mut open)
+            {
+                tracing::debug!(?error, "a plain tree shows other times of file {}", node.inode.id);
+            }
             let durable = |open: &OpenFile| {
                 open.backing.as_deref().is_none_or(|b| !b.claimed || b.recorded <= self.catalog.durable())
             };

@@ -861,3 +861,21 @@ fn plain_trees_in_impossible_places_are_refused() {
     space.pools = vec![format!("main={}", tree.display())];
     space.try_up().refused("--import is for pools with layout=mirror");
 }
+
+/// Regression: an empty file had the time when its backing file was made ahead of it, and one that was cut off another one than the space said.
+#[test]
+fn what_nobody_wrote_to_has_its_own_times_in_the_tree() {
+    let space = new();
+    fs::write(space.path("cut-off"), "content").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    fs::write(space.path("empty"), "").unwrap();
+    fs::OpenOptions::new().write(true).open(space.path("cut-off")).unwrap().set_len(3).unwrap();
+    for name in ["empty", "cut-off"] {
+        let times = || [&space.mount, &space.pool()].map(|root| nanoseconds(&root.join(name).metadata().unwrap()));
+        eventually(name, Duration::from_secs(20), || {
+            let [shown, below] = times();
+            shown == below
+        });
+    }
+    space.down_and_check();
+}
