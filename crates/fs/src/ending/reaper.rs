@@ -157,8 +157,9 @@ impl Drop for Reaper {
 }
 
 impl Queue {
-    fn next(&self, durable: Seq) -> Option<(FileId, Backing)> {
-        self.waiting.front().filter(|(seq, ..)| *seq <= durable).map(|(_, file, backing, _)| (*file, backing.clone()))
+    fn next(&self, durable: Seq) -> Option<(FileId, Backing, u64)> {
+        let next = self.waiting.front().filter(|(seq, ..)| *seq <= durable);
+        next.map(|(_, file, backing, bytes)| (*file, backing.clone(), *bytes))
     }
 
     /// The first one was given to its pool.
@@ -209,10 +210,12 @@ fn run(shared: &Shared, catalog: &Catalog, pools: &Pools) {
         let durable = catalog.durable();
         loop {
             let next = shared.queue.lock().next(durable);
-            let Some((file, backing)) = next else { break };
+            let Some((file, backing, bytes)) = next else { break };
+            let id = backing.pool;
             if let Ok(pool) = pools.get(backing.pool) {
                 pool.release(Binding { file, generation: backing.generation, locator: Locator(backing.locator) });
             }
+            pools.gave_back(id, bytes);
             shared.queue.lock().gave();
         }
         if stop {

@@ -2,7 +2,8 @@
 //! same room above theirs.
 //!
 //! btrfs has blocks in use from when it writes them out, long after a file was measured to have them. Until the pool was
-//! written out, what was written counts as if it were held still.
+//! written out, what was written counts as if it were held still. So it is with those of removed files, which are free then: before anybody is
+//! refused the pool is written out.
 
 use crate::node::Node;
 use crate::pools::pool_of;
@@ -85,7 +86,8 @@ impl Space {
     /// Whether less than `wanted` is left above the reserve of a file's pool, and more may be when that has shown what was written to it.
     pub(crate) fn may_show_room(&self, node: &Node, wanted: u64) -> bool {
         let unshown = |pool| self.above(pool).map_or(0, |(_, disk)| disk.taken.lock().unshown);
-        pool_of(&node.inode).is_some_and(|pool| unshown(pool) > 0 && self.is_short(pool, wanted))
+        let late = |pool| unshown(pool) > 0 || self.pools.unfreed(pool) > 0;
+        pool_of(&node.inode).is_some_and(|pool| late(pool) && self.is_short(pool, wanted))
     }
 
     fn is_short(&self, pool: PoolId, wanted: u64) -> bool {
@@ -113,9 +115,10 @@ impl Space {
         let Some((_, disk)) = self.above(pool) else { return };
         let _turn = disk.writing.lock();
         let written = disk.taken.lock().unshown;
-        if written == 0 || !self.is_short(pool, wanted) {
+        if written == 0 && self.pools.unfreed(pool) == 0 || !self.is_short(pool, wanted) {
             return;
         }
+        let frees = self.pools.frees(pool);
         let synced = self.pools.get(pool).and_then(|pool| Ok(pool.sync()?));
         if let Err(error) = synced.and_then(|()| self.pools.ask_usage(pool)) {
             tracing::warn!("pool {pool} could not be written out: what is free there is not known ({error:?})");
@@ -123,6 +126,7 @@ impl Space {
         }
         // More may have come meanwhile.
         disk.taken.lock().unshown -= written;
+        frees();
     }
 }
 
@@ -164,6 +168,20 @@ mod tests {
         space.hold_in_pool(ONE, 2 * GIB).unwrap();
         space.hold_in_pool(OTHER, 2 * GIB).unwrap();
         assert_eq!(space.hold_in_pool(ONE, 1), Err(Errno::ENOSPC));
+    }
+
+    /// Regression: after much was removed from a pool on btrfs writes were refused until that wrote itself out, half a minute later.
+    #[test]
+    fn what_was_removed_is_written_out_before_anybody_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7, 7], 3 * GIB, GIB);
+        let node = refused(&space, b"file");
+        space.hold_in_pool(ONE, 2 * GIB).unwrap();
+        assert!(!space.may_show_room(&node, 1));
+        space.pools.gave_back(OTHER, GIB);
+        assert!(space.may_show_room(&node, 1));
+        space.show_written(&node, 1, SOON);
+        assert!(!space.may_show_room(&node, 1), "it was written out");
     }
 
     /// Every write to a pool with a reserve waited for it.

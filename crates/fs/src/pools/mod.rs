@@ -103,6 +103,8 @@ struct Slot {
     failing: AtomicBool,
     /// It takes no files, and those that it has go to the others (`drain.rs`).
     draining: AtomicBool,
+    /// Bytes of removed files that were given back to it, and that it may not show as free yet.
+    unfreed: AtomicU64,
 }
 
 impl Slot {
@@ -193,6 +195,7 @@ impl Pools {
             vacancy,
             failing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            unfreed: AtomicU64::new(0),
             member,
         });
         let is_one_of_several = self.slots().count() > 1;
@@ -309,6 +312,34 @@ impl Pools {
     /// Whether a pool's file system has blocks in use later than it says that files have them.
     pub(crate) fn shows_late(&self, id: PoolId) -> bool {
         self.below(id).shows_late
+    }
+
+    /// So many bytes of a removed file were given back to a pool.
+    pub(crate) fn gave_back(&self, id: PoolId, bytes: u64) {
+        if let Some(slot) = self.slot(id).filter(|slot| slot.below.shows_late) {
+            slot.unfreed.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    /// What was given back on a pool's disk, and may not be free there before it is written out.
+    pub(crate) fn unfreed(&self, id: PoolId) -> u64 {
+        self.beside(id).map(|slot| slot.unfreed.load(Relaxed)).fold(0, u64::saturating_add)
+    }
+
+    /// That disk was written out after all that was given back before this look, pool by pool.
+    pub(crate) fn frees(&self, id: PoolId) -> impl FnOnce() {
+        let before: Vec<_> = self.beside(id).map(|slot| (slot, slot.unfreed.load(Relaxed))).collect();
+        // What the pool itself has not done yet shows later still.
+        move || {
+            for (slot, bytes) in before.into_iter().filter(|(slot, _)| !slot.member.pool.is_freeing()) {
+                slot.unfreed.fetch_sub(bytes, Relaxed);
+            }
+        }
+    }
+
+    fn beside(&self, id: PoolId) -> impl Iterator<Item = &Slot> {
+        let own = self.slot(id);
+        self.slots().filter(move |slot| own.is_some_and(|own| own.member.shares_disk(&slot.member)))
     }
 
     /// Whether holes of a pool's files get blocks when they are read through a mapping.
