@@ -335,7 +335,12 @@ fn open_store(state: &State) -> Result<Arc<Store>> {
     } else {
         // Others reach the control socket, and nothing else.
         state.make()?;
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).map_err(crate::error::io_error("create", &dir))?;
+        // Another start may make it just now.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(crate::error::io_error("create", &dir))?;
     }
     Ok(Arc::new(Store::open(&dir, EngineKind::Fjall, Options::default())?))
 }
