@@ -28,12 +28,17 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<Vec<PathBuf>> 
         }
         Err(error) => return Err(io_error("look at", mountpoint)(error)),
     }
-    if mounts::is_space_at(mountpoint)? {
-        return Err(Error::Refused(format!(
-            "another space is mounted at {0}; `ullage down {1}` ends it, or mount elsewhere",
-            mountpoint.display(),
-            quoted(mountpoint)
-        )));
+    match mounts::state_at(mountpoint)? {
+        // Another start has mounted it just now, and has it locked.
+        Some(own) if own == state.dir() => return Ok(Vec::new()),
+        Some(_) => {
+            return Err(Error::Refused(format!(
+                "another space is mounted at {0}; `ullage down {1}` ends it, or mount elsewhere",
+                mountpoint.display(),
+                quoted(mountpoint)
+            )));
+        }
+        None => {}
     }
     // The helper that mounts for ordinary users refuses such, when all is made.
     if !rustix::process::geteuid().is_root()

@@ -59,11 +59,11 @@ pub fn mounts_of(state: &State) -> Result<Vec<PathBuf>> {
     Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
 }
 
-/// Whether what is seen there is a space.
-pub(crate) fn is_space_at(point: &Path) -> Result<bool> {
+/// The state of the space that is seen there, as its mount names it.
+pub(crate) fn state_at(point: &Path) -> Result<Option<PathBuf>> {
     let device = ullage_fuse::mounted_at(point);
     let is = |mount: &Listed| mount.may_be_a_space() && mount.point == point && Some(mount.device) == device;
-    Ok(list(None)?.iter().any(is))
+    Ok(list(None)?.into_iter().find(is).map(|mount| mount.source))
 }
 
 /// Whether a space is mounted there, as its daemon sees it: that may be in a container.
