@@ -6,21 +6,14 @@
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use ullage_types::{FileId, Timestamp};
+use ullage_catalog::Look;
+use ullage_types::FileId;
 
 /// Listings that go on at the same time, as far as they are followed; of others nothing is kept.
 const MOST: usize = 1024;
 /// What the kernel keeps of an entry beside its name (`struct fuse_dirent`), and what it rounds up to.
 const HEADER: u64 = 24;
 const ALIGNED: u64 = 8;
-
-/// What a directory looks like: any change changes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
-    pub newest: u64,
-    pub entries: u64,
-    pub mtime: Timestamp,
-}
 
 /// A listing from its beginning to here.
 #[derive(Debug)]
@@ -44,7 +37,7 @@ impl Progress {
     }
 
     /// Whether the kernel may keep it, now that it is at its end.
-    fn may_be_kept(&self, now: Look) -> bool {
+    pub(crate) fn may_be_kept(&self, now: Look) -> bool {
         self.began == now && !self.packed.is_multiple_of(page())
     }
 }
@@ -74,18 +67,14 @@ impl Listings {
         }
         all.insert(directory, progress);
     }
-
-    /// Whether the kernel may keep a listing that has come to its end.
-    pub(crate) fn may_be_kept(progress: Option<&Progress>, now: Look) -> bool {
-        progress.is_some_and(|it| it.may_be_kept(now))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ullage_types::Timestamp;
 
-    const LOOK: Look = Look { newest: 7, entries: 5, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
+    const LOOK: Look = Look { next_cookie: 7, entries: 5, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
 
     fn listed(names: usize, length: usize) -> (Listings, Option<Progress>) {
         let listings = Listings::default();
@@ -101,7 +90,7 @@ mod tests {
         let per_page = page() as usize / 32;
         for (names, kept) in [(per_page, false), (per_page + 1, true), (3 * per_page, false), (3 * per_page - 1, true)]
         {
-            assert_eq!(Listings::may_be_kept(listed(names, 8).1.as_ref(), LOOK), kept, "{names}");
+            assert_eq!(listed(names, 8).1.unwrap().may_be_kept(LOOK), kept, "{names}");
         }
         // What does not fit into a page begins the next one.
         let (_, progress) = listed(16, 231);
@@ -113,14 +102,13 @@ mod tests {
     #[test]
     fn a_listing_during_which_the_directory_changed_or_another_began_is_not_kept() {
         let changed = Look { entries: 4, ..LOOK };
-        assert!(!Listings::may_be_kept(listed(3, 8).1.as_ref(), changed));
+        assert!(!listed(3, 8).1.unwrap().may_be_kept(changed));
         let (listings, progress) = listed(3, 8);
         listings.go_on(FileId(5), progress);
         assert!(listings.follow(FileId(5), 2, || LOOK).is_none());
         let (listings, progress) = listed(3, 8);
         listings.go_on(FileId(5), progress);
         let progress = listings.follow(FileId(5), 3, || LOOK);
-        assert!(Listings::may_be_kept(progress.as_ref(), LOOK));
-        assert!(!Listings::may_be_kept(None, LOOK));
+        assert!(progress.is_some_and(|it| it.may_be_kept(LOOK)));
     }
 }

@@ -5,6 +5,7 @@
 //! was asked before it was last told to drop what it has.
 
 use crate::Space;
+use crate::node::Node;
 use ullage_catalog::Inode;
 
 impl Space {
@@ -20,6 +21,15 @@ impl Space {
     pub(crate) fn show_anew(&self, inode: &Inode) {
         if let Some(node) = self.nodes.find(inode.id) {
             self.show_only(&node);
+        }
+    }
+
+    /// The kernel drops what it has of a file, and keeps nothing that it was answered, or is about to be, to what was asked before.
+    pub(crate) fn show_only(&self, node: &Node) {
+        if let Some(kernel) = self.kernel()
+            && let Err(error) = kernel.invalidate_node(node.id, -1, 0)
+        {
+            tracing::debug!(inode = %node.inode.id, %error, "the kernel keeps the attributes of a file");
         }
     }
 }

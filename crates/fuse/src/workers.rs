@@ -252,15 +252,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn calls_go_on_while_all_the_usual_workers_and_more_are_stuck() {
-        let workers = Workers::new(2, 16, None);
+    /// So many jobs that end when what this gives is dropped.
+    fn submit_stuck(workers: &Arc<Workers>, count: usize) -> std::sync::mpsc::Sender<()> {
         let (release, stuck) = std::sync::mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
-        for _ in 0..10 {
+        for _ in 0..count {
             let stuck = Arc::clone(&stuck);
             assert!(workers.try_submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
         }
+        release
+    }
+
+    #[test]
+    fn calls_go_on_while_all_the_usual_workers_and_more_are_stuck() {
+        let workers = Workers::new(2, 16, None);
+        let release = submit_stuck(&workers, 10);
         let (tells, told) = std::sync::mpsc::channel();
         assert!(workers.try_submit(move |_| tells.send(()).unwrap()).is_ok());
         told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
@@ -273,12 +279,7 @@ mod tests {
     #[test]
     fn as_many_as_usual_come_beside_those_that_are_stuck() {
         let workers = Workers::new(4, 16, None);
-        let (release, stuck) = std::sync::mpsc::channel::<()>();
-        let stuck = Arc::new(Mutex::new(stuck));
-        for _ in 0..4 {
-            let stuck = Arc::clone(&stuck);
-            assert!(workers.try_submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
-        }
+        let release = submit_stuck(&workers, 4);
         std::thread::sleep(LASTING + LASTING / 10);
         let (tells, told) = std::sync::mpsc::channel();
         for _ in 0..100 {

@@ -5,8 +5,6 @@ use rustix::io::Errno;
 
 /// `_IOR(BTRFS_IOCTL_MAGIC, 31, struct btrfs_ioctl_fs_info_args)`.
 const BTRFS_IOC_FS_INFO: libc::c_ulong = 0x8400_941f;
-/// What statfs(2) says of btrfs.
-const BTRFS: i64 = 0x9123_683e;
 
 /// As far as we read it.
 #[repr(C)]
@@ -24,7 +22,7 @@ struct FsInfo {
 /// Of fstat(2) and fstatfs(2).
 pub fn disk_of(file: impl AsFd) -> rustix::io::Result<u64> {
     let device = rustix::fs::fstat(&file)?.st_dev;
-    if rustix::fs::fstatfs(&file)?.f_type as i64 != BTRFS {
+    if rustix::fs::fstatfs(&file)?.f_type != libc::BTRFS_SUPER_MAGIC {
         return Ok(device);
     }
     Ok(uuid(file).map_or(device, |uuid| u64::from_le_bytes(uuid[..8].try_into().expect("eight of sixteen bytes"))))

@@ -2,7 +2,7 @@
 
 use crate::inode::Inode;
 use crate::ops::check_directory;
-use crate::{Catalog, Result};
+use crate::{Catalog, Record, Result};
 use ullage_types::{FileId, Kind, Timestamp};
 
 /// One entry of a listing.
@@ -18,16 +18,27 @@ pub struct Entry {
     pub cookie: u64,
 }
 
+/// What a directory looks like: after any change of its entries something here is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The place that the next entry gets.
+    pub next_cookie: u64,
+    /// How many there are.
+    pub entries: u64,
+    /// When they changed last.
+    pub mtime: Timestamp,
+}
+
 impl Catalog {
     /// The place of a directory's newest entry, or of one that is gone: every later entry comes after it.
     pub fn newest_place(&self, directory: &Inode) -> u64 {
         directory.lock().record.next_cookie.saturating_sub(1)
     }
 
-    /// The place of its newest entry, how many there are, and when they changed: after any change one of these is another.
-    pub fn look(&self, directory: &Inode) -> (u64, u64, Timestamp) {
-        let state = directory.lock();
-        (state.record.next_cookie, state.record.entries, state.record.mtime)
+    /// What a directory looks like.
+    pub fn look(&self, directory: &Inode) -> Look {
+        let Record { next_cookie, entries, mtime, .. } = directory.lock().record;
+        Look { next_cookie, entries, mtime }
     }
 
     /// At most `most` entries after the place `after` (0 for the beginning), up to the place `end`. An entry keeps its

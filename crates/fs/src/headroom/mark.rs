@@ -47,16 +47,6 @@ impl Space {
         Ok(())
     }
 
-    /// What the kernel is told next of a file is shown to whoever asked, and not kept: it would take the mark away.
-    pub(crate) fn show_only(&self, node: &Node) {
-        // It keeps nothing that was asked for before it dropped what it had.
-        if let Some(kernel) = self.kernel()
-            && let Err(error) = kernel.invalidate_node(node.id, -1, 0)
-        {
-            tracing::debug!(inode = %node.inode.id, %error, "the kernel keeps the attributes of a file");
-        }
-    }
-
     /// What is allowed with a file was changed, and the kernel is to know that of one that is marked, too.
     pub(crate) fn mark_again(&self, node: &Arc<Node>) {
         let marked = node.open.lock().marked;

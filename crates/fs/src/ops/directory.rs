@@ -1,8 +1,8 @@
 //! READDIR and READDIRPLUS.
 
 use crate::cursor::Cursor;
-use crate::listings::{Listings, Look};
 use crate::{Errno, Listed, Outcome, Sink, Space, hurry};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ullage_catalog::Inode;
 use ullage_types::{Kind, NodeId};
@@ -43,39 +43,46 @@ const AT_ONCE_PLUS: usize = 256;
 impl Space {
     pub(crate) fn do_readdir(&self, node: NodeId, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
         let directory = self.inode(node)?;
-        let look = || {
-            let (newest, entries, mtime) = self.catalog.look(&directory);
-            Look { newest, entries, mtime }
-        };
+        let look = || self.catalog.look(&directory);
         let mut progress = self.listings.follow(directory.id, offset, look);
-        let mut at = Cursor::at(offset, || self.catalog.newest_place(&directory));
-        let begun = at;
-        let dots: [(&[u8], u64); 2] = [(b".", directory.id.0), (b"..", self.catalog.parent(&directory).id.0)];
+        let mut is_over = true;
+        self.list(&directory, offset, plus, &mut |listed| {
+            is_over = false;
+            let taken = sink(listed);
+            if taken && let Some(progress) = &mut progress {
+                progress.add(listed.name, listed.next);
+            }
+            taken
+        })?;
+        if is_over {
+            return self.end_listing(&directory, progress.is_some_and(|progress| progress.may_be_kept(look())));
+        }
+        self.listings.go_on(directory.id, progress);
+        Ok(())
+    }
+
+    /// Lists what comes after a position, as far as the sink takes it.
+    fn list(&self, directory: &Arc<Inode>, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
+        let mut at = Cursor::at(offset, || self.catalog.newest_place(directory));
+        let dots: [(&[u8], u64); 2] = [(b".", directory.id.0), (b"..", self.catalog.parent(directory).id.0)];
         for (place, (name, ino)) in (1u64..).zip(dots) {
             if at.after < place {
                 let next = Cursor { after: place, ..at };
                 let mode = u32::from(libc::DT_DIR) << 12;
-                let place = next.position();
-                if !sink(&Listed { name, ino, mode, next: place, entry: None }) {
-                    self.listings.go_on(directory.id, progress);
+                if !sink(&Listed { name, ino, mode, next: next.position(), entry: None }) {
                     return Ok(());
-                }
-                if let Some(progress) = &mut progress {
-                    progress.add(name, place);
                 }
                 at = next;
             }
         }
         let attributes = plus && self.listing.wants_attributes();
         let most = if plus { AT_ONCE_PLUS } else { AT_ONCE };
+        let begun = at;
         loop {
-            let entries = match self.catalog.list(&directory, at.after, at.end, most) {
+            let entries = match self.catalog.list(directory, at.after, at.end, most) {
                 Ok(entries) => entries,
                 // What was listed holds look-ups, which an error would not give to anybody; the next request meets it again.
-                Err(_) if at != begun => {
-                    self.listings.go_on(directory.id, progress);
-                    return Ok(());
-                }
+                Err(_) if at != begun => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
             let done = entries.len() < most;
@@ -93,26 +100,23 @@ impl Space {
                 };
                 // A file of which nothing can be said has a name all the same: who asks for more is told why not.
                 let entry = inode.and_then(|inode| hurry::without_waiting(|| self.entry_in_use(inode)).ok());
-                let (place, mode) = (next.position(), found.kind.mode_bits());
-                let listed = Listed { name: &found.name, ino: found.file.0, mode, next: place, entry };
+                let listed = Listed {
+                    name: &found.name,
+                    ino: found.file.0,
+                    mode: found.kind.mode_bits(),
+                    next: next.position(),
+                    entry,
+                };
                 if !sink(&listed) {
                     if let Some(entry) = entry {
                         self.forget_node(entry.node, 1);
                     }
-                    self.listings.go_on(directory.id, progress);
                     return Ok(());
-                }
-                if let Some(progress) = &mut progress {
-                    progress.add(&found.name, place);
                 }
                 at = next;
             }
-            if done && at != begun {
-                self.listings.go_on(directory.id, progress);
-                return Ok(());
-            }
             if done {
-                return self.end_listing(&directory, Listings::may_be_kept(progress.as_ref(), look()));
+                return Ok(());
             }
         }
     }

@@ -63,13 +63,15 @@ impl Space {
                 held.moves(exchanged, to.id, to_name);
             }
         }
-        if from.id != to.id {
-            [Some(&renamed.moved), renamed.exchanged.as_ref()].into_iter().flatten().for_each(|it| self.list_anew(it));
-        }
         self.changed(&from);
         self.changed(&to);
         for moved in [Some(&renamed.moved), renamed.exchanged.as_ref()].into_iter().flatten() {
-            if moved.is_directory() { self.show_anew(moved) } else { self.changed(moved) }
+            match moved.is_directory() {
+                // What is listed anew is looked at anew, too.
+                true if from.id != to.id => self.list_anew(moved),
+                true => self.show_anew(moved),
+                false => self.changed(moved),
+            }
         }
         self.trees.name(from.id, name);
         self.trees.name(to.id, to_name);

@@ -1,6 +1,6 @@
 //! Spaces on each file system, and what is counted in them.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,16 @@ pub fn limited(space: &Space, name: &str, bytes: u64) -> PathBuf {
     dir
 }
 
+/// Opens a file for reading and writing, and makes it.
+pub fn both(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// What lies in a limited directory, beside its own block.
+pub fn used(dir: &Path) -> u64 {
+    counted(dir).bytes - 4096
+}
+
 pub fn is_full<T: std::fmt::Debug>(outcome: &io::Result<T>) -> bool {
     matches!(outcome, Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)))
 }
@@ -111,7 +121,7 @@ pub fn in_pool(space: &Space) -> u64 {
 /// What lies in a limited directory is no more than `limit` beside its own block, and no less than that without `slack`.
 #[track_caller]
 pub fn assert_filled(dir: &Path, limit: u64, slack: u64, how: &str) {
-    let used = counted(dir).bytes - 4096;
+    let used = used(dir);
     assert!(used <= limit, "{how}: {} bytes past the limit", used - limit);
     assert!(used + slack >= limit, "{how}: refused with {} bytes left", limit - used);
 }

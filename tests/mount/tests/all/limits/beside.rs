@@ -1,6 +1,6 @@
 //! Limited files that are open in several ways at once: for reading only, for writing only, for both, mapped.
 
-use super::bed::{Below, assert_filled, is_full, limited};
+use super::bed::{Below, assert_filled, both, is_full, limited, used};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,10 +17,6 @@ use ullage_mount_tests::space::Space;
 const ROOM: u64 = 1 << 20;
 const ALL: [Below; 4] = [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs];
 
-fn both(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-}
-
 /// A handle that has a file open in the kernel: one that reads, but on tmpfs, where holes could be filled through that.
 fn in_kernel(below: Below, path: &Path) -> File {
     OpenOptions::new().read(below != Below::Tmpfs).write(below == Below::Tmpfs).open(path).unwrap()
@@ -36,10 +32,6 @@ fn store_all(map: &mut Map, bytes: u64, value: u64) {
     for page in 0..bytes as usize / 4096 {
         map.store(page * 4096, value);
     }
-}
-
-fn used(dir: &Path) -> u64 {
-    counted(dir).bytes - 4096
 }
 
 /// A child has the files of its program open until it begins another one: the file was taken for one that others have open too, and got all its

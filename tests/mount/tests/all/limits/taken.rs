@@ -1,6 +1,6 @@
 //! Blocks that are taken away, or given, beside others: nothing passes a limit by that, and nothing that is stored is lost.
 
-use super::bed::{Below, limited, until_full};
+use super::bed::{Below, both, is_full, limit, limited, until_full, used};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::map::Map;
-use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::run::eventually;
 
 const ROOM: u64 = 4 << 20;
@@ -16,16 +15,8 @@ const ROOM: u64 = 4 << 20;
 static PIECE: [u8; 65536] = [4; 65536];
 const ALL: [Below; 4] = [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs];
 
-fn both(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-}
-
 fn writer(path: &Path) -> File {
     OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
-}
-
-fn used(dir: &Path) -> u64 {
-    counted(dir).bytes - 4096
 }
 
 /// Regression: a file that was about to lose its holes, since somebody wanted to map it, was taken for one without: punching wrote zeros into all
@@ -105,7 +96,7 @@ fn what_lost_its_blocks_through_a_mapping_takes_room_when_it_is_written_again() 
             let file = both(&path).unwrap();
             file.set_len(HALF as u64).unwrap();
             early = Some(Map::new(&file, HALF).unwrap());
-            super::bed::limit(&[&format!("{}B", ROOM + 4096)], &dir);
+            limit(&[&format!("{}B", ROOM + 4096)], &dir);
         }
         let file = writer(&path);
         for _ in 0..3 {
@@ -181,7 +172,7 @@ fn a_range_that_cannot_be_zeroed_as_a_whole_is_left_as_it_was() {
         fs::write(&path, vec![1; 65536]).unwrap();
         let file = writer(&path);
         let mapped = both(&path).unwrap();
-        assert!(super::bed::is_full(&fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * ROOM).map_err(Into::into)));
+        assert!(is_full(&fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * ROOM).map_err(Into::into)));
         assert!(fs::read(&path).unwrap() == vec![1; 65536], "{below:?}");
         drop((file, mapped));
         space.down_and_check();
