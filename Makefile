@@ -71,6 +71,8 @@ tools:
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 		fi; \
 		if [ -c /dev/fuse ]; then chmod a+rw /dev/fuse; fi; \
+		grep -qw btrfs /proc/filesystems || modprobe btrfs 2>/dev/null \
+			|| echo "no btrfs in this kernel ($$(uname -r)): its tests are skipped"; \
 		if [ ! -d target/vm/boot ]; then \
 			kernel=$$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9][^ ]*\)$$/\1/p' | head -n 1); \
 			mkdir -p target/vm && (cd target/vm && apt-get download -qq $$kernel 2>/dev/null && dpkg -x linux-image-*.deb . && rm -f linux-image-*.deb) \

@@ -5,6 +5,17 @@ use crate::run::program;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Whether a btrfs can be made and mounted here, which not every kernel can; why not is printed where a test is skipped for it.
+pub fn has_btrfs() -> bool {
+    static REFUSED: OnceLock<Option<String>> = OnceLock::new();
+    let refused = REFUSED.get_or_init(|| Ground::new().try_made_with("mkfs.btrfs", "tried", 128).err());
+    if let Some(reason) = refused {
+        eprintln!("skipped on btrfs: {reason}");
+    }
+    refused.is_none()
+}
 
 /// A temporary directory; what is mounted in it goes with it.
 #[derive(Debug)]
@@ -73,10 +84,17 @@ impl Ground {
     }
 
     fn made_with(&mut self, tool: &str, name: &str, megabytes: u64) -> PathBuf {
+        self.try_made_with(tool, name, megabytes).expect("a file system can be made and mounted")
+    }
+
+    fn try_made_with(&mut self, tool: &str, name: &str, megabytes: u64) -> Result<PathBuf, String> {
         let image = self.join(&format!("{name}.img"));
         fs::File::create(&image).and_then(|file| file.set_len(megabytes << 20)).expect("an image can be made");
-        program(tool, ["-q".as_ref(), "-f".as_ref(), image.as_os_str()]).ok();
-        self.mount_image(name, &image)
+        let outcome = program(tool, ["-q".as_ref(), "-f".as_ref(), image.as_os_str()]);
+        if outcome.code != Some(0) {
+            return Err(outcome.err);
+        }
+        self.try_mount(name, &image, "loop")
     }
 
     /// Mounts an image in a directory of this name.

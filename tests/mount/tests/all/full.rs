@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::ground::{Ground, has_btrfs};
 use ullage_mount_tests::run::{eventually, program};
 use ullage_mount_tests::space::Space;
 
@@ -288,6 +288,9 @@ fn leaves_what_is_reserved(mib: u64, prepare: impl Fn(&Space), fill: impl Fn(&mu
 /// What is free on the disk says nothing of a quota: nothing of what is held was given to the catalog, and no start found any room.
 #[test]
 fn a_space_that_used_up_the_quota_of_its_subvolume_is_started_and_files_are_removed() {
+    if !has_btrfs() {
+        return;
+    }
     let mut ground = Ground::new();
     let disk = ground.btrfs("disk", 3000);
     let own = disk.join("own");

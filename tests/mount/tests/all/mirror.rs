@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use ullage_mount_tests::ground::Ground;
+use ullage_mount_tests::ground::{Ground, has_btrfs};
 use ullage_mount_tests::run::{eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -807,7 +807,8 @@ fn a_space_with_a_plain_tree_is_rebuilt_from_it() {
 #[test]
 fn plain_trees_are_kept_on_other_file_systems_and_by_ordinary_means() {
     let mut ground = Ground::new();
-    let disks = [ground.xfs("xfs", 320), ground.btrfs("btrfs", 256)];
+    let other = if has_btrfs() { ground.btrfs("other", 256) } else { ground.ext4("other", 256) };
+    let disks = [ground.xfs("xfs", 320), other];
     let mut space = on(ground, &disks[0]);
     fs::create_dir(disks[1].join("second")).unwrap();
     space.pools.push(format!("second={},layout=mirror", disks[1].join("second").display()));

@@ -114,5 +114,7 @@ fn what_is_written_to_a_recycled_file_is_not_written_out_at_close_on_xfs() {
 
 #[test]
 fn what_is_written_to_a_recycled_file_is_not_written_out_at_close_on_btrfs() {
-    nothing_is_written_out_at_close(Below::Btrfs);
+    if Below::Btrfs.is_had() {
+        nothing_is_written_out_at_close(Below::Btrfs);
+    }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::ground::{Ground, has_btrfs, listing};
 use ullage_mount_tests::recount::counted;
 use ullage_mount_tests::run::ullage;
 use ullage_mount_tests::space::Space;
@@ -19,6 +19,16 @@ pub enum Below {
 }
 
 impl Below {
+    /// All that can be had here.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Tmpfs, Self::Ext4, Self::Xfs, Self::Btrfs].into_iter().filter(|below| below.is_had())
+    }
+
+    /// Whether it can be had here; else that is said.
+    pub fn is_had(self) -> bool {
+        self != Self::Btrfs || has_btrfs()
+    }
+
     pub fn space(self) -> Space {
         let mut ground = Ground::new();
         let pool = match self {

@@ -70,7 +70,7 @@ fn settles() {
 /// A handle that came after the limit had pages of its own: neither saw what the other wrote, and who wrote last took the other's away.
 #[test]
 fn a_mapping_from_before_a_limit_and_a_handle_of_after_it_show_the_same() {
-    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+    for below in Below::all() {
         let space = below.space();
         if !space.uses_passthrough() {
             return;
@@ -117,7 +117,7 @@ fn a_mapping_from_before_a_limit_and_a_handle_of_after_it_show_the_same() {
 /// Nobody writes to it any more, and somebody reads it: it was taken for one that is written since before the limit.
 #[test]
 fn who_only_reads_a_file_that_was_written_before_a_limit_leaves_it_bound() {
-    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+    for below in Below::all() {
         let space = below.space();
         if !space.uses_passthrough() {
             return;

@@ -268,7 +268,9 @@ fn no_way_to_grow_passes_a_limit_on_xfs() {
 
 #[test]
 fn no_way_to_grow_passes_a_limit_on_btrfs() {
-    every_way(Below::Btrfs);
+    if Below::Btrfs.is_had() {
+        every_way(Below::Btrfs);
+    }
 }
 
 #[test]
@@ -339,7 +341,7 @@ fn a_full_directory_is_no_fuller_once_everything_is_on_the_disk() {
 /// To give a file the blocks that it was written without is not a change of the file.
 #[test]
 fn times_stay_as_the_last_write_left_them() {
-    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+    for below in Below::all() {
         let space = below.space();
         let dir = limited(&space, "box", 16 << 20);
         let (small, large) = (dir.join("small"), dir.join("large"));

@@ -30,7 +30,7 @@ fn used(file: &File) -> u64 {
 
 #[test]
 fn overwriting_at_the_limit_takes_nothing_and_is_never_refused() {
-    for below in [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs] {
+    for below in Below::all() {
         let space = below.space();
         let dir = limited(&space, "box", ROOM);
         let path = dir.join("file");

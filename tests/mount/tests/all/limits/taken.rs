@@ -13,7 +13,6 @@ use ullage_mount_tests::run::eventually;
 const ROOM: u64 = 4 << 20;
 /// What is written at a time.
 static PIECE: [u8; 65536] = [4; 65536];
-const ALL: [Below; 4] = [Below::Tmpfs, Below::Ext4, Below::Xfs, Below::Btrfs];
 
 fn writer(path: &Path) -> File {
     OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
@@ -23,7 +22,7 @@ fn writer(path: &Path) -> File {
 /// of them, past any limit.
 #[test]
 fn punching_holes_beside_who_wants_to_map_the_file_takes_no_blocks() {
-    for below in ALL {
+    for below in Below::all() {
         let space = below.space();
         let dir = limited(&space, "box", ROOM);
         let path = dir.join("sparse");
@@ -86,7 +85,7 @@ fn what_is_stored_while_the_file_is_allocated_is_kept() {
 #[test]
 fn what_lost_its_blocks_through_a_mapping_takes_room_when_it_is_written_again() {
     const HALF: usize = (ROOM / 4 * 3) as usize;
-    for (below, before) in ALL.into_iter().flat_map(|below| [(below, false), (below, true)]) {
+    for (below, before) in Below::all().flat_map(|below| [(below, false), (below, true)]) {
         let space = below.space();
         let dir = if before { space.path("box") } else { limited(&space, "box", ROOM) };
         let path = dir.join("file");
@@ -138,7 +137,7 @@ fn what_lost_its_blocks_through_a_mapping_takes_room_when_it_is_written_again() 
 #[test]
 fn what_lost_its_blocks_through_a_mapping_stays_charged_when_it_is_given_its_length() {
     const HALF: usize = (ROOM / 4 * 3) as usize;
-    for below in ALL {
+    for below in Below::all() {
         let space = below.space();
         let dir = limited(&space, "box", ROOM);
         let path = dir.join("file");
@@ -165,7 +164,7 @@ fn what_lost_its_blocks_through_a_mapping_stays_charged_when_it_is_given_its_len
 /// Regression: what was refused had been done in part: the data was zeroed, and then there was no room behind it.
 #[test]
 fn a_range_that_cannot_be_zeroed_as_a_whole_is_left_as_it_was() {
-    for below in ALL {
+    for below in Below::all() {
         let space = below.space();
         let dir = limited(&space, "box", ROOM);
         let path = dir.join("file");
