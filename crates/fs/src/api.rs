@@ -192,8 +192,9 @@ pub trait Envoy: Send {
     /// Its number, by which its calls are known.
     fn process(&self) -> i32;
     /// Makes the kernel take the attributes of a node that it knows from the answer to a SETATTR, while nobody writes to it: the
-    /// next write asks for file capabilities then. Those who answer it go before all others meanwhile.
-    fn refresh(&mut self, node: NodeId) -> io::Result<()>;
+    /// next write asks for file capabilities then. Those who answer it go before all others meanwhile. Where the mount has no path any more,
+    /// this process, 0 if none is known, most likely has the file open.
+    fn refresh(&mut self, node: NodeId, opener: u32) -> io::Result<()>;
     /// Looks at the root of the mount, as stat(2) does.
     fn look(&mut self) -> io::Result<()>;
     /// Opens a file without a name in the root of the mount; gives back its inode.

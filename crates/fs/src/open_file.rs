@@ -24,6 +24,8 @@ pub(crate) struct OpenFile {
     pub handles: u32,
     /// Those among them that can write.
     pub writers: u32,
+    /// The process that opened the last of these, 0 where that is not known.
+    pub opener: u32,
     /// The backing file, while it is open.
     pub backing: Option<Box<OpenBacking>>,
     /// What is held for its writes.

@@ -75,7 +75,7 @@ impl Envoy for TestEnvoy {
         1
     }
 
-    fn refresh(&mut self, _: NodeId) -> io::Result<()> {
+    fn refresh(&mut self, _: NodeId, _: u32) -> io::Result<()> {
         let now = self.envoys.now.fetch_add(1, Relaxed) + 1;
         self.envoys.most.fetch_max(now, Relaxed);
         std::thread::sleep(self.takes);

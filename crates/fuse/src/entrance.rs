@@ -1,9 +1,11 @@
 //! The ways into a mount.
 //!
 //! By its path first. But that leads elsewhere once the mount was detached, something was mounted over it, or a directory above was renamed,
-//! while those who have files open there go on. Nothing is kept open to be independent of that: it would keep the mount busy, or alive. Who
-//! has a file open is himself a way to it then.
+//! while those who have files open there go on. Nothing is kept open to be independent of that: it would keep the mount busy, or alive. The
+//! kernel's list of mounts knows the new path then, and of one that has none who has a file open is himself a way to it: whoever opened it
+//! most likely, and only then all others, whose descriptors take long to look at.
 
+use crate::mounts::list_mounts;
 use crate::sys;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -14,6 +16,7 @@ use std::path::{Path, PathBuf};
 /// How a mount is entered.
 #[derive(Debug)]
 pub(crate) struct Entrance {
+    /// Where it was found last.
     mountpoint: PathBuf,
     /// Major and minor number.
     device: (u32, u32),
@@ -44,23 +47,35 @@ impl Entrance {
         if self.holds(&stat) { Ok(()) } else { Err(Errno::NXIO.into()) }
     }
 
-    /// The file behind a node, as O_PATH, without asking who answers.
+    /// The file behind a node, as O_PATH, without asking who answers. This process, 0 if none is known, is the first to be looked at for it.
     ///
     /// # Errors
     /// ESTALE when nobody has it open; ENXIO when there is no way in, so that it is not known who has.
-    pub(crate) fn file(&mut self, node: u64) -> io::Result<OwnedFd> {
-        match self.root() {
+    pub(crate) fn file(&mut self, node: u64, opener: u32) -> io::Result<OwnedFd> {
+        match self.root().or_else(|_| self.root_anew()) {
             Ok(root) => sys::open_node(root.as_fd(), node),
-            Err(_) => self.file_of_others(node),
+            Err(_) => self.file_of_others(node, opener),
         }
     }
 
-    fn file_of_others(&mut self, node: u64) -> io::Result<OwnedFd> {
+    /// A directory of the mount by a path that it has now.
+    fn root_anew(&mut self) -> io::Result<OwnedFd> {
+        for mount in list_mounts(None)?.into_iter().filter(|mount| mount.device == self.device) {
+            if let Ok(root) = self.directory(&mount.point) {
+                self.mountpoint = mount.point;
+                return Ok(root);
+            }
+        }
+        Err(Errno::NXIO.into())
+    }
+
+    fn file_of_others(&mut self, node: u64, opener: u32) -> io::Result<OwnedFd> {
         if let Some(file) = self.last.as_ref().and_then(|last| self.file_at(last, node)) {
             return Ok(file);
         }
         let mut directory = None;
-        for path in open_files() {
+        let likely = open_files_of(&Path::new("/proc").join(opener.to_string()));
+        for path in likely.chain(open_files()) {
             let Some(stat) = look(CWD, &path).filter(|stat| self.holds(stat)) else { continue };
             if stat.stx_ino == node
                 && let Some(file) = self.file_at(&path, node)
@@ -104,10 +119,11 @@ fn look(at: impl AsFd, path: &Path) -> Option<Statx> {
 fn open_files() -> impl Iterator<Item = PathBuf> {
     let processes = || list("/proc".into()).filter(|path| is_number(path));
     let threads = processes().flat_map(|process| list(process.join("task")));
-    processes().chain(threads).flat_map(|owner| {
-        let descriptors = list(owner.join("fd"));
-        [owner.join("cwd"), owner.join("root")].into_iter().chain(descriptors)
-    })
+    processes().chain(threads).flat_map(|owner| open_files_of(&owner))
+}
+
+fn open_files_of(owner: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    [owner.join("cwd"), owner.join("root")].into_iter().chain(list(owner.join("fd")))
 }
 
 fn list(directory: PathBuf) -> impl Iterator<Item = PathBuf> {
@@ -137,7 +153,7 @@ mod tests {
         assert!(Entrance::new(directory.path(), own).root().is_ok());
         let mut elsewhere = Entrance::new(directory.path(), (own.0 ^ 0xfff, own.1));
         assert_eq!(elsewhere.root().unwrap_err().raw_os_error(), Some(libc::ENXIO));
-        assert_eq!(elsewhere.file(1).unwrap_err().raw_os_error(), Some(libc::ENXIO));
+        assert_eq!(elsewhere.file(1, 0).unwrap_err().raw_os_error(), Some(libc::ENXIO));
     }
 
     #[test]
@@ -148,8 +164,8 @@ mod tests {
         let file = File::create(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let node = file.metadata().unwrap().ino();
-        for _ in 0..2 {
-            let found = File::from(entrance.file(node).unwrap());
+        for opener in [std::process::id(), 0] {
+            let found = File::from(entrance.file(node, opener).unwrap());
             assert_eq!(found.metadata().unwrap().ino(), node);
         }
         drop(file);

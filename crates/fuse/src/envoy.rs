@@ -33,8 +33,8 @@ const UNNAMED: u8 = 2;
 const WRITE: u8 = 3;
 const LOOK: u8 = 4;
 
-/// What is asked: one of the above and a node.
-const QUESTION: usize = 9;
+/// What is asked: one of the above, a node, and who opened it.
+const QUESTION: usize = 13;
 /// What is answered: an error's number, or 0, and a node.
 const ANSWER: usize = 12;
 
@@ -67,10 +67,16 @@ pub(crate) fn start(mountpoint: &Path, (major, minor): (u32, u32), servers: Serv
     if said == READY { Ok(Box::new(started)) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
+fn question(what: u8, node: u64, opener: u32) -> [u8; QUESTION] {
+    let mut question = [what; QUESTION];
+    question[1..9].copy_from_slice(&node.to_ne_bytes());
+    question[9..].copy_from_slice(&opener.to_ne_bytes());
+    question
+}
+
 impl Started {
-    fn ask(&mut self, what: u8, node: u64) -> io::Result<u64> {
-        let mut question = [what; QUESTION];
-        question[1..].copy_from_slice(&node.to_ne_bytes());
+    fn ask(&mut self, what: u8, node: u64, opener: u32) -> io::Result<u64> {
+        let question = question(what, node, opener);
         self.questions.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(&question)?;
         let mut answer = [0; ANSWER];
         self.answers.read_exact(&mut answer)?;
@@ -88,24 +94,24 @@ impl Envoy for Started {
         self.child.id() as i32
     }
 
-    fn refresh(&mut self, node: NodeId) -> io::Result<()> {
+    fn refresh(&mut self, node: NodeId, opener: u32) -> io::Result<()> {
         let servers = self.servers.clone();
-        servers.first(|| self.ask(REFRESH, node.0)).map(drop).map_err(|error| match error.raw_os_error() {
+        servers.first(|| self.ask(REFRESH, node.0, opener)).map(drop).map_err(|error| match error.raw_os_error() {
             Some(libc::ENXIO) => io::Error::other(NO_WAY),
             _ => error,
         })
     }
 
     fn look(&mut self) -> io::Result<()> {
-        self.ask(LOOK, 0).map(drop)
+        self.ask(LOOK, 0, 0).map(drop)
     }
 
     fn unnamed(&mut self) -> io::Result<u64> {
-        self.ask(UNNAMED, 0)
+        self.ask(UNNAMED, 0, 0)
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.ask(WRITE, 0).map(drop)
+        self.ask(WRITE, 0, 0).map(drop)
     }
 }
 
@@ -157,9 +163,10 @@ fn serve(mut entrance: Entrance, mut questions: impl Read, answers: impl AsFd) -
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             read => read?,
         }
-        let node = question.last_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let node = question[1..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let opener = question.last_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
         let outcome = match question[0] {
-            REFRESH => refresh::refresh(&mut entrance, NodeId(node)).map(|()| node),
+            REFRESH => refresh::refresh(&mut entrance, NodeId(node), opener).map(|()| node),
             UNNAMED => refresh::unnamed(&entrance).and_then(|unnamed| Ok(file.insert(unnamed).metadata()?.ino())),
             LOOK => entrance.look().map(|()| 0),
             WRITE => file.take().ok_or(io::ErrorKind::NotFound.into()).and_then(write).map(|()| 0),
@@ -205,8 +212,7 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut questions = Vec::new();
         for (what, node) in [(WRITE, 0u64), (UNNAMED, 0), (WRITE, 0), (WRITE, 0), (LOOK, 0), (9, 0)] {
-            questions.push(what);
-            questions.extend(node.to_ne_bytes());
+            questions.extend(question(what, node, 0));
         }
         serve(Entrance::new(directory.path(), device), questions.as_slice(), &writer).unwrap();
         drop(writer);

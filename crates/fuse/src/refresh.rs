@@ -10,8 +10,8 @@ use ullage_types::NodeId;
 /// Makes the kernel send a SETATTR, and take what it is answered, while nobody writes to the file: there is no
 /// notification that does it, and what a GETATTR is answered is not taken while somebody writes. Nothing stays open: the mount is as free
 /// to go as before.
-pub(crate) fn refresh(entrance: &mut Entrance, node: NodeId) -> io::Result<()> {
-    let file = entrance.file(node.0)?;
+pub(crate) fn refresh(entrance: &mut Entrance, node: NodeId, opener: u32) -> io::Result<()> {
+    let file = entrance.file(node.0, opener)?;
     // Of all that changes attributes this can be ended by a signal while it waits, and asks for nothing else.
     rustix::fs::chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::empty(), AtFlags::empty())?;
     Ok(())

@@ -164,7 +164,7 @@ impl Space {
         let inode = envoy.unnamed()?;
         let node = self.nodes.find(FileId(inode)).ok_or(io::ErrorKind::NotFound)?;
         self.brake.engage(&mut node.open.lock());
-        let outcome = self.refresh_by(&mut *envoy, node.id).and_then(|()| match envoy.write() {
+        let outcome = self.refresh_by(&mut *envoy, node.id, 0).and_then(|()| match envoy.write() {
             Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => Ok(true),
             outcome => outcome.map(|()| false),
         });

@@ -74,7 +74,7 @@ impl Jobs {
 
     /// Nobody does what waits: it is not waited for.
     fn give_up(&mut self) {
-        self.waiting.drain(..).for_each(|(_, refresher)| refresher.0.store(DONE, Relaxed));
+        self.waiting.drain(..).for_each(|(_, refresher)| refresher.process.store(DONE, Relaxed));
     }
 }
 
@@ -91,15 +91,20 @@ pub(crate) struct Refreshers {
     failed: AtomicBool,
 }
 
-/// The number of the process that does it, 0 before it began and -1 when it is done.
+/// The refresh of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Refresher(AtomicI32);
+pub(crate) struct Refresher {
+    /// The number of the process that does it, 0 before it began and -1 when it is done.
+    process: AtomicI32,
+    /// That of the one that most likely has the file open.
+    opener: u32,
+}
 
 const DONE: i32 = -1;
 
 impl Refresher {
     pub(crate) fn is_done(&self) -> bool {
-        self.0.load(Relaxed) == DONE
+        self.process.load(Relaxed) == DONE
     }
 
     /// Waits until it is done, or gives up then: a call under way may take as long as it likes.
@@ -128,7 +133,7 @@ impl Refresher {
 
     /// Whether it is done, or waits for the file's lock; none while it is neither.
     fn stands(&self) -> Option<bool> {
-        match self.0.load(Relaxed) {
+        match self.process.load(Relaxed) {
             0 => None,
             DONE => Some(true),
             process => waiting::waits_in(process, libc::SYS_fchmodat).then_some(false),
@@ -148,7 +153,7 @@ impl Space {
         if let Some(under_way) = open.refresher.as_ref().filter(|it| !it.is_done()) {
             return under_way.clone();
         }
-        let refresher = Arc::new(Refresher::default());
+        let refresher = Arc::new(Refresher { opener: open.opener, ..Refresher::default() });
         open.refresher = Some(refresher.clone());
         drop(open);
         self.brake.refreshers.jobs.lock().waiting.push_back((node.id, refresher.clone()));
@@ -202,14 +207,14 @@ impl Space {
         let mut refreshed = Ok(());
         for _ in 0..2 {
             refreshed = self.take_envoy().and_then(|mut envoy| {
-                own.0.store(envoy.process(), Relaxed);
-                let refreshed = self.refresh_by(&mut *envoy, node);
+                own.process.store(envoy.process(), Relaxed);
+                let refreshed = self.refresh_by(&mut *envoy, node, own.opener);
                 if refreshed.is_ok() {
                     // What was missing for a while may be there again: memory, a process more.
                     if self.brake.refreshers.failed.swap(false, Relaxed) {
                         self.lender.recover();
                     }
-                    own.0.store(DONE, Relaxed);
+                    own.process.store(DONE, Relaxed);
                     self.keep_envoy(envoy);
                 }
                 refreshed
@@ -225,7 +230,7 @@ impl Space {
         if let Err(error) = refreshed {
             self.cannot_refresh(&error);
         }
-        own.0.store(DONE, Relaxed);
+        own.process.store(DONE, Relaxed);
     }
 
     /// Says so, and lends nothing until it can be done again.
@@ -254,10 +259,10 @@ impl Space {
     }
 
     /// Refreshes a file by this process. One that the kernel does not know any more nobody has open: nothing is left to be done.
-    pub(crate) fn refresh_by(&self, envoy: &mut dyn Envoy, node: NodeId) -> io::Result<()> {
+    pub(crate) fn refresh_by(&self, envoy: &mut dyn Envoy, node: NodeId, opener: u32) -> io::Result<()> {
         let process = envoy.process();
         self.brake.refreshers.at_work.lock().push(process);
-        let refreshed = match envoy.refresh(node) {
+        let refreshed = match envoy.refresh(node, opener) {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(()),
             refreshed => refreshed,
         };
@@ -289,7 +294,7 @@ fn start(weak: &Weak<Space>) {
                 // Nobody takes it up: what waited when they stopped was given up by then.
                 drop(jobs);
                 space.cannot_refresh(&error);
-                job.1.0.store(DONE, Relaxed);
+                job.1.process.store(DONE, Relaxed);
             } else {
                 // One of those that were started does it.
                 jobs.waiting.push_front(job);
@@ -303,7 +308,7 @@ fn start(weak: &Weak<Space>) {
 fn work(weak: &Weak<Space>, number: u64, first: Job) {
     let mut next = Some(first);
     while let Some((node, refresher)) = next {
-        let Some(space) = weak.upgrade() else { return refresher.0.store(DONE, Relaxed) };
+        let Some(space) = weak.upgrade() else { return refresher.process.store(DONE, Relaxed) };
         space.refresh_apart(node, &refresher);
         next = space.brake.refreshers.jobs.lock().go_on(number);
     }

@@ -118,7 +118,10 @@ impl Space {
         backing.mappable |=
             flags & libc::O_ACCMODE == libc::O_RDWR || backing.solid && self.may_fill_unseen(backing.pool, flags);
         open.handles += 1;
-        open.writers += u32::from(writable);
+        if writable {
+            open.writers += 1;
+            open.opener = caller.pid;
+        }
         let cached = matches!(data, Data::Server);
         let keep_cache = !(cached && open.stale_pages);
         open.stale_pages = !cached;

@@ -5,10 +5,11 @@ use super::lend::{GIB, held, lending, lent, spacious};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use ullage_mount_tests::process;
 use ullage_mount_tests::run::{eventually, program, ullage};
@@ -34,6 +35,25 @@ fn by_signal(space: &Space) {
 
 fn from_outside(space: &Space) {
     program("umount", ["-l".as_ref(), space.mount.as_os_str()]).ok();
+}
+
+/// Has so many files open that to look at all of them takes longer than to write what a limit leaves.
+struct Hoarder(Child);
+
+impl Hoarder {
+    fn start() -> Self {
+        let script = "for n in {1..18000}; do exec {fd}</dev/null; done; echo; exec sleep 60";
+        let mut child = Command::new("bash").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Hoarder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A directory that is open, by that.
@@ -115,6 +135,50 @@ fn who_writes_in_a_space_whose_parent_is_renamed_stops_at_the_limit() {
     assert!(is_full(&outcome), "{outcome:?}");
     assert!(end <= ROOM, "{} bytes past the limit", end - ROOM);
     space.down_and_check();
+}
+
+/// Regression: whatever anybody had open was looked at before the file was found, and meanwhile the writer went on past the limit.
+fn stopped_among_many(detach: fn(&mut Space)) {
+    // Much of it is left when the kernel is to ask for the first time, and taken in a tenth of a second.
+    const ALL: u64 = 300 << 20;
+    let mut space = spacious(Below::Tmpfs);
+    space.down();
+    space.mount = space.ground.directory("before").canonicalize().unwrap().join("mnt");
+    space.limit(Duration::from_secs(60));
+    space.flags.clear();
+    space.up();
+    let dir = space.path("box");
+    fs::create_dir(&dir).unwrap();
+    let pid = space.pid();
+    let _hoarders = [(); 4].map(|()| Hoarder::start());
+    let script = "exec 3>>\"$0\"; echo; read; exec dd if=/dev/zero bs=64K count=8000 >&3";
+    let mut writer = Command::new("bash");
+    writer.arg("-c").arg(script).arg(dir.join("file"));
+    let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    writer.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    limit(&[&format!("{ALL}B")], &dir);
+    let inside = File::open(&dir).unwrap();
+    detach(&mut space);
+    writer.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(!writer.wait().unwrap().success(), "nobody stopped it");
+    let used = used(&File::open(within(&inside).join("file")).unwrap());
+    assert!(used <= ALL, "{} bytes past the limit", used - ALL);
+    drop(inside);
+    // One of the two is in vain.
+    let _ = fs::rename(space.ground.join("after"), space.mount.parent().unwrap());
+    let _ = ullage(["down".as_ref(), space.mount.as_os_str()]);
+    process::wait(pid);
+    space.check();
+}
+
+#[test]
+fn who_writes_in_a_space_at_another_path_stops_at_the_limit_however_many_files_others_have_open() {
+    stopped_among_many(|space| fs::rename(space.mount.parent().unwrap(), space.ground.join("after")).unwrap());
+}
+
+#[test]
+fn who_writes_in_a_space_that_was_taken_away_stops_at_the_limit_however_many_files_others_have_open() {
+    stopped_among_many(|space| lazily(space));
 }
 
 /// What was lent could not be asked back, and more was lent.
