@@ -47,7 +47,7 @@ pub fn watch(runtime: &RuntimeDir) -> Result<()> {
     for _ in 0..100 {
         if !runtime.undo().exists() {
             let left = made.filter(|undo| undo.directories.iter().any(|directory| directory.exists()));
-            return left.and_then(|undo| undo.lift(&[]).into_iter().next()).map_or(Ok(()), Err);
+            return left.and_then(|undo| undo.unaided().lift(&[]).into_iter().next()).map_or(Ok(()), Err);
         }
         if let Ok((_lock, failed)) = runtime.inherit() {
             runtime.remove();

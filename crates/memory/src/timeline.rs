@@ -1,7 +1,7 @@
 //! The paper's figure 9: memory in use and limits over time, as SVG.
 
 use crate::error::{Error, Result};
-use crate::runtime::TimelinePoint;
+use crate::runtime::{RuntimeDir, TimelinePoint};
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -10,8 +10,16 @@ const MIB: f64 = (1 << 20) as f64;
 
 /// Reads the points written by the daemon; a line cut short by a kill is left out.
 pub fn read(path: &Path) -> Result<Vec<TimelinePoint>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io("reading", path))?;
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    Ok(points(&std::fs::read_to_string(path).map_err(Error::io("reading", path))?))
+}
+
+/// The same of the controller that runs in a directory.
+pub fn read_of(runtime: &RuntimeDir) -> Result<Vec<TimelinePoint>> {
+    Ok(points(&runtime.read_timeline()?))
+}
+
+fn points(text: &str) -> Vec<TimelinePoint> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Draws the points; of a timeline that several controllers continued, those of the last.

@@ -211,6 +211,8 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(u8::from(failed)));
         }
         What::Daemon(options) => {
+            // What bounds the files of who started it is not to end it.
+            ullage_daemon::raise_rlimits();
             let stop = ullage_memory::daemon::stop_on_signals(&ullage_daemon::end_signals())?;
             let guard = vec![
                 std::env::current_exe()?.into(),
@@ -250,11 +252,10 @@ pub fn run(arguments: Memory) -> anyhow::Result<ExitCode> {
             }
         }
         What::Timeline { log } => {
-            let path = match log {
-                Some(path) => path,
-                None => Status::read(&runtime).map(|_| runtime.timeline())?,
+            let points = match log {
+                Some(path) => timeline::read(&path)?,
+                None => Status::read(&runtime).and_then(|_| timeline::read_of(&runtime))?,
             };
-            let points = timeline::read(&path)?;
             if json {
                 say!("{}", serde_json::to_string(&points)?);
             } else {

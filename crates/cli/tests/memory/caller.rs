@@ -3,13 +3,29 @@
 use super::*;
 
 /// Regression: where `run` was started to be last in line, so was the controller that others' memory waits for.
+/// Regression: it was bound by the longest file of who started it, and ended, or did not start, without a word.
 #[test]
-fn a_controller_is_not_as_nice_as_who_started_it() {
+fn a_controller_is_not_as_nice_or_bounded_as_who_started_it() {
     let Some(sandbox) = Sandbox::new("nice") else { return };
     let dir = tempfile::tempdir().unwrap();
     let runtime = dir.path().join("rt");
-    let mut run = Command::new("nice");
-    run.args(["-n", "19", "chrt", "-i", "0", env!("CARGO_BIN_EXE_ullage"), "memory", "--runtime-dir"]).arg(&runtime);
+    let mut run = Command::new("prlimit");
+    run.args([
+        "--fsize=4096",
+        "ionice",
+        "-c",
+        "3",
+        "nice",
+        "-n",
+        "19",
+        "chrt",
+        "-i",
+        "0",
+        env!("CARGO_BIN_EXE_ullage"),
+        "memory",
+        "--runtime-dir",
+    ])
+    .arg(&runtime);
     let mut run = run.args(["run", "--box"]).arg(&sandbox.0).args(["--", "sleep", "60"]).spawn().unwrap();
     // Its niceness and its policy, the 19th and the 41st of what the kernel says of it.
     let scheduled = |pid: u32| {
@@ -26,10 +42,15 @@ fn a_controller_is_not_as_nice_as_who_started_it() {
     let theirs: Vec<(i64, i64)> =
         [&[controller][..], &children(controller)].concat().into_iter().map(scheduled).collect();
     let its_own = scheduled(run.id());
+    let of_disks = Command::new("ionice").args(["-p", &controller.to_string()]).output().unwrap();
+    let limits = fs::read_to_string(format!("/proc/{controller}/limits")).unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
     wait("the controller to end", || !runtime.exists());
     assert_eq!((theirs, its_own), (vec![(0, 0); 2], (19, 5)));
+    assert!(!text(&of_disks).contains("idle"), "{}", text(&of_disks));
+    let longest = limits.lines().find(|line| line.starts_with("Max file size")).unwrap();
+    assert!(longest.contains("unlimited"), "{longest}");
 }
 
 /// Regression: the guard knew only what was written in the runtime directory, and without it lifted nothing.

@@ -53,7 +53,11 @@ impl Lowered {
         if self.kills {
             write(self.group.join(OUT_OF_MEMORY), "1")?;
         }
-        write(self.group.join(LIMIT), &bytes.to_string())
+        write(self.group.join(LIMIT), &bytes.to_string()).inspect_err(|_| {
+            if self.kills {
+                let _as_it_was = write(self.group.join(OUT_OF_MEMORY), "0");
+            }
+        })
     }
 
     /// Sets all back.

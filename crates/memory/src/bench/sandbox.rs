@@ -30,11 +30,14 @@ impl Sandbox {
             Error::NoController("  the bench divides a box of its own and needs a cgroup v1 memory hierarchy".into())
         })?;
         let path = root.join(format!("{PREFIX}{}-{name}", std::process::id()));
-        for directory in [path.clone(), path.join("user"), path.join("hog")] {
+        fs::create_dir(&path).map_err(Error::io("creating", &path))?;
+        // From here on it goes with what fails.
+        let made = Self { path, children: Vec::new() };
+        for directory in ["user", "hog"].map(|group| made.path.join(group)) {
             fs::create_dir(&directory).map_err(Error::io("creating", &directory))?;
         }
-        write(path.join("memory.limit_in_bytes"), &bytes.to_string())?;
-        Ok(Self { path, children: Vec::new() })
+        write(made.path.join("memory.limit_in_bytes"), &bytes.to_string())?;
+        Ok(made)
     }
 
     /// Starts a command in a group of the box.

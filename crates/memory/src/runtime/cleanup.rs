@@ -1,7 +1,7 @@
 //! Undoing: limits lifted, the frozen thawed, processes moved back, groups removed.
 
-use super::RuntimeDir;
 use super::origins::{returning_to, score_of};
+use super::{RuntimeDir, others};
 use crate::backend::{GROUP_NAME, Lowered, disable, hold};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -31,13 +31,21 @@ pub struct Undo {
 impl Undo {
     /// Reads it.
     pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+        serde_json::from_str(&others::read(path).ok()?).ok()
     }
 
     /// Writes it, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string(self).map_err(|error| Error::Invalid(error.to_string()))?;
         super::replace(path, text.as_bytes())
+    }
+
+    /// The same where what was written down since is lost: where there is no freezer, processes that stand still may have been stopped.
+    #[must_use]
+    pub fn unaided(mut self) -> Self {
+        let freezers = ["freezer.state", "cgroup.freeze"];
+        self.stopped |= !self.directories.iter().any(|group| freezers.iter().any(|file| group.join(file).exists()));
+        self
     }
 
     /// Undoes it, given what is known of where processes came from.
@@ -144,6 +152,16 @@ mod tests {
         assert_eq!(Undo::read(&file), Some(undo));
         fs::write(&file, r#"{"pid":1,"directories":["/box/plain"]}"#).unwrap();
         assert_eq!(Undo::read(&file).unwrap().directories, [Path::new("/box/plain")], "as earlier versions wrote it");
+    }
+
+    /// Regression: who was stopped by signals stayed so for ever where the directory that says so was gone before the controller was killed.
+    #[test]
+    fn where_it_is_not_known_who_stopped_what_stands_still_it_goes_on_unless_a_freezer_did() {
+        let ground = tempfile::tempdir().unwrap();
+        let made = || Undo { directories: vec![ground.path().to_owned()], ..Undo::default() };
+        assert!(made().unaided().stopped);
+        fs::write(ground.path().join("freezer.state"), "").unwrap();
+        assert!(!made().unaided().stopped);
     }
 
     #[test]

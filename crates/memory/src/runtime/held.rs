@@ -1,5 +1,6 @@
 //! A lock in a file, held.
 
+use super::others;
 use crate::error::{Error, Result};
 use crate::sys;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -61,12 +62,12 @@ impl Held {
 
     /// Whether somebody has locked a file.
     pub(super) fn is(path: &Path) -> bool {
-        File::open(path).is_ok_and(|file| sys::is_locked(&file))
+        others::open(path).is_ok_and(|file| sys::is_locked(&file))
     }
 
     /// Whether somebody of an earlier version has: its lock cannot be seen but by asking for it.
     pub(super) fn is_by_an_earlier_version(path: &Path) -> bool {
-        let Ok(file) = File::open(path) else { return false };
+        let Ok(file) = others::open(path) else { return false };
         let free = || !sys::is_locked(&file);
         let held = free() && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         let _never_held = file.unlock();

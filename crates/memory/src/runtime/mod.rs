@@ -4,6 +4,7 @@ mod cleanup;
 mod held;
 mod locks;
 mod origins;
+mod others;
 mod paths;
 mod status;
 
@@ -41,7 +42,10 @@ impl RuntimeDir {
     /// The given one, or `/run/ullage/memory` for root and `$XDG_RUNTIME_DIR/ullage/memory` for users.
     pub fn new(given: Option<PathBuf>) -> Self {
         Self(given.unwrap_or_else(|| match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(directory) if sys::effective_user() != 0 => Path::new(&directory).join("ullage/memory"),
+            // The XDG specification has any other taken for none.
+            Some(directory) if sys::effective_user() != 0 && Path::new(&directory).is_absolute() => {
+                Path::new(&directory).join("ullage/memory")
+            }
             _ if sys::effective_user() == 0 => "/run/ullage/memory".into(),
             _ => format!("/tmp/ullage-memory-{}", sys::effective_user()).into(),
         }))
@@ -75,6 +79,11 @@ impl RuntimeDir {
     /// One line of JSON a second.
     pub fn timeline(&self) -> PathBuf {
         self.0.join("timeline.jsonl")
+    }
+
+    /// What stands in that, which may be another user's.
+    pub fn read_timeline(&self) -> Result<String> {
+        others::read(&self.timeline())
     }
 
     fn door_file(&self) -> PathBuf {

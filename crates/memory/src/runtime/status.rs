@@ -1,6 +1,6 @@
 //! What `status`, `histogram` and `timeline` show.
 
-use super::RuntimeDir;
+use super::{RuntimeDir, others};
 use crate::PAGE;
 use crate::control::{Config, Report};
 use crate::error::{Error, Result};
@@ -8,7 +8,6 @@ use crate::histogram::Histogram;
 use crate::sampler::Candidate;
 use crate::sys;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::path::PathBuf;
 
 /// What the controller itself costs.
@@ -77,7 +76,7 @@ impl Status {
             return Err(Error::NotRunning(runtime.path().to_owned()));
         }
         let path = runtime.status();
-        let text = fs::read_to_string(&path).map_err(Error::io("reading", &path))?;
+        let text = others::read(&path)?;
         serde_json::from_str(&text).map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
     }
 }

@@ -4,7 +4,7 @@ use super::settings::Settings;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use ullage_memory::runtime::{RuntimeDir, Status};
@@ -81,6 +81,9 @@ pub(super) fn start(runtime: &RuntimeDir, settings: &Settings) -> anyhow::Result
             // It says itself what hinders it.
             if let Some(mut said) = daemon.stderr.take() {
                 std::io::copy(&mut said, &mut std::io::stderr())?;
+            }
+            if let Some(signal) = status.signal() {
+                whisper!("ullage: the controller that was started was ended by signal {signal}");
             }
             return Ok(ExitCode::from(u8::from(!status.success())));
         }
