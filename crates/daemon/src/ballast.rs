@@ -48,7 +48,7 @@ pub(crate) fn give_to_file(state: &Path) -> std::io::Result<bool> {
 /// Gives up half of what is held in a state directory, to a start that found no room: it may be the last one that can, until files are
 /// removed. Whether there was anything.
 pub(crate) fn give_up(state: &State) -> bool {
-    let path = state.dir().join(NAME);
+    let path = state.place().join(NAME);
     let was_cut = cut(&path, |length| length / 2).is_ok_and(|length| length >= LEAST_BYTES);
     // What is over its quota may be removed and not cut, and little is not worth to be cut.
     was_cut || std::fs::remove_file(&path).is_ok()
@@ -67,6 +67,8 @@ fn cut(path: &Path, shorter: impl FnOnce(u64) -> u64) -> std::io::Result<u64> {
 /// The room held for the catalog of one space.
 pub(crate) struct Ballast {
     path: PathBuf,
+    /// By which the path is, where its space is up.
+    _state: State,
     bytes: u64,
     disk: u64,
     inodes: Inodes,
@@ -81,13 +83,14 @@ pub(crate) struct Ballast {
 impl Ballast {
     /// That of a space; its state directory exists.
     pub(crate) fn of(state: &State) -> crate::Result<Self> {
-        let looked = std::fs::File::open(state.dir()).and_then(|dir| Ok(ullage_pool::disk_of(dir)?));
+        let looked = std::fs::File::open(state.place()).and_then(|dir| Ok(ullage_pool::disk_of(dir)?));
         let disk = looked.map_err(io_error("look at", state.dir()))?;
-        let room = measured(state.dir())?;
+        let room = measured(&state.place())?;
         let bytes = (room.f_blocks * room.f_frsize / PART).min(MOST_BYTES);
         let inodes = Inodes::of(state, &room);
         Ok(Self {
-            path: state.dir().join(NAME),
+            path: state.place().join(NAME),
+            _state: state.clone(),
             bytes,
             disk,
             inodes,

@@ -134,5 +134,5 @@ fn silent(pid: Option<u32>) -> String {
 /// Names what was being done to which path.
 pub(crate) fn io_error(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
     let path = path.into();
-    move |source| Error::Io { doing, path, source }
+    move |source| Error::Io { doing, path: ullage_kv::shown(&path), source }
 }

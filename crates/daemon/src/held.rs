@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ullage_pool::by_descriptor;
 
 /// A directory that stays the same one, whatever becomes of its path: disks are unmounted lazily, and others mounted over them.
+#[derive(Debug)]
 pub(crate) struct Held(File);
 
 impl Held {
@@ -34,15 +35,13 @@ impl Held {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into()))
     }
 
+    /// The way to it, for as long as it is held.
+    pub(crate) fn path(&self) -> PathBuf {
+        by_descriptor(&self.0)
+    }
+
     /// The path of a file in it, for as long as it is held.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
-        by_descriptor(&self.0).join(name)
+        self.path().join(name)
     }
-}
-
-/// What people know as the path of a file in a directory that is held.
-pub(crate) fn shown(path: &Path) -> PathBuf {
-    let mut parts = path.components();
-    let held: PathBuf = parts.by_ref().take("/proc/self/fd/N".split('/').count()).collect();
-    std::fs::read_link(held).map_or_else(|_| path.to_owned(), |dir| dir.join(parts.as_path()))
 }

@@ -31,6 +31,8 @@ pub struct OpenSpace {
     pub store: Arc<Store>,
     /// Its settings, with every pool's identity.
     pub settings: SpaceSettings,
+    /// Its state, held open.
+    pub(crate) state: State,
     /// What had to be mended.
     pub recovered: Recovered,
     /// What is counted in state and pools.
@@ -73,7 +75,7 @@ impl OpenSpace {
     ) -> Result<Self> {
         // Nothing is locked yet: what changes the pools of a space that is down may be at work.
         let known = state.load()?;
-        let is_changed = || state.load().is_ok_and(|now| now != known);
+        let is_changed = |state: &State| state.load().is_ok_and(|now| now != known);
         let mut settings = read()?;
         let spread: Spread = settings
             .spread
@@ -89,7 +91,7 @@ impl OpenSpace {
             precheck(pool, space_uuid, state, &settings.mountpoint).map_err(|refused| {
                 if first_use::is_overtaken(state, &settings) {
                     Error::Overtaken(state.dir().to_owned())
-                } else if is_changed() {
+                } else if is_changed(state) {
                     Error::Changed(state.dir().to_owned())
                 } else {
                     refused
@@ -100,13 +102,14 @@ impl OpenSpace {
         let behind = turns::behind(state, &settings);
         numbers::refuse_renumbered(state, &settings)?;
         state.make()?;
+        let state = &state.hold()?;
         let mut ballast = Ballast::of(state)?;
         if ballast.release()? {
             tracing::warn!("the disk of the catalog is full: what was held for this is used now; make room");
         }
         let store = open_store(state)?;
         // From here on nobody else writes them; what is known is written below.
-        if is_changed() {
+        if is_changed(state) {
             return Err(Error::Changed(state.dir().to_owned()));
         }
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -145,7 +148,8 @@ impl OpenSpace {
         // What goes on in it would have its store locked when that is opened once more.
         let (recovered, turns) =
             begin(state, &space, &mut settings, &marks, behind, size, progress).inspect_err(|_| space.give_up())?;
-        Ok(Self { space, store, settings, recovered, turns, ballast, changes: Changes::default() })
+        let state = state.clone();
+        Ok(Self { space, store, settings, state, recovered, turns, ballast, changes: Changes::default() })
     }
 }
 
@@ -264,7 +268,7 @@ pub(crate) fn take_in_step(state: &State) -> Result<bool> {
     let path = state.in_step_path();
     match std::fs::remove_file(&path) {
         Ok(()) => {
-            let flush = std::fs::File::open(state.dir()).and_then(|dir| dir.sync_all());
+            let flush = std::fs::File::open(state.place()).and_then(|dir| dir.sync_all());
             flush.map_err(crate::error::io_error("flush", state.dir()))?;
             Ok(true)
         }
@@ -402,6 +406,26 @@ mod tests {
         }
         std::fs::remove_dir(&blocked).unwrap();
         open().unwrap_or_else(|error| panic!("{error}")).space.give_up();
+    }
+
+    /// Settings of another space may have been put in the place of its own by hand.
+    #[test]
+    fn settings_of_another_space_are_not_taken_for_its_own() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [pool, state] = &dirs;
+        let state = State::at(state.path().join("state"));
+        let settings = || {
+            let place = format!("p={}", pool.path().display()).parse().unwrap();
+            SpaceSettings::new(&pool.path().join("none"), vec![place], "most-free".into())
+        };
+        let opened = OpenSpace::open(&state, &settings, SpaceOptions::default(), &mut |_, _| {});
+        let opened = opened.unwrap_or_else(|error| panic!("{error}"));
+        opened.settings_now().unwrap();
+        state.store(&settings().unwrap()).unwrap();
+        let error = opened.settings_now().unwrap_err().to_string();
+        let path = state.dir().canonicalize().unwrap().join("space.toml");
+        assert!(error.contains("of another space") && error.contains(path.to_str().unwrap()), "{error}");
+        opened.space.give_up();
     }
 
     /// What `pool add` wrote was written over by a start that had read the settings before it had the catalog.

@@ -36,7 +36,6 @@ const WAYS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A mounted space.
 pub struct Serving {
-    state: State,
     mount: Arc<Mount>,
     open: Arc<OpenSpace>,
     mirror: Option<Arc<Mirror>>,
@@ -69,9 +68,9 @@ pub fn serve(
         let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
-        let mount = Arc::new(Mount::new(open.space.clone(), &point, state, how)?);
+        let mount = Arc::new(Mount::new(open.space.clone(), &point, &open.state, how)?);
         let begin = || -> Result<_> {
-            let listening = listen(state, &point, &mount, &open, mirror.clone())?;
+            let listening = listen(&point, &mount, &open, mirror.clone())?;
             open.space.show_top(WAYS_PATIENCE);
             // It is tried in the mount, which is in use meanwhile: who takes it down at once would be refused.
             if open.space.has_limited_files() {
@@ -84,7 +83,7 @@ pub fn serve(
             let _ = mount.unmount(true);
             let _ = mount.wait();
         })?;
-        Ok(Serving { state: state.clone(), mount, open, mirror, listening, waiter })
+        Ok(Serving { mount, open, mirror, listening, waiter })
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, Vec::new());
     loop {
@@ -124,10 +123,9 @@ impl Serving {
         }
         if matches!(written, Ok(true)) {
             if self.open.space.trees_in_step() && !self.open.settings.pools.iter().any(|pool| pool.absent) {
-                leave_in_step(&self.state, self.open.turns.now());
+                leave_in_step(&self.open.state, self.open.turns.now());
             }
-            let settings = || self.open.settings_now(&self.state);
-            let take_out = || remove::all_drained(&self.state, settings()?, &*self.open.store);
+            let take_out = || remove::all_drained(&self.open.state, self.open.settings_now()?, &*self.open.store);
             if over && let Err(error) = take_out() {
                 tracing::warn!("a pool that was to be emptied stays in the space: {error}");
             }
@@ -183,31 +181,31 @@ fn end(mount: &Mount) {
 }
 
 fn listen(
-    state: &State,
     mountpoint: &Path,
     mount: &Arc<Mount>,
     open: &Arc<OpenSpace>,
     mirror: Option<Arc<Mirror>>,
 ) -> Result<control::Listening> {
-    mounts::note_device(state, mount.device());
+    let state = open.state.clone();
+    mounts::note_device(&state, mount.device());
     let (open, mount, started) = (open.clone(), mount.clone(), Instant::now());
-    let (own, mountpoint) = (state.clone(), mountpoint.to_owned());
+    let mountpoint = mountpoint.to_owned();
     // It is tried in the mount, which is in use meanwhile.
     let learns = Mutex::new(());
     let answer = move |request, peer| match request {
-        Request::Status => status(&open, &mount, &own, &mountpoint, started, peer),
+        Request::Status => status(&open, &mount, &mountpoint, started, peer),
         Request::Pools => {
             let _learns = learns.lock();
             open.space.learn_ways(WAYS_PATIENCE);
-            status(&open, &mount, &own, &mountpoint, started, peer)
+            status(&open, &mount, &mountpoint, started, peer)
         }
         Request::Stat { ino, proof } => report::stat(&open.space, ino, proof, peer),
         Request::Du { ino, proof } => report::du(&open.space, ino, proof, peer),
         Request::Limits { directory: Some(ino), .. } => limit::on(&open.space, &mountpoint, ino, peer),
         Request::Limits { user, directory: None } => limit::list(&open.space, &mountpoint, user, peer),
         Request::SetLimit { subject, bytes, inodes } => limit::set(&open.space, subject, bytes, inodes, peer),
-        Request::Drain { pool, drains } => drain::set(&open, &own, &pool, drains, peer),
-        Request::AddPool { pool } => add::while_up(&open, mirror.as_deref(), &own, &pool, peer),
+        Request::Drain { pool, drains } => drain::set(&open, &pool, drains, peer),
+        Request::AddPool { pool } => add::while_up(&open, mirror.as_deref(), &pool, peer),
         Request::Df => limit::df(&open.space),
         Request::Sync => match ullage_fs::Filesystem::syncfs(&*open.space) {
             Ok(()) => Answer::Done,
@@ -218,7 +216,7 @@ fn listen(
             down(&mount, lazy, peer)
         }
     };
-    control::listen(state, Arc::new(answer))
+    control::listen(&state, Arc::new(answer))
 }
 
 /// The next start need not compare the plain trees with the catalog, where both are of this turn.
@@ -239,7 +237,7 @@ fn down(mount: &Mount, lazy: bool, peer: u32) -> Answer {
     }
 }
 
-fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, started: Instant, peer: u32) -> Answer {
+fn status(open: &OpenSpace, mount: &Mount, mountpoint: &Path, started: Instant, peer: u32) -> Answer {
     open.space.measure_closed();
     let totals = open.space.catalog().root().totals().now();
     let store = open.store.stats();
@@ -251,7 +249,7 @@ fn status(open: &OpenSpace, mount: &Mount, state: &State, mountpoint: &Path, sta
         uuid: open.settings.uuid.clone(),
         mountpoint: mountpoint.to_owned(),
         detached: mount.is_away(),
-        state: state.dir().to_owned(),
+        state: open.state.dir().to_owned(),
         uptime_seconds: started.elapsed().as_secs(),
         transport: mount.transport(),
         transport_why: mount.why().to_owned(),

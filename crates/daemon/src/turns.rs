@@ -63,7 +63,6 @@ pub fn behind(state: &State, settings: &SpaceSettings) -> Vec<String> {
 /// The numbers of a space that is up.
 pub(crate) struct Turns {
     state: Held,
-    shown: PathBuf,
     counted: Mutex<Counted>,
 }
 
@@ -89,7 +88,7 @@ impl Turns {
     pub(crate) fn hold(state: &State, settings: &SpaceSettings) -> Result<Self> {
         let pools = places(settings).map(|(name, files)| Pool::hold(name, &files)).collect::<Result<_>>()?;
         let counted = Counted { number: newest(state, settings)?, pools };
-        Ok(Self { state: Held::open(state.dir())?, shown: state.turns_path(), counted: Mutex::new(counted) })
+        Ok(Self { state: Held::open(&state.place())?, counted: Mutex::new(counted) })
     }
 
     /// What was counted last.
@@ -113,7 +112,8 @@ impl Turns {
         let Counted { number, pools } = &mut *self.counted.lock();
         *number = number.saturating_add(1);
         let text = number.to_string();
-        replace(&self.state.join(IN_STATE), &text).map_err(io_error("write", &self.shown))?;
+        let own = self.state.join(IN_STATE);
+        replace(&own, &text).map_err(io_error("write", &own))?;
         for pool in pools {
             let written = replace(&pool.files.join(IN_POOL), &text);
             let failed = std::mem::replace(&mut pool.failed, written.is_err());

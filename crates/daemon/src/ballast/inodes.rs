@@ -27,7 +27,7 @@ pub(super) struct Inodes {
 impl Inodes {
     /// Those of a state directory, on a disk that says so. None where file systems make inodes as they need them.
     pub(super) fn of(state: &crate::State, disk: &rustix::fs::StatVfs) -> Self {
-        Self { dir: state.dir().join(NAME), least: (disk.f_files / PART).min(MOST) }
+        Self { dir: state.place().join(NAME), least: (disk.f_files / PART).min(MOST) }
     }
 
     /// How many pools on this disk are to leave.

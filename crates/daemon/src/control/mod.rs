@@ -33,7 +33,7 @@ pub(crate) const SOCKET: &str = "control.sock";
 /// A path to the socket that fits the kernel's 108 bytes however long the state's path is.
 pub(crate) fn short_path(state: &State) -> Result<(std::fs::File, PathBuf)> {
     // As a place only: others may pass through the state directory, not read it.
-    let dir = rustix::fs::open(state.dir(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let dir = rustix::fs::open(state.place(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| io_error("open", state.dir())(errno.into()))?;
     let dir = std::fs::File::from(dir);
     let path = by_descriptor(&dir).join(SOCKET);

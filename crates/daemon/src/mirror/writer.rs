@@ -3,7 +3,7 @@
 use super::copies::{Copies, Rest};
 use super::files::{DIRECTORY, Generation, SETTINGS, generations};
 use crate::error::io_error;
-use crate::held::{Held, shown};
+use crate::held::Held;
 use crate::settings::config::anew;
 use crate::{PoolSettings, Result, SpaceSettings};
 use rustix::io::Errno;
@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use ullage_fs::PoolMember;
+use ullage_kv::shown;
 use ullage_types::Bytes;
 
 /// Writes the same file into every pool.
@@ -236,7 +237,7 @@ fn write_into(
     }
     filled?;
     match (written, out.failed.take()) {
-        (0, Some((path, error))) => Err(io_error("write", shown(&path))(error)),
+        (0, Some((path, error))) => Err(io_error("write", path)(error)),
         (_, Some((path, error))) => {
             tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", shown(&path).display());
             Ok(())

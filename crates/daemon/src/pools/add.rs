@@ -81,17 +81,11 @@ fn with(mut settings: SpaceSettings, state: &State, pool: &PoolSettings) -> Resu
 }
 
 /// Adds a pool to a space that is up, as it was asked for over the control socket.
-pub(crate) fn while_up(
-    open: &OpenSpace,
-    mirror: Option<&Mirror>,
-    state: &State,
-    pool: &PoolSettings,
-    peer: u32,
-) -> Answer {
+pub(crate) fn while_up(open: &OpenSpace, mirror: Option<&Mirror>, pool: &PoolSettings, peer: u32) -> Answer {
     if !may_set(peer) {
         return refuse("only root and who mounted the space may add pools");
     }
-    match join(open, mirror, state, pool) {
+    match join(open, mirror, pool) {
         Ok(()) => Answer::Done,
         Err(error) => refuse(error),
     }
@@ -99,19 +93,20 @@ pub(crate) fn while_up(
 
 /// Its marker first, then the settings: from these on the next start goes on with it, and where it ends before, the directory is one that was a pool
 /// of this space. Files go there last, when everything knows of it.
-fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSettings) -> Result<()> {
+fn join(open: &OpenSpace, mirror: Option<&Mirror>, pool: &PoolSettings) -> Result<()> {
+    let state = &open.state;
     if pool.layout == Layout::Mirror {
         let text = "the plain tree of a mirror pool gets the directories that there are at a start: add it while the space is down";
         return Err(Error::Refused(text.into()));
     }
     // A disk that does not answer is waited for here, where it keeps nobody else waiting.
-    with(open.settings_now(state)?, state, pool)?;
+    with(open.settings_now()?, state, pool)?;
     refuse_inside(pool, open.space.mounted_as())?;
     let _turn = open.changes.begin()?;
-    let mut settings = with(open.settings_now(state)?, state, pool)?;
+    let mut settings = with(open.settings_now()?, state, pool)?;
     found(state, &mut settings)?;
     let mut added = settings.pools.last().cloned().ok_or_else(|| Error::Refused("no pool was added".into()))?;
-    let made = make(open, state, &settings, &mut added);
+    let made = make(open, &settings, &mut added);
     if made.is_err() {
         // Its directory is as empty as it was then; its number is given to no other.
         match remove::take_out(state, &mut settings, &added) {
@@ -131,9 +126,9 @@ fn join(open: &OpenSpace, mirror: Option<&Mirror>, state: &State, pool: &PoolSet
     Ok(())
 }
 
-fn make(open: &OpenSpace, state: &State, settings: &SpaceSettings, added: &mut PoolSettings) -> Result<PoolMember> {
+fn make(open: &OpenSpace, settings: &SpaceSettings, added: &mut PoolSettings) -> Result<PoolMember> {
     let (id, catalog) = (PoolId(added.id), open.space.catalog());
-    let (pool, tree) = open_pool(added, state.uuid_in(settings)?, catalog, Arc::new(catalog.marks(id)?))?;
+    let (pool, tree) = open_pool(added, open.state.uuid_in(settings)?, catalog, Arc::new(catalog.marks(id)?))?;
     let mut member = PoolMember { id, name: added.name.clone(), pool, reserve: added.reserve_bytes, tree };
     leave_room(&open.ballast, std::slice::from_mut(&mut member))?;
     open.turns.join(added)?;

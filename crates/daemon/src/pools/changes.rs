@@ -1,10 +1,11 @@
 //! Changes of the pools of a space that is up: one at a time, and none once it ends.
 
 use crate::open::OpenSpace;
-use crate::{Error, Result, SpaceSettings, State};
+use crate::{Error, Result, SpaceSettings};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use ullage_kv::shown;
 use ullage_types::PoolId;
 
 /// How long a change that is under way is waited for: it may wait for a disk.
@@ -39,8 +40,15 @@ impl Changes {
 
 impl OpenSpace {
     /// The settings as they are now, with the pools that the space was started without.
-    pub(crate) fn settings_now(&self, state: &State) -> Result<SpaceSettings> {
-        let mut settings = state.existing()?;
+    pub(crate) fn settings_now(&self) -> Result<SpaceSettings> {
+        let mut settings = self.state.existing()?;
+        if settings.uuid != self.settings.uuid {
+            return Err(Error::Refused(format!(
+                "{} is of another space by now: put back the one of this space, whose uuid is {}",
+                shown(&self.state.settings_path()).display(),
+                self.settings.uuid
+            )));
+        }
         for pool in &mut settings.pools {
             pool.absent = self.space.pools().get(PoolId(pool.id)).is_ok_and(|running| !running.is_there());
         }

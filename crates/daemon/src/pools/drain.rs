@@ -5,25 +5,26 @@ use crate::control::limit::{may_set, path_of};
 use crate::control::messages::{Answer, DrainReport, FilesUse};
 use crate::control::report::refuse;
 use crate::open::OpenSpace;
-use crate::{Error, Kind, Result, State, command};
+use crate::{Error, Kind, Result, command};
 use std::path::Path;
 use ullage_fs::Space;
 use ullage_types::{Bytes, PoolId};
 
-pub(crate) fn set(open: &OpenSpace, state: &State, pool: &str, drains: bool, peer: u32) -> Answer {
+pub(crate) fn set(open: &OpenSpace, pool: &str, drains: bool, peer: u32) -> Answer {
     if !may_set(peer) {
         return refuse("only root and who mounted the space may take pools away");
     }
-    match change(open, state, pool, drains) {
+    match change(open, pool, drains) {
         Ok(()) => Answer::Done,
         Err(error) => refuse(error),
     }
 }
 
 /// In the settings first: the next start goes on with it.
-fn change(open: &OpenSpace, state: &State, name: &str, drains: bool) -> Result<()> {
+fn change(open: &OpenSpace, name: &str, drains: bool) -> Result<()> {
+    let state = &open.state;
     let _turn = open.changes.begin()?;
-    let mut settings = open.settings_now(state)?;
+    let mut settings = open.settings_now()?;
     let pool = settings.pool_called(name)?;
     let (id, before, place, space) = (pool.id, pool.draining, pool.path.clone(), &open.space);
     if drains {

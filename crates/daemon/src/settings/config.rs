@@ -4,6 +4,7 @@ use super::bounds;
 use super::shape::Shape;
 use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
+use crate::held::Held;
 use crate::{Error, Result, quoted};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -11,6 +12,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
+use ullage_kv::shown;
 use ullage_pool::Uuid;
 use ullage_types::Bytes;
 
@@ -278,59 +281,72 @@ impl SpaceSettings {
 #[derive(Clone, Debug)]
 pub struct State {
     dir: PathBuf,
+    /// What has it open while its space is up.
+    held: Option<Arc<Held>>,
 }
 
 impl State {
     /// The state in this directory.
     pub fn at(dir: PathBuf) -> Self {
-        Self { dir }
+        Self { dir, held: None }
     }
 
     /// Where the state of a space lies when nothing else was said: `MNT.ullage`.
     pub fn of_mountpoint(mountpoint: &Path) -> Self {
         let mut dir = mountpoint.as_os_str().to_owned();
         dir.push(".ullage");
-        Self { dir: dir.into() }
+        Self::at(dir.into())
     }
 
-    /// The directory.
+    /// The directory, as people know it.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// The same state from now on, whatever becomes of its path: directories above it are renamed, its disk is unmounted lazily or another one
+    /// mounted over it, and another space may be made in its place. What its files are called then is for this process alone.
+    pub(crate) fn hold(&self) -> Result<Self> {
+        Ok(Self { dir: self.dir.clone(), held: Some(Arc::new(Held::open(&self.dir)?)) })
+    }
+
+    /// The way to the directory for this process.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.held.as_ref().map_or_else(|| self.dir.clone(), |held| held.path())
+    }
+
     /// The settings file.
     pub fn settings_path(&self) -> PathBuf {
-        self.dir.join("space.toml")
+        self.place().join("space.toml")
     }
 
     /// The catalog's directory.
     pub fn catalog_path(&self) -> PathBuf {
-        self.dir.join("catalog")
+        self.place().join("catalog")
     }
 
     /// The log of a daemon in the background.
     pub fn log_path(&self) -> PathBuf {
-        self.dir.join("ullage.log")
+        self.place().join("ullage.log")
     }
 
     /// There while the plain trees of `mirror` pools are known to show what the catalog says: never while the space is up.
     pub(crate) fn in_step_path(&self) -> PathBuf {
-        self.dir.join("trees-in-step")
+        self.place().join("trees-in-step")
     }
 
     /// How often the space was started, ended in order, and changed (`turns.rs`).
     pub(crate) fn turns_path(&self) -> PathBuf {
-        self.dir.join(crate::turns::IN_STATE)
+        self.place().join(crate::turns::IN_STATE)
     }
 
     /// Which device the space is mounted as (`mounting/mounts.rs`).
     pub(crate) fn device_path(&self) -> PathBuf {
-        self.dir.join("mounted-as")
+        self.place().join("mounted-as")
     }
 
     /// The control socket.
     pub fn socket_path(&self) -> PathBuf {
-        self.dir.join(crate::control::SOCKET)
+        self.place().join(crate::control::SOCKET)
     }
 
     /// The settings, if there are any.
@@ -341,18 +357,18 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path)(error)),
         };
-        let invalid = |source| Error::Settings { path: path.clone(), source: Box::new(source) };
+        let invalid = |source| Error::Settings { path: shown(&path), source: Box::new(source) };
         // First: a newer one has keys that are not known here.
         let Version { format } = toml::from_str(&text).map_err(invalid)?;
         if format > FORMAT {
             return Err(Error::Refused(format!(
                 "{} has format {format}, newer than the {FORMAT} this version knows; use a newer ullage",
-                path.display()
+                shown(&path).display()
             )));
         }
         let settings: SpaceSettings = toml::from_str(&text).map_err(invalid)?;
         if let Some(why) = bounds::wrong(&settings) {
-            return Err(Error::Refused(format!("{}: {why}", path.display())));
+            return Err(Error::Refused(format!("{}: {why}", shown(&path).display())));
         }
         Ok(Some(settings))
     }
@@ -365,7 +381,7 @@ impl State {
     /// The space's uuid, as its settings have it.
     pub(crate) fn uuid_in(&self, settings: &SpaceSettings) -> Result<Uuid> {
         Uuid::parse(&settings.uuid).ok_or_else(|| {
-            Error::Refused(format!("{}: '{}' is no uuid", self.settings_path().display(), settings.uuid))
+            Error::Refused(format!("{}: '{}' is no uuid", shown(&self.settings_path()).display(), settings.uuid))
         })
     }
 
@@ -379,7 +395,7 @@ impl State {
         Err(Error::Refused(format!(
             "the catalog of this space is gone: there is none in {}; put it back, or make a new one from the pools with `ullage \
              rebuild` in another state directory",
-            catalog.display()
+            shown(&catalog).display()
         )))
     }
 
@@ -446,6 +462,9 @@ impl State {
 
     /// Makes the directory, if it is not there: others pass through it to the control socket, whatever the umask.
     pub(crate) fn make(&self) -> Result<()> {
+        if self.held.is_some() {
+            return Ok(());
+        }
         let make = || -> std::io::Result<()> {
             self.dir.parent().map_or(Ok(()), fs::create_dir_all)?;
             match fs::DirBuilder::new().mode(0o711).create(&self.dir) {
@@ -462,7 +481,7 @@ impl State {
     pub(crate) fn replace(&self, path: &Path, text: &str) -> Result<()> {
         self.make()?;
         let written = match replace(path, text) {
-            Err(error) if is_full(&error) && give_to_file(&self.dir).unwrap_or(false) => replace(path, text),
+            Err(error) if is_full(&error) && give_to_file(&self.place()).unwrap_or(false) => replace(path, text),
             outcome => outcome,
         };
         written.map_err(io_error("write", path))
@@ -557,6 +576,31 @@ mod tests {
             SpaceSettings::new(Path::new("/mnt"), pools(&["a=/x", "b=/y"]), default_spread()).expect("valid");
         let text = toml::to_string(&settings).expect("written");
         assert_eq!(toml::from_str::<SpaceSettings>(&text).expect("read"), settings);
+    }
+
+    /// Regression: settings were read and written by the path of their state, which led to another space once a directory above it was renamed.
+    #[test]
+    fn a_state_that_is_held_stays_the_same_one() {
+        let dir = tempfile::tempdir().expect("made");
+        let [srv, moved] = ["srv", "moved"].map(|name| dir.path().join(name));
+        let new = || {
+            let pools = vec!["p=/x".parse().expect("valid")];
+            SpaceSettings::new(Path::new("/mnt"), pools, default_spread()).expect("valid")
+        };
+        let (state, [own, other, changed]) = (State::at(srv.join("state")), [(); 3].map(|()| new()));
+        state.store(&own).expect("written");
+        let held = state.hold().expect("there");
+        fs::rename(&srv, &moved).expect("renamed");
+        state.store(&other).expect("written");
+        assert_eq!(held.existing().expect("read"), own);
+        held.store(&changed).expect("written");
+        assert_eq!(state.existing().expect("read"), other);
+        assert_eq!(State::at(moved.join("state")).existing().expect("read"), changed);
+        assert_eq!(held.dir(), state.dir());
+        // Nor is it made anew where it was.
+        fs::remove_dir_all(&srv).expect("removed");
+        held.store(&own).expect("written");
+        assert!(!srv.exists());
     }
 
     /// Regression: where somebody had put a link, what it led to was emptied and written.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use ullage_pool::Uuid;
 
 fn path(state: &State) -> PathBuf {
-    state.dir().join("uuid")
+    state.place().join("uuid")
 }
 
 /// Gives a new space the uuid that its pools may carry already.

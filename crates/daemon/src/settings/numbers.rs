@@ -2,6 +2,7 @@
 
 use crate::mirror::read_settings;
 use crate::{Error, Result, SpaceSettings, State};
+use ullage_kv::shown;
 
 /// Refuses a pool that had another number when it was last used, as the copy of the settings in it says.
 pub(crate) fn refuse_renumbered(state: &State, settings: &SpaceSettings) -> Result<()> {
@@ -12,7 +13,7 @@ pub(crate) fn refuse_renumbered(state: &State, settings: &SpaceSettings) -> Resu
             return Err(Error::Refused(format!(
                 "{}: the pool '{}' has the number {} in this space, and its files would not be found by another: write `id = {2}` there, \
                  not {}",
-                state.settings_path().display(),
+                shown(&state.settings_path()).display(),
                 pool.name,
                 before.id,
                 pool.id

@@ -22,7 +22,7 @@ pub fn settled(path: &Path) -> Result<PathBuf> {
 pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {
     refuse_odd_paths(settings, state)?;
     let refused = |text| Err(Error::Refused(text));
-    let (mountpoint, dir) = (settled(&settings.mountpoint)?, settled(state.dir())?);
+    let (mountpoint, dir) = (settled(&settings.mountpoint)?, settled(&state.place())?);
     let catalog = settled(&state.catalog_path())?;
     if dir.starts_with(&mountpoint) {
         return refused(format!(

@@ -4,6 +4,7 @@
 //! data: so the number of the last applied commit and the data it speaks of can never be flushed apart.
 
 use super::{checked, journals};
+use crate::held::{Held, shown};
 use crate::key_range::{first_key, prefix_end};
 use crate::kv::Visit;
 use crate::{Change, Engine, Error, Seq};
@@ -40,7 +41,10 @@ impl Default for FjallOptions {
 pub struct FjallEngine {
     database: Database,
     keyspace: Keyspace,
+    /// As messages name it.
     path: PathBuf,
+    /// Where it is: it opens and makes files in it for as long as it is there. So this goes last.
+    held: Held,
 }
 
 impl FjallEngine {
@@ -49,15 +53,17 @@ impl FjallEngine {
     /// Fails with [`Error::Locked`] while another process has it open and with [`Error::Newer`] when a later
     /// version wrote it.
     pub fn open(path: &Path, options: FjallOptions) -> Result<Self, Error> {
-        journals::make_durable(path).map_err(|source| failed(path, fjall::Error::Io(source)))?;
+        let failed = |error| failed(&shown(path), error);
+        let held = Held::of(path).map_err(|source| failed(fjall::Error::Io(source)))?;
+        journals::make_durable(held.path()).map_err(|source| failed(fjall::Error::Io(source)))?;
         // The log above the engine keeps what its journal has not yet synced, so no batch waits for one.
-        let database = Database::builder(path)
+        let database = Database::builder(held.path())
             .cache_size(options.cache_bytes)
             .max_journaling_size(JOURNAL_BYTES)
             .manual_journal_persist(true)
             .worker_threads(1)
             .open()
-            .map_err(|e| failed(path, e))?;
+            .map_err(failed)?;
         let keyspace = database
             .keyspace("catalog", || {
                 KeyspaceCreateOptions::default()
@@ -65,8 +71,8 @@ impl FjallEngine {
                     .max_memtable_size(options.memtable_bytes)
                     .expect_point_read_hits(false)
             })
-            .map_err(|e| failed(path, e))?;
-        let engine = Self { database, keyspace, path: path.to_owned() };
+            .map_err(failed)?;
+        let engine = Self { database, keyspace, path: shown(path), held };
         engine.check_format()?;
         Ok(engine)
     }
@@ -173,7 +179,7 @@ impl Engine for FjallEngine {
     }
 
     fn rest(&self) {
-        if let Err(error) = journals::note(&self.path) {
+        if let Err(error) = journals::note(self.held.path()) {
             tracing::debug!(path = %self.path.display(), %error, "the next start writes the journals once more");
         }
     }
@@ -221,6 +227,36 @@ mod tests {
         engine.apply(&[Change { key: b"a".to_vec(), value: None, fresh: false }], Seq(2)).unwrap();
         assert_eq!(engine.damaged().unwrap(), [] as [Vec<u8>; 0]);
         assert!(engine.scan(b"", b"", &mut |_, _| true).is_ok());
+    }
+
+    /// Regression: tables, and the list of them, were written by the path that the engine was opened with, which after a rename led into another one.
+    #[test]
+    fn an_engine_whose_directory_was_renamed_stays_in_it() {
+        let above = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| above.path().join(name));
+        std::fs::create_dir(&old).unwrap();
+        let options = FjallOptions { memtable_bytes: 256 << 10, ..FjallOptions::default() };
+        let engine = FjallEngine::open(&old.join("engine"), options).unwrap();
+        std::fs::rename(&old, &new).unwrap();
+        std::fs::create_dir(&old).unwrap();
+        drop(open(&old.join("engine")).unwrap());
+        let tables = |dir: &Path| {
+            let keyspaces = std::fs::read_dir(dir.join("engine/keyspaces")).unwrap();
+            let tables = keyspaces.map(|keyspace| keyspace.unwrap().path().join("tables"));
+            tables.filter_map(|tables| Some(std::fs::read_dir(tables).ok()?.count())).sum::<usize>()
+        };
+        let before = tables(&old);
+        let began = std::time::Instant::now();
+        let mut last = 0u64;
+        let fresh = tables(&new);
+        while tables(&new) == fresh && began.elapsed().as_secs() < 60 {
+            last += 1;
+            engine.apply(&[put(&last.to_le_bytes(), &[7; 4096])], Seq(last)).unwrap();
+            assert_eq!(tables(&old), before, "after {last} changes");
+        }
+        drop(engine);
+        assert_eq!(open(&new.join("engine")).unwrap().applied().unwrap(), Seq(last));
+        assert_eq!(open(&old.join("engine")).unwrap().applied().unwrap(), Seq(0));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! what only the log had had. So the journals are written once more before they are read, but where the last close said that all of
 //! them is durable.
 
+use crate::held::shown;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
@@ -24,7 +25,8 @@ pub(super) fn make_durable(dir: &Path) -> io::Result<()> {
         match write_again(&journal) {
             // A file system that writes nothing in place: it holds what it held before.
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-                tracing::warn!(path = %journal.display(), %error, "there is no room to write the journal once more");
+                let path = shown(&journal);
+                tracing::warn!(path = %path.display(), %error, "there is no room to write the journal once more");
             }
             written => written?,
         }

@@ -1,6 +1,7 @@
 //! The file that says what the directory is: version and identity of the store.
 
 use crate::Error;
+use crate::held::shown;
 use crate::log::{random, sync_dir_of};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -34,7 +35,7 @@ impl Format {
             Ok(text) => Self::parse(&text, &path).map(Some),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(damaged(&path)),
-            Err(source) => Err(Error::Io { doing: "read", path, source }),
+            Err(source) => Err(Error::Io { doing: "read", path: shown(&path), source }),
         }
     }
 
@@ -64,10 +65,10 @@ impl Format {
             fs::rename(&new, &path)?;
             sync_dir_of(&path)
         };
-        write().map_err(|source| Error::Io { doing: "write", path: path.clone(), source })
+        write().map_err(|source| Error::Io { doing: "write", path: shown(&path), source })
     }
 }
 
 fn damaged(path: &Path) -> Error {
-    Error::Corrupt(format!("{} is not what ullage wrote", path.display()))
+    Error::Corrupt(format!("{} is not what ullage wrote", shown(path).display()))
 }

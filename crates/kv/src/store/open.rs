@@ -5,6 +5,7 @@ use super::format::Format;
 use super::options::{Canary, EngineKind, Options};
 use super::{Store, keeper};
 use crate::engine::Torn;
+use crate::held::shown;
 use crate::log::{FileMedium, Log, Medium, recover};
 use crate::{Engine, Error, FjallEngine, MemoryEngine, Seq};
 use rustix::fs::{FlockOperation, flock};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const LOGS: [&str; 2] = ["log.0", "log.1"];
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::Io { doing, path: path.to_owned(), source }
+    move |source| Error::Io { doing, path: shown(path), source }
 }
 
 impl Store {
@@ -31,7 +32,7 @@ impl Store {
         let lock = lock(dir)?;
         match kind {
             EngineKind::Memory => {
-                let core = Core::new(Box::new(MemoryEngine::new()), None, Seq(0), options, dir.to_owned(), Some(lock));
+                let core = Core::new(Box::new(MemoryEngine::new()), None, Seq(0), options, shown(dir), Some(lock));
                 Self::start(core)
             }
             EngineKind::Fjall => {
@@ -42,7 +43,7 @@ impl Store {
                 };
                 let media = media().map_err(io_error("open the log of", dir))?;
                 let engine = open_engine(&dir.join("engine"), &media, store, &options)?;
-                Self::on(Box::new(engine), media, store, options, Some(lock), dir.to_owned())
+                Self::on(Box::new(engine), media, store, options, Some(lock), shown(dir))
             }
         }
     }
@@ -119,7 +120,7 @@ fn lock(dir: &Path) -> Result<Lock, Error> {
     let file = file.map_err(io_error("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Lock(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(dir.to_owned())),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(shown(dir))),
         Err(e) => Err(io_error("lock", &path)(e.into())),
     }
 }
@@ -132,7 +133,7 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
     if let Some(format) = Format::read(dir)? {
         for name in LOGS.iter().chain(&["engine"]) {
             if !dir.join(name).exists() {
-                return Err(Error::Corrupt(format!("{} is missing", dir.join(name).display())));
+                return Err(Error::Corrupt(format!("{} is missing", shown(&dir.join(name)).display())));
             }
         }
         return Ok(format.identity);
@@ -141,7 +142,7 @@ fn prepare(dir: &Path, options: &Options) -> Result<u64, Error> {
     if engine_dir.exists() {
         let engine = FjallEngine::open(&engine_dir, options.engine)?;
         if engine.applied()? > Seq(0) {
-            return Err(Error::Corrupt(format!("{} is missing", Format::path(dir).display())));
+            return Err(Error::Corrupt(format!("{} is missing", shown(&Format::path(dir)).display())));
         }
     }
     let made = make(dir, &engine_dir, options);
@@ -186,7 +187,7 @@ fn open_engine(
     if !held.is_ok_and(|held| held.newest >= torn.last) {
         return Err(damaged);
     }
-    tracing::warn!(path = %path.display(), last = torn.last.0, "the engine's journal is torn: what it held is taken from the log");
+    tracing::warn!(path = %shown(path).display(), last = torn.last.0, "the engine's journal is torn: what it held is taken from the log");
     torn.cut().map_err(io_error("cut", path))?;
     FjallEngine::open(path, options.engine)
 }

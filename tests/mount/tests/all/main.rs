@@ -10,6 +10,7 @@ mod connections;
 mod crash;
 mod damaged;
 mod descriptors;
+mod displaced;
 mod drain;
 mod elsewhere;
 mod errors;
