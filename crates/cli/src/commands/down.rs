@@ -2,7 +2,7 @@
 
 use super::hint;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use ullage_daemon::{Answer, Client, Error, Request, State, quoted};
@@ -59,21 +59,21 @@ impl Down {
             Ok(Answer::Status(status)) => status,
             Ok(_) => anyhow::bail!("the daemon answered another question"),
             Err(ref silent @ Error::Silent(pid)) if self.lazy => return self.detach(&state, silent, pid),
-            Err(_) if is_over(&state, client.process())? => return self.over(),
+            Err(_) if is_over(&state, state.dir(), client.process())? => return self.over(),
             Err(error) => return Err(error.into()),
         };
         // By the name that it was mounted with: the one here may be a link.
-        let own = State::at(status.state.clone());
-        self.refuse_elsewhere(&own, &status.mountpoint)?;
+        let source = &status.state;
+        self.refuse_elsewhere(&state, source, &status.mountpoint)?;
         client.patience(None);
         // As it is numbered here: it may be a container's.
         let pid = client.process();
         match client.ask(&Request::Down { lazy: self.lazy }) {
-            Err(_) if is_over(&own, pid)? => return self.over(),
+            Err(_) if is_over(&state, source, pid)? => return self.over(),
             asked => asked?,
         };
         if !self.lazy
-            && let Some(point) = ullage_daemon::mounts_of(&own)?.first()
+            && let Some(point) = ullage_daemon::mounts_of(&state, source)?.first()
         {
             anyhow::bail!(
                 "{} was taken away, but the space is still mounted at {}, and its daemon ends with that: `umount {}`",
@@ -89,7 +89,7 @@ impl Down {
             if began.elapsed() > Duration::from_secs(120) {
                 anyhow::bail!(
                     "the daemon is still writing; `{}` will say when it has ended",
-                    hint::command("status", &own, &status.mountpoint)
+                    hint::command("status", &state, &status.mountpoint)
                 );
             }
             if !told && began.elapsed() > SAYS_NOTHING {
@@ -152,9 +152,9 @@ impl Down {
 
     /// The daemon takes down the mount that it made. Who names a bind mount of a part of it, or a path that only shares its state, may
     /// not know that one. A space whose parent was renamed is where nobody said it should be.
-    fn refuse_elsewhere(&self, state: &State, point: &PathBuf) -> anyhow::Result<()> {
+    fn refuse_elsewhere(&self, state: &State, source: &Path, point: &PathBuf) -> anyhow::Result<()> {
         let named = ullage_daemon::settled(&self.mountpoint)?;
-        if named != *point && ullage_daemon::mounts_of(state)?.contains(point) {
+        if named != *point && ullage_daemon::mounts_of(state, source)?.contains(point) {
             anyhow::bail!(
                 "the space is mounted at {0}, not at {1}; `{2}` takes it down",
                 point.display(),
@@ -178,8 +178,8 @@ impl Down {
 }
 
 /// Whether the space has ended meanwhile, since somebody else took it down too, or killed its daemon, which is waited for.
-fn is_over(state: &State, pid: Option<u32>) -> anyhow::Result<bool> {
-    let is_over = Client::connect(state)?.is_none() && ullage_daemon::mounts_of(state)?.is_empty();
+fn is_over(state: &State, source: &Path, pid: Option<u32>) -> anyhow::Result<bool> {
+    let is_over = Client::connect(state)?.is_none() && ullage_daemon::mounts_of(state, source)?.is_empty();
     if is_over && let Some(pid) = pid {
         ended_by(pid, Instant::now() + ENDS_SOON);
     }

@@ -4,7 +4,7 @@ use crate::output;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use ullage_daemon::{Answer, Request, State};
+use ullage_daemon::{Answer, Request};
 
 /// Show how a space is.
 #[derive(Debug, Args)]
@@ -31,8 +31,7 @@ impl Status {
         let Answer::Status(report) = client.ask(&Request::Status)? else {
             anyhow::bail!("the daemon answered another question")
         };
-        let elsewhere =
-            if report.detached { ullage_daemon::mounts_of(&State::at(report.state.clone()))? } else { Vec::new() };
+        let elsewhere = if report.detached { ullage_daemon::mounts_of(&state, &report.state)? } else { Vec::new() };
         if self.json {
             let mut told = serde_json::to_value(&report)?;
             if report.detached {

@@ -121,9 +121,9 @@ fn connect(path: &Path, patience: Duration) -> std::io::Result<UnixStream> {
 pub fn refuse_silent(path: &Path, patience: std::time::Duration) -> Result<()> {
     let path = std::path::absolute(path).map_err(io_error("look for", path))?;
     for mount in mounts::list(None)?.into_iter().filter(|m| m.may_be_a_space() && path.starts_with(&m.point)) {
-        let mut client = match Client::connect(&State::at(mount.source)) {
-            Ok(Some(client)) => client,
-            Err(crowded @ Error::Crowded(_)) => return Err(crowded),
+        let mut client = match state_of(&mount).map(|state| Client::connect(&state)) {
+            Some(Ok(Some(client))) => client,
+            Some(Err(crowded @ Error::Crowded(_))) => return Err(crowded),
             _ => continue,
         };
         client.patience(Some(patience));

@@ -67,7 +67,7 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
         let process = client.process();
         client.patience(Some(PATIENCE));
         match client.ask(&Request::Status) {
-            Ok(Answer::Status(status)) if mounts::is_space(&status.mountpoint, process)? => {
+            Ok(Answer::Status(status)) if mounts::is_space(state, &status.mountpoint, process)? => {
                 return Err(Error::Refused(format!(
                     "the space of {} is up already, at {}; see `ullage status {}`",
                     state.dir().display(),
@@ -75,8 +75,8 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
                     quoted(&status.mountpoint)
                 )));
             }
-            Ok(Answer::Status(_)) => refuse_bound(state)?,
-            Err(silent @ Error::Silent(_)) if mounts::is_space(mountpoint, process)? => return Err(silent),
+            Ok(Answer::Status(status)) => refuse_bound(state, &status.state)?,
+            Err(silent @ Error::Silent(_)) if mounts::is_space(state, mountpoint, process)? => return Err(silent),
             _ => {}
         }
         loop {
@@ -98,8 +98,8 @@ fn refuse_served(mountpoint: &Path, state: &State) -> Result<()> {
 }
 
 /// Refuses while a space that was taken away from its own mount point is still mounted elsewhere.
-fn refuse_bound(state: &State) -> Result<()> {
-    match mounts::mounts_of(state)?.first() {
+fn refuse_bound(state: &State, source: &Path) -> Result<()> {
+    match mounts::mounts_of(state, source)?.first() {
         None => Ok(()),
         Some(point) => Err(Error::Refused(format!(
             "the space of {} was taken away from its mount point, but is still mounted at {}, and its daemon ends with that: \

@@ -52,10 +52,10 @@ pub(crate) fn is_of(mount: &Listed, state: &State) -> bool {
     mount.owner.is_none_or(|by| by == 0 || owner.is_none_or(|owner| by == owner))
 }
 
-/// Where the space of this state is mounted, as this process sees it: a bind mount is one more place. What a daemon left that was
-/// killed, while the space is up elsewhere, is none.
-pub fn mounts_of(state: &State) -> Result<Vec<PathBuf>> {
-    let of = |mount: &Listed| mount.may_be_a_space() && mount.source == state.dir() && is_of(mount, state);
+/// Where the space of this state is mounted, as this process sees it: a bind mount is one more place. Its mounts say that they come from `source`,
+/// where the state was when they were made. What a daemon left that was killed, while the space is up elsewhere, is none.
+pub fn mounts_of(state: &State, source: &Path) -> Result<Vec<PathBuf>> {
+    let of = |mount: &Listed| mount.may_be_a_space() && mount.source == source && is_of(mount, state);
     Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
 }
 
@@ -66,8 +66,8 @@ pub(crate) fn state_at(point: &Path) -> Result<Option<PathBuf>> {
     Ok(list(None)?.into_iter().find(is).map(|mount| mount.source))
 }
 
-/// Whether a space is mounted there, as its daemon sees it: that may be in a container.
-pub(crate) fn is_space(point: &Path, daemon: Option<u32>) -> Result<bool> {
+/// Whether the space of this state is mounted there, as its daemon sees it: that may be in a container.
+pub(crate) fn is_space(state: &State, point: &Path, daemon: Option<u32>) -> Result<bool> {
     let mounts = list(daemon).or_else(|_| list(None))?;
-    Ok(mounts.iter().any(|mount| mount.may_be_a_space() && mount.point == point))
+    Ok(mounts.iter().any(|mount| mount.may_be_a_space() && mount.point == point && is_of(mount, state)))
 }

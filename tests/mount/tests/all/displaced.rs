@@ -1,11 +1,14 @@
 //! States whose path leads elsewhere, or nowhere, while their space is up.
 
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::process;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage, unmount};
+use ullage_mount_tests::watchdog::is_mounted;
 
 /// How long a daemon may take to end that has written much.
 const ENDS: Duration = Duration::from_secs(60);
@@ -65,11 +68,7 @@ struct Displaced {
 }
 
 impl Displaced {
-    /// With further pools of the first one's, and of the second's.
-    fn new(first: &[String], second: &[String]) -> Self {
-        Self::on(Ground::new(), first, second)
-    }
-
+    /// With these pools of the first one's, and of the second's.
     fn on(mut ground: Ground, first: &[String], second: &[String]) -> Self {
         let (srv, before) = (ground.directory("srv"), ground.join("before"));
         let (there, moved) = (srv.join("space"), before.join("space"));
@@ -145,8 +144,6 @@ fn a_space_whose_state_is_covered_or_unmounted_goes_on_in_it() {
         ground.will_unmount(&point);
         let null = format!("{},kind=null", pool(&ground, "p"));
         words([&"up", &point, &"--state", &state, &"--pool", &null]).ok();
-        words([&"down", &point]).ok();
-        words([&"up", &point]).ok();
         if is_covered {
             ground.tmpfs("disk", 400 << 10);
             program("cp", ["-a", kept.to_str().unwrap(), state.to_str().unwrap()]).ok();
@@ -199,8 +196,7 @@ fn the_end_of_a_space_whose_directory_was_renamed_leaves_the_pools_of_the_one_in
     let ground = Ground::new();
     let [pa, one, emptied] = ["pa", "one", "two"].map(|name| pool(&ground, name));
     let two = Displaced::on(ground, &[pa], &[one, emptied]);
-    let held: Vec<fs::File> =
-        (0..20).map(|at| fs::File::create(two.there.join(at.to_string())).unwrap()).collect();
+    let held: Vec<fs::File> = (0..20).map(|at| fs::File::create(two.there.join(at.to_string())).unwrap()).collect();
     words([&"pool", &"remove", &two.there, &"two", &"--no-wait"]).ok();
     let before = fs::read_to_string(two.state_there().join("space.toml")).unwrap();
     end(&two.moved, &two.state());
@@ -209,4 +205,43 @@ fn the_end_of_a_space_whose_directory_was_renamed_leaves_the_pools_of_the_one_in
     drop(held);
     words([&"down", &two.there]).ok();
     two.check(&two.there);
+}
+
+/// Regression: `down` of a space whose directory was renamed was refused, with a hint that took down the one in its old place; `status` said that it
+/// was still mounted there; who asked of it was refused while the other one's daemon was stopped, and waited without end while its own was.
+#[test]
+fn a_space_whose_directory_was_renamed_is_asked_and_taken_down_itself() {
+    let ground = Ground::new();
+    let [pa, pb] = ["pa", "pb"].map(|name| pool(&ground, name));
+    let two = Displaced::on(ground, &[pa], &[pb]);
+    let moved = two.moved.canonicalize().unwrap();
+    fs::write(moved.join("file"), "content").unwrap();
+    let told = status(&two.state(), &moved);
+    assert_eq!(told["still_mounted_at"], serde_json::json!([moved]));
+    words([&"up", &moved]).refused(&format!("still mounted at {}", moved.display()));
+
+    let [own, others] = [two.state(), two.state_there()].map(|state| {
+        let pid = words([&"status", &"/", &"--state", &state, &"--json"]).json()["pid"].as_u64();
+        u32::try_from(pid.unwrap()).unwrap()
+    });
+    process::signal(others, Signal::STOP);
+    let began = Instant::now();
+    words([&"du", &moved]).ok();
+    words([&"limit", &moved]).ok();
+    assert!(began.elapsed() < Duration::from_secs(25), "the other one was waited for");
+    process::signal(others, Signal::CONT);
+
+    process::signal(own, Signal::STOP);
+    let why = &format!("process {own}, does not answer");
+    std::thread::scope(|scope| {
+        for (command, path) in [("stat", moved.join("file")), ("limit", moved.clone()), ("du", moved.clone())] {
+            scope.spawn(move || words([&command, &path]).refused(why));
+        }
+    });
+    process::signal(own, Signal::CONT);
+    words([&"down", &moved]).ok();
+    assert!(is_mounted(&two.there.canonicalize().unwrap()) && !is_mounted(&moved));
+    assert!(!process::runs(own));
+    words([&"down", &two.there]).ok();
+    words([&"check", &moved]).ok();
 }
