@@ -13,7 +13,7 @@ use crate::error::io_error;
 use crate::settings::config::private;
 pub(crate) use given::Given;
 use inodes::Inodes;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -67,8 +67,7 @@ fn cut(path: &Path, shorter: impl FnOnce(u64) -> u64) -> std::io::Result<u64> {
 /// The room held for the catalog of one space.
 pub(crate) struct Ballast {
     path: PathBuf,
-    /// By which the path is, where its space is up.
-    _state: State,
+    state: State,
     bytes: u64,
     disk: u64,
     inodes: Inodes,
@@ -90,7 +89,7 @@ impl Ballast {
         let inodes = Inodes::of(state, &room);
         Ok(Self {
             path: state.place().join(NAME),
-            _state: state.clone(),
+            state: state.clone(),
             bytes,
             disk,
             inodes,
@@ -103,23 +102,12 @@ impl Ballast {
     /// Gives the room to the catalog if the disk has none left for it, and nobody else has the catalog, whose room it is then. Whether there was
     /// any.
     pub(crate) fn release(&self) -> crate::Result<bool> {
-        if self.is_in_use() {
+        if self.state.is_in_use() {
             return Ok(false);
         }
         let disk = self.stat()?;
         let bytes = disk.f_bavail * disk.f_frsize < self.bytes && std::fs::remove_file(&self.path).is_ok();
         Ok(self.inodes.release(&disk) || bytes)
-    }
-
-    /// Whether another process has the catalog.
-    fn is_in_use(&self) -> bool {
-        let lock = File::open(self.path.with_file_name("catalog").join("lock"));
-        lock.is_ok_and(|lock| {
-            let taken = flock(&lock, FlockOperation::NonBlockingLockExclusive);
-            // By name: a child that is just being started has a copy of the descriptor.
-            let _ = flock(&lock, FlockOperation::Unlock);
-            taken.is_err()
-        })
     }
 
     /// Holds again what is left of what was given, little as it may be: there is no more to be had.

@@ -68,7 +68,8 @@ pub fn serve(
         let mirror = Mirror::start(&open)?.map(Arc::new);
         // Where a signal still ended the process, it would leave a mount that nobody serves. Before, it leaves nothing.
         let signals = Signals::new(end_signals()).map_err(io_error("wait for signals of", "this process"))?;
-        let mount = Arc::new(Mount::new(open.space.clone(), &point, &open.state, how)?);
+        let mount = mountpoint::alone(&point, || Mount::new(open.space.clone(), &point, &open.state, how))?;
+        let mount = Arc::new(mount);
         let begin = || -> Result<_> {
             let listening = listen(&point, &mount, &open, mirror.clone())?;
             open.space.show_top(WAYS_PATIENCE);

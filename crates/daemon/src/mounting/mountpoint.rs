@@ -3,13 +3,17 @@
 use super::mounts;
 use crate::error::io_error;
 use crate::{Answer, Client, Error, Request, Result, State, quoted};
-use rustix::fs::{Access, AtFlags, CWD};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, flock};
 use rustix::io::Errno;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a daemon is given to end that does not answer or has lost its mount.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long another start that is about to mount there is waited for.
+const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes a mount point ready: creates it, clears what a killed daemon left, refuses what is in use. The directories that it made, the innermost
 /// first.
@@ -29,15 +33,9 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<Vec<PathBuf>> 
         Err(error) => return Err(io_error("look at", mountpoint)(error)),
     }
     match mounts::state_at(mountpoint)? {
-        // Another start has mounted it just now, and has it locked.
-        Some(own) if own == state.dir() => return Ok(Vec::new()),
-        Some(_) => {
-            return Err(Error::Refused(format!(
-                "another space is mounted at {0}; `ullage down {1}` ends it, or mount elsewhere",
-                mountpoint.display(),
-                quoted(mountpoint)
-            )));
-        }
+        // Another start has mounted it just now, and has it locked. Else it is of a state that lay there before.
+        Some(own) if own == state.dir() && state.is_in_use() => return Ok(Vec::new()),
+        Some(_) => return Err(taken(mountpoint)),
         None => {}
     }
     // The helper that mounts for ordinary users refuses such, when all is made.
@@ -57,6 +55,29 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<Vec<PathBuf>> 
         )));
     }
     Ok(Vec::new())
+}
+
+fn taken(mountpoint: &Path) -> Error {
+    Error::Refused(format!(
+        "another space is mounted at {0}; `ullage down {1}` ends it, or mount elsewhere",
+        mountpoint.display(),
+        quoted(mountpoint)
+    ))
+}
+
+/// Mounts where no space has been mounted since the place was made ready. What is opened here lies below what is mounted: so of several starts of
+/// spaces one comes first.
+pub(crate) fn alone<T>(mountpoint: &Path, mount: impl FnOnce() -> Result<T>) -> Result<T> {
+    let below = File::open(mountpoint).map_err(io_error("open", mountpoint))?;
+    let until = Instant::now() + TURN_PATIENCE;
+    // Anybody who may read the directory can lock it, and some file systems lock nothing.
+    while flock(&below, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mounted = if mounts::state_at(mountpoint)?.is_some() { Err(taken(mountpoint)) } else { mount() };
+    // By name: the helper that mounts for ordinary users may have a copy.
+    let _ = flock(&below, FlockOperation::Unlock);
+    mounted
 }
 
 /// Refuses while a daemon serves this state. One that is just ending, since its mount was taken away or since it was killed, still

@@ -6,6 +6,7 @@ use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
 use crate::held::Held;
 use crate::{Error, Result, quoted};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -449,6 +450,17 @@ impl State {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a process has the catalog.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let lock = fs::File::open(self.catalog_path().join("lock"));
+        lock.is_ok_and(|lock| {
+            let taken = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+            // By name: a child that is just being started has a copy of the descriptor.
+            let _ = flock(&lock, FlockOperation::Unlock);
+            taken.is_err()
+        })
     }
 
     /// Writes the settings in one step, where they are others: a disk that is full stops no start that has nothing to write.

@@ -45,6 +45,7 @@ mod stale;
 mod strangers;
 mod stuck;
 mod supervised;
+mod taken;
 mod terminal;
 mod turns;
 mod unborn;
