@@ -2,6 +2,7 @@
 
 use super::mounts;
 use crate::error::io_error;
+use crate::settings::places::missing;
 use crate::{Answer, Client, Error, Request, Result, State, quoted};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, flock};
 use rustix::io::Errno;
@@ -26,7 +27,7 @@ pub(crate) fn prepare(mountpoint: &Path, state: &State) -> Result<Vec<PathBuf>> 
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Err(Error::Refused(format!("{} is not a directory", mountpoint.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let missing = mountpoint.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+            let missing = missing(mountpoint);
             std::fs::create_dir_all(mountpoint).map_err(io_error("create", mountpoint))?;
             return Ok(missing);
         }

@@ -8,6 +8,7 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// What the background process prints when it is ready; anything else is why it is not.
@@ -34,8 +35,8 @@ fn set_apart(command: &mut Command) {
 /// each line that begins with [`PROGRESS`], without it.
 pub fn start_in_background(mut command: Command, state: &State, progress: &mut dyn FnMut(&str)) -> Result<u32> {
     state.refuse_users()?;
-    let (first, had_log) = (!state.dir().exists(), state.log_path().exists());
-    state.make()?;
+    let had_log = state.log_path().exists();
+    let made = state.make()?;
     let log = private().append(true).open(state.log_path()).map_err(io_error("open", state.log_path()))?;
     // It tells names of files, and versions before this one let everybody read it.
     let _ = log.set_permissions(Permissions::from_mode(0o600));
@@ -66,9 +67,7 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
     }
     if let Some(signal) = passed_on.end() {
         let _ = child.wait();
-        if first {
-            forget(state);
-        }
+        forget(state, &made);
         return Err(Error::Interrupted(signal));
     }
     match (read, line.trim_end()) {
@@ -85,24 +84,28 @@ pub fn start_in_background(mut command: Command, state: &State, progress: &mut d
                 why.push_str(line.trim_start());
             }
             let _ = child.wait();
-            if first {
-                forget(state);
-            } else if !had_log && !state.settings_path().exists() {
+            if made.is_empty() && !had_log && !state.settings_path().exists() {
                 // What was named by mistake stays as it was.
                 let _ = std::fs::remove_file(state.log_path());
             }
+            forget(state, &made);
             Err(Error::Refused(why))
         }
     }
 }
 
-/// Takes away a state directory that holds nothing but the log of a start that was refused.
-fn forget(state: &State) {
+/// Takes away the directories that were made for a start that was refused, where they hold nothing but its log.
+fn forget(state: &State, made: &[PathBuf]) {
+    if made.is_empty() {
+        return;
+    }
     let others = std::fs::read_dir(state.dir()).map_or(1, |entries| {
         entries.filter(|entry| entry.as_ref().map_or(true, |e| e.path() != state.log_path())).count()
     });
     if others == 0 {
         let _ = std::fs::remove_file(state.log_path());
-        let _ = std::fs::remove_dir(state.dir());
+        for dir in made {
+            let _ = std::fs::remove_dir(dir);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `space.toml`: what a space consists of, written at its first `up`.
 
 use super::bounds;
+use super::places::missing;
 use super::shape::Shape;
 use crate::ballast::give_to_file;
 use crate::error::{io_error, is_full};
@@ -472,21 +473,25 @@ impl State {
         self.replace(&self.settings_path(), &text)
     }
 
-    /// Makes the directory, if it is not there: others pass through it to the control socket, whatever the umask.
-    pub(crate) fn make(&self) -> Result<()> {
+    /// Makes the directory, if it is not there: others pass through it to the control socket, whatever the umask. The directories that it made, the
+    /// innermost first.
+    pub(crate) fn make(&self) -> Result<Vec<PathBuf>> {
         if self.held.is_some() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let make = || -> std::io::Result<()> {
+        let mut missing = missing(&self.dir);
+        let make = || -> std::io::Result<bool> {
             self.dir.parent().map_or(Ok(()), fs::create_dir_all)?;
             match fs::DirBuilder::new().mode(0o711).create(&self.dir) {
                 // One that was there has the mode that somebody gave it.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && self.dir.is_dir() => Ok(()),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && self.dir.is_dir() => Ok(false),
                 Err(error) => Err(error),
-                Ok(()) => fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o711)),
+                Ok(()) => fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o711)).map(|()| true),
             }
         };
-        make().map_err(io_error("create", &self.dir))
+        let made = make().map_err(io_error("create", &self.dir))?;
+        missing.retain(|dir| made || *dir != self.dir);
+        Ok(missing)
     }
 
     /// Writes one of its files, durably and in one step.

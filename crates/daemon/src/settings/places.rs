@@ -17,6 +17,11 @@ pub fn settled(path: &Path) -> Result<PathBuf> {
     Ok(of(&std::path::absolute(path).map_err(io_error("look for", path))?))
 }
 
+/// The directories of a path that are not there, the innermost first.
+pub(crate) fn missing(dir: &Path) -> Vec<PathBuf> {
+    dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect()
+}
+
 /// Refuses paths that cannot be written down, and those that would hide or hold one another; to be asked each time before anything is
 /// made, since a space may be mounted elsewhere than before.
 pub fn refuse_places(settings: &SpaceSettings, state: &State) -> Result<()> {

@@ -216,6 +216,17 @@ fn a_users_link_in_the_place_of_a_state_is_not_followed_by_root() {
     space.check();
 }
 
+/// Regression: the directories that were made for its state stayed.
+#[test]
+fn a_first_start_that_is_refused_leaves_no_directory_above_its_state() {
+    let ground = Ground::new();
+    let there = ground.directory("there");
+    for point in [ground.join("new/deep/m"), there.join("m")] {
+        words([&"up", &point, &"--pool", &"p=/nonexistent"]).refused("/nonexistent");
+    }
+    assert!(!ground.join("new").exists() && fs::read_dir(&there).unwrap().next().is_none());
+}
+
 /// Regression: starts that were refused left directories, a log, or a space that could not be made any more.
 #[test]
 fn a_start_that_is_refused_changes_nothing() {
