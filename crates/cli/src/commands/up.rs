@@ -7,6 +7,7 @@ use super::limit::Most;
 use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -179,6 +180,9 @@ impl Up {
         for told in behind {
             whisper!("ullage: {}", crate::output::shown(told));
         }
+        if is_first {
+            say_if_closed(&state);
+        }
         self.done(&mountpoint, &state, pid)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -222,6 +226,20 @@ impl Up {
         }
         serving.run()?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A directory that was there keeps the mode that somebody gave it.
+fn say_if_closed(state: &State) {
+    let mode = std::fs::metadata(state.dir()).map_or(0o711, |dir| dir.permissions().mode());
+    if mode & 0o001 == 0 {
+        let dir = ullage_daemon::quoted(state.dir());
+        whisper!(
+            "ullage: others cannot ask of the space (`ullage du`, `stat`, `limit`), since its state directory has the mode {:o}; `chmod a+x {}` \
+             lets them",
+            mode & 0o7777,
+            crate::output::shown(dir)
+        );
     }
 }
 
