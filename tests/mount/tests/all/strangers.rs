@@ -86,8 +86,10 @@ fn a_daemon_in_a_process_namespace_of_its_own_is_asked_from_outside() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("it is up", Duration::from_secs(20), || is_mounted(&space.mount));
-    let status = words([&"status", &space.mount, &"--state", &space.state, &"--json"]).json();
+    let ask = || words([&"status", &space.mount, &"--state", &space.state, &"--json"]);
+    // It listens a moment after it is mounted.
+    eventually("it is up", Duration::from_secs(20), || ask().code == Some(0));
+    let status = ask().json();
     assert_eq!(status["mountpoint"], space.mount.to_str().unwrap());
     words([&"down", &space.mount, &"--state", &space.state]).ok();
     assert!(inside.wait().unwrap().success() && !is_mounted(&space.mount));
