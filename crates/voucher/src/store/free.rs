@@ -24,12 +24,9 @@ impl StoreCore {
             return;
         }
         let checked = self.check_unsettled(client, op).and_then(|()| self.check_open(now));
-        if let Err(reason) = checked.and_then(|()| self.check_memory(client)) {
+        let checked = checked.and_then(|()| self.check_memory(client)).and_then(|()| self.check_held(user, amount));
+        if let Err(reason) = checked {
             self.refuse(client, op, reason, out);
-            return;
-        }
-        if amount > self.used(user) || amount > MAX_VALUE / 2 {
-            self.refuse(client, op, Refusal::MoreThanHeld, out);
             return;
         }
         if amount == 0 {
@@ -40,6 +37,20 @@ impl StoreCore {
             Some(refund) => self.remember(client, op, Answer::Refunded { refund }, out),
             None => self.refuse(client, op, Refusal::BadSignature, out),
         }
+    }
+
+    /// Whether what a request frees of this user, one of several, is refused for what is known of the request or the user: asked before any
+    /// of them is booked.
+    ///
+    /// # Errors
+    /// Why it is.
+    pub fn may_free(&self, client: Client, op: Op, user: User, amount: u64) -> Result<(), Refusal> {
+        self.check_unsettled(client, op)?;
+        self.check_held(user, amount)
+    }
+
+    fn check_held(&self, user: User, amount: u64) -> Result<(), Refusal> {
+        if amount > self.used(user) || amount > MAX_VALUE / 2 { Err(Refusal::MoreThanHeld) } else { Ok(()) }
     }
 
     /// Makes the voucher and takes its value off `S_c`, in the same epoch: whichever way it goes, spent

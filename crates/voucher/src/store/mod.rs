@@ -22,6 +22,7 @@ use crate::{Client, Epoch, Incarnation, Keyring, Micros, Node, Op, Params, Piece
 use book::Book;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// How a store behaves.
@@ -229,6 +230,11 @@ impl StoreCore {
         // Mostly it is newer than all that was answered, which is seen without a search.
         answers.last_key_value().filter(|(last, _)| op <= **last)?;
         answers.get(&op).map(|(_, answer)| self.answer_message(op, answer))
+    }
+
+    /// Whether the answer to any request of a client's with these numbers is remembered.
+    pub fn has_answered(&self, client: Client, ops: RangeInclusive<Op>) -> bool {
+        self.answers.get(&client).is_some_and(|answers| answers.range(ops).next().is_some())
     }
 
     /// How many requests' answers are remembered.

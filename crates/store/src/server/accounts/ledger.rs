@@ -61,8 +61,23 @@ impl Ledger for Accounts {
         if !remembered {
             return Err(Unpaid::Refused { reason: Refusal::TooMany, needed_bytes, epoch: Epoch(0) });
         }
-        for (position, (user, delta, is_users)) in steps.into_iter().enumerate() {
-            let op = Op((payment.op << 8) | position as u64);
+        let number = |position: u64| Op((payment.op << 8) | position);
+        // Shards forget at times of their own: of a request of several users one may still know its part, or that it is settled.
+        let numbers = number(0)..=number(STEPS_MAX - 1);
+        let mut refused = None;
+        if self.cores.iter().any(|core| core.has_answered(payment.client, numbers.clone())) {
+            refused = Some(Refusal::Settled);
+        } else if steps.len() > 1 {
+            refused = (0..).zip(&steps).find_map(|(position, (user, delta, _))| {
+                let core = self.cores.get(self.shard_of(*user) as usize)?;
+                core.may_free(payment.client, number(position), *user, delta.unsigned_abs()).err()
+            });
+        }
+        if let Some(reason) = refused {
+            return Err(Unpaid::Refused { reason, needed_bytes, epoch: Epoch(0) });
+        }
+        for (position, (user, delta, is_users)) in (0..).zip(steps) {
+            let op = number(position);
             let client = payment.client;
             let shard = self.shard_of(user);
             let out = &mut self.out;

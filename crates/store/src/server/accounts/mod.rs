@@ -4,6 +4,8 @@ mod ledger;
 mod life;
 mod payment;
 #[cfg(test)]
+mod shards_tests;
+#[cfg(test)]
 mod tests;
 mod unchecked;
 

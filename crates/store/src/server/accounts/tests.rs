@@ -8,7 +8,7 @@ use ullage_net::client::{Client as Http, Settings};
 use ullage_voucher::message::{Lease, Refusal};
 use ullage_voucher::{ANYONE, Issuer, KeyId, Node, Pieces, Terms};
 
-fn settings(checks: bool) -> StoreSettings {
+pub(super) fn settings(checks: bool) -> StoreSettings {
     let keys = Arc::new(Keyring::with_root(KeyId(1), [3; 32]));
     let mut settings = StoreSettings::new("/nonexistent".into(), Node(5), keys, [4; 32]);
     let http = Arc::new(Http::new(Settings::default()));
