@@ -2,7 +2,7 @@
 
 use super::{Due, Payment, Unpaid, Wallet, WalletAction, WalletOutput};
 use crate::message::{Refusal, StoreToClient};
-use crate::{ANYONE, Micros, Node, Op};
+use crate::{ANYONE, Epoch, Micros, Node, Op};
 
 impl Wallet {
     pub(super) fn spend(&mut self, op: Op, store: Node, need: u64, now: Micros, out: &mut WalletOutput) {
@@ -89,18 +89,24 @@ impl Wallet {
                     self.pay_due(now, out);
                 }
             }
-            StoreToClient::Refunded { refund, epoch, .. } => {
+            StoreToClient::Refunded { op, refund, epoch } => {
                 self.see_epoch(epoch);
                 // The same refund twice is one refund. Which have come is remembered until they expire: one that comes
                 // later is worth nothing, although a store that lags behind might still take it.
                 let live = refund.filter(|piece| piece.voucher.terms.expiry >= self.epoch);
                 // What another user was charged comes back as that user's: it pays for nothing here.
-                let own = live.filter(|piece| piece.voucher.terms.user == self.config.user);
-                if let Some(piece) = own.filter(|piece| self.purse.is_new(piece)) {
+                let Some(piece) = live.filter(|piece| piece.voucher.terms.user == self.config.user) else { return };
+                // The request took nothing of what it was sent with. A copy that comes later is refused for as long as the store takes
+                // vouchers of the refund's epoch.
+                let mut has_more = self.take_back(op, piece.voucher.terms.epoch);
+                if self.purse.is_new(&piece) {
                     if piece.voucher.terms.audience == ANYONE {
                         self.usage.freed(piece.amount);
                     }
                     self.purse.put(piece);
+                    has_more = true;
+                }
+                if has_more {
                     self.pay_due(now, out);
                 }
             }
@@ -118,14 +124,7 @@ impl Wallet {
         let cancelling = payment.cancelled.is_some();
         match reason {
             Refusal::Cancelled => {
-                let anyone = self.audience(payment.store) == ANYONE;
-                for piece in self.paying.remove(&op).map(|payment| payment.pieces).unwrap_or_default() {
-                    if anyone {
-                        self.usage.freed(piece.amount);
-                    }
-                    self.purse.put(piece);
-                }
-                self.purse.drop_expired(self.epoch);
+                self.take_back(op, Epoch(u64::MAX));
                 self.pay_due(now, out);
             }
             // Good elsewhere: they are all this user's, and what has expired of them is dropped when they come back.
@@ -147,6 +146,24 @@ impl Wallet {
         if !cancelling {
             out.actions.push(WalletAction::CannotPay { op, reason: Unpaid::Refused(reason) });
         }
+    }
+
+    /// Puts back what a request was sent with that took nothing of it, unless some of it is of an epoch after `newest`; whether it did.
+    fn take_back(&mut self, op: Op, newest: Epoch) -> bool {
+        let is_past = |payment: &Payment| payment.pieces.iter().all(|piece| piece.voucher.terms.epoch <= newest);
+        if !self.paying.get(&op).is_some_and(is_past) {
+            return false;
+        }
+        let Some(payment) = self.paying.remove(&op) else { return false };
+        let anyone = self.audience(payment.store) == ANYONE;
+        for piece in payment.pieces {
+            if anyone {
+                self.usage.freed(piece.amount);
+            }
+            self.purse.put(piece);
+        }
+        self.purse.drop_expired(self.epoch);
+        true
     }
 
     fn cancel(&mut self, op: Op, now: Micros, out: &mut WalletOutput) {

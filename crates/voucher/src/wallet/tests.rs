@@ -356,3 +356,22 @@ fn a_large_payment_is_not_made_of_small_pieces() {
     let small = step(&mut wallet, spend(5001, Node(7), 40_960), 1);
     assert!(matches!(small.as_slice(), [WalletAction::Pay { pieces, .. }] if pieces.len() == 10), "{small:?}");
 }
+
+/// Regression: what a request was sent with that turned out to free space was away until it expired, though the store had taken nothing of it.
+#[test]
+fn what_a_request_that_freed_was_sent_with_comes_back() {
+    let freed = |refund| {
+        let mut w = funded(100_000);
+        let before = w.on_hand();
+        step(&mut w, spend(7, S, 8192), 2);
+        let answer = StoreToClient::Refunded { op: Op(7), refund: Some(refund), epoch: Epoch(5) };
+        step(&mut w, WalletEvent::FromStore(answer.clone()), 3);
+        // As the end of the request does, and what the store answers to the question that follows.
+        step(&mut w, WalletEvent::GiveUp { op: Op(7) }, 3);
+        step(&mut w, WalletEvent::FromStore(answer), 3);
+        w.on_hand() - before
+    };
+    assert_eq!(freed(piece(1 << 20, 99, 5)), 1 << 20);
+    // The store forgets its answer while it still takes vouchers of the next epoch, a copy of the request with them.
+    assert_eq!(freed(piece(1 << 20, 99, 4)), (1 << 20) - 8192);
+}
