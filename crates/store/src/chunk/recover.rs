@@ -189,13 +189,18 @@ fn recount_one<L: Ledger>(
     if allocated > charged {
         let copy = directory.news().join("trim");
         let _ = fs::remove_file(&copy);
-        let trimmed = file::allocated(&file::copy_without_holes(&file, &copy)?)?;
-        if trimmed < allocated {
-            fs::rename(&copy, path)?;
-            allocated = trimmed;
-            recount.trimmed += 1;
-        } else {
-            fs::remove_file(&copy)?;
+        match file::copy_without_holes(&file, &copy).and_then(|copied| file::allocated(&copied)) {
+            Ok(trimmed) if trimmed < allocated => {
+                fs::rename(&copy, path)?;
+                allocated = trimmed;
+                recount.trimmed += 1;
+            }
+            Ok(_) => fs::remove_file(&copy)?,
+            // What is there can be read and removed; a later start trims it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                ignore_missing(fs::remove_file(&copy))?;
+            }
+            Err(error) => return Err(error),
         }
     }
     recount.chunks += 1;
