@@ -136,10 +136,6 @@ async fn write(
     // Whose it is decides who is charged: a chunk that exists stays its owner's.
     let owner: Arc<str> =
         existing.as_ref().map_or_else(|| Arc::from(capability.owner.as_str()), |info| info.owner.clone());
-    if let Some(info) = &existing {
-        let access = if kind == Kind::Put { Access::Remove } else { Access::Change };
-        permitted(&name, info, &peer.name, access)?;
-    }
     let payment = payment(&head, &peer, &owner, settings.charge_by)?;
     let request = (payment.client, payment.op);
     // Before anything else can be wrong with a repetition, its body too.
@@ -148,6 +144,10 @@ async fn write(
             outcomes: earlier,
             chunk: existing.as_ref().map(|info| ChunkView::new(&name, info)),
         }));
+    }
+    if let Some(info) = &existing {
+        let access = if kind == Kind::Put { Access::Remove } else { Access::Change };
+        permitted(&name, info, &peer.name, access)?;
     }
     let offset = number(&head, "offset")?;
     let size = number(&head, "size")?;

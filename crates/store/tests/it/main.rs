@@ -15,5 +15,6 @@ mod files;
 mod late;
 mod lives;
 mod names;
+mod repeats;
 mod revocation;
 mod stopped;
