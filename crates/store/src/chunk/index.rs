@@ -112,12 +112,38 @@ impl ChunkInfo {
 /// Chunks by name.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Index {
-    pub(crate) chunks: BTreeMap<ChunkName, ChunkInfo>,
+    chunks: BTreeMap<ChunkName, ChunkInfo>,
+    /// What all of them occupy.
+    charged_bytes: u64,
     /// Number of the last change.
     pub(crate) generation: u64,
 }
 
 impl Index {
+    pub(crate) fn get(&self, name: &ChunkName) -> Option<&ChunkInfo> {
+        self.chunks.get(name)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ChunkName> {
+        self.chunks.keys()
+    }
+
+    pub(crate) fn insert(&mut self, name: ChunkName, info: ChunkInfo) {
+        self.charged_bytes += info.allocated();
+        let before = self.chunks.insert(name, info);
+        self.charged_bytes -= before.map_or(0, |before| before.allocated());
+    }
+
+    pub(crate) fn remove(&mut self, name: &ChunkName) {
+        let before = self.chunks.remove(name);
+        self.charged_bytes -= before.map_or(0, |before| before.allocated());
+    }
+
+    /// What all chunks occupy.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.charged_bytes
+    }
+
     /// Sum of what all chunks occupy, by who was charged.
     pub(crate) fn charged(&self) -> BTreeMap<Arc<str>, u64> {
         let mut sums = BTreeMap::new();
@@ -147,7 +173,7 @@ impl Index {
         let mut index = Self { generation: from.u64()?, ..Self::default() };
         for _ in 0..from.u64()? {
             let name = from.text()?.parse().map_err(|_| DecodeError("has a bad name"))?;
-            index.chunks.insert(name, ChunkInfo::decode(from)?);
+            index.insert(name, ChunkInfo::decode(from)?);
         }
         Ok(index)
     }
@@ -166,6 +192,29 @@ mod tests {
         let (left, freed) = ChunkInfo::recharge(&charges, &bob, 0);
         assert!(left.is_empty());
         assert_eq!(freed, vec![Posting { user: bob, delta_bytes: -4096 }, Posting { user: alice, delta_bytes: -8192 }]);
+    }
+
+    /// Regression: how much is charged was added up from all chunks while everybody waited: for whoever asked how the store is.
+    #[test]
+    fn what_is_charged_is_known_without_looking_at_all_chunks() {
+        let mut index = Index::default();
+        let info = |bytes: &[u64]| {
+            let charges = bytes.iter().map(|bytes| Charge { user: "a".into(), bytes: *bytes }).collect();
+            ChunkInfo { owner: "a".into(), mode: 0o600, size: 0, generation: 1, charges }
+        };
+        let name = |text: &str| text.parse::<ChunkName>().unwrap();
+        index.insert(name("a/1"), info(&[4096, 8192]));
+        index.insert(name("a/2"), info(&[4096]));
+        assert_eq!(index.charged_bytes(), 16384);
+        index.insert(name("a/1"), info(&[512]));
+        index.remove(&name("a/3"));
+        assert_eq!(index.charged_bytes(), 4608);
+        let mut out = Encoder::new();
+        index.encode(&mut out);
+        let again = Index::decode(&mut Decoder::new(&out.finish())).unwrap();
+        assert_eq!(again.charged_bytes(), 4608);
+        index.remove(&name("a/2"));
+        assert_eq!(index.charged_bytes(), 512);
     }
 
     /// Regression: a prefix that is no name was looked for among all chunks, while everybody waited: by whoever has a chunk, as often as they like.

@@ -109,18 +109,18 @@ fn redo<L: Ledger>(record: Record<'_>, begun: &mut Begun, state: &mut State<L>) 
     let note = match record {
         Record::Replace { name, info, note, .. } | Record::Patch { name, info, note, .. } => {
             state.index.generation = state.index.generation.max(info.generation);
-            state.index.chunks.insert(name, info);
+            state.index.insert(name, info);
             note
         }
         Record::Delete { name, generation, note } => {
             state.index.generation = state.index.generation.max(generation);
-            state.index.chunks.remove(&name);
+            state.index.remove(&name);
             note
         }
         Record::Correct { name, info, note } => {
             match info {
-                Some(info) => state.index.chunks.insert(name, info),
-                None => state.index.chunks.remove(&name),
+                Some(info) => state.index.insert(name, info),
+                None => state.index.remove(&name),
             };
             note
         }
@@ -156,7 +156,7 @@ fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result
         for entry in fs::read_dir(directory.shard(shard))? {
             let entry = entry?;
             let file_name = entry.file_name().to_string_lossy().into_owned();
-            let name = ChunkName::from_file_name(&file_name).filter(|name| state.index.chunks.contains_key(name));
+            let name = ChunkName::from_file_name(&file_name).filter(|name| state.index.get(name).is_some());
             let Some(name) = name else {
                 fs::rename(entry.path(), directory.lost(&file_name))?;
                 recount.lost += 1;
@@ -166,7 +166,7 @@ fn recount<L: Ledger>(directory: &Directory, state: &mut State<L>) -> io::Result
             seen.insert(name);
         }
     }
-    let missing: Vec<ChunkName> = state.index.chunks.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+    let missing: Vec<ChunkName> = state.index.names().filter(|name| !seen.contains(*name)).cloned().collect();
     for name in missing {
         tracing::error!(chunk = %name, "a chunk's file is missing; its owner is credited");
         recount.missing += 1;
@@ -183,7 +183,7 @@ fn recount_one<L: Ledger>(
     recount: &mut Recount,
     corrections: &mut Vec<Record>,
 ) -> io::Result<()> {
-    let charged = state.index.chunks.get(name).map_or(0, ChunkInfo::allocated);
+    let charged = state.index.get(name).map_or(0, ChunkInfo::allocated);
     let file = File::open(path)?;
     let mut allocated = file::allocated(&file)?;
     if allocated > charged {
@@ -219,14 +219,14 @@ fn correct<L: Ledger>(
     recount: &mut Recount,
     corrections: &mut Vec<Record>,
 ) {
-    let Some(old) = state.index.chunks.get(name).cloned() else { return };
+    let Some(old) = state.index.get(name).cloned() else { return };
     recount.credited_bytes += old.allocated().saturating_sub(allocated);
     let (charges, postings) = ChunkInfo::recharge(&old.charges, &old.owner, allocated);
     let note = state.ledger.correct(&postings);
     let info = (allocated > 0).then_some(ChunkInfo { charges, ..old });
     match &info {
-        Some(info) => state.index.chunks.insert(name.clone(), info.clone()),
-        None => state.index.chunks.remove(name),
+        Some(info) => state.index.insert(name.clone(), info.clone()),
+        None => state.index.remove(name),
     };
     corrections.push(Record::Correct { name: name.clone(), info, note });
 }

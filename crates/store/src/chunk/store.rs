@@ -157,7 +157,7 @@ impl<L: Ledger> ChunkStore<L> {
 
     /// What is known of a chunk.
     pub fn stat(&self, name: &ChunkName) -> Option<ChunkInfo> {
-        self.state.lock().index.chunks.get(name).cloned()
+        self.state.lock().index.get(name).cloned()
     }
 
     /// Up to `limit` chunks whose names start with `prefix` and come after `after`, in order.
@@ -184,7 +184,7 @@ impl<L: Ledger> ChunkStore<L> {
             let (note, receipt) = state.ledger.book(&postings, payment).map_err(OpError::Refused)?;
             state.index.generation += 1;
             let generation = state.index.generation;
-            state.index.chunks.remove(name);
+            state.index.remove(name);
             (self.append(Record::Delete { name: name.clone(), generation, note }.encode()), receipt)
         };
         self.complete(pending)?;
@@ -236,6 +236,11 @@ impl<L: Ledger> ChunkStore<L> {
     /// Sum of what all chunks occupy, by who was charged.
     pub fn charged(&self) -> BTreeMap<Arc<str>, u64> {
         self.state.lock().index.charged()
+    }
+
+    /// What all chunks occupy together.
+    pub fn charged_bytes(&self) -> u64 {
+        self.state.lock().index.charged_bytes()
     }
 
     /// Where the store is.
@@ -352,7 +357,7 @@ impl<L: Ledger> ChunkStore<L> {
         let (name, info) = (name.clone(), info.clone());
         let mut state = self.state.lock();
         let (note, receipt) = state.ledger.book(postings, payment)?;
-        state.index.chunks.insert(name, info);
+        state.index.insert(name, info);
         change.bytes(&note);
         Ok((self.append(change.finish()), receipt))
     }

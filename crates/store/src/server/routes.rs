@@ -361,7 +361,6 @@ async fn list(shared: &Shared, head: &Parts, peer: &Peer) -> Result<Answer, Prob
 }
 
 fn status(shared: &Shared) -> Result<Answer, Problem> {
-    let charged: u64 = shared.chunks.charged().values().sum();
     let look = |accounts: &mut Accounts| (accounts.is_open(), accounts.epochs(), accounts.incarnations());
     let (open, epochs, incarnations) = shared.chunks.with_ledger(|accounts| (None, look(accounts))).map_err(explain)?;
     Ok(json(&StoreStatus {
@@ -369,7 +368,7 @@ fn status(shared: &Shared) -> Result<Answer, Problem> {
         open,
         epochs,
         incarnations,
-        charged_bytes: charged,
+        charged_bytes: shared.chunks.charged_bytes(),
         recount: shared.chunks.recount().clone(),
     }))
 }
