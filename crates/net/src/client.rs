@@ -155,6 +155,12 @@ impl Client {
         Self::new(Settings { role: Some(role), ..self.settings.clone() })
     }
 
+    /// The same, with connections of its own, for answers that may be as long as this.
+    #[must_use]
+    pub fn for_answers(&self, max_bytes: usize) -> Self {
+        Self::new(Settings { answer_max_bytes: max_bytes, ..self.settings.clone() })
+    }
+
     /// One request, one answer of any status.
     ///
     /// # Errors
@@ -248,7 +254,7 @@ impl Client {
                     format!("{error}{hint}")
                 })?;
                 if let Some(role) = self.settings.role {
-                    check_role(role, tls::shown_on(stream.get_ref().1))?;
+                    check_role(role, tls::shown_on(stream.get_ref().1).map(|shown| shown.peer))?;
                 }
                 Self::handshake(stream, moved).await
             }

@@ -19,9 +19,12 @@ mod peer;
 pub mod pki;
 mod replacement;
 pub mod revoked;
+mod seldom;
 pub mod server;
+mod shares;
 pub mod tls;
 pub mod token;
 
 pub use answer::{Answer, Body, ErrorBody, Problem, json, read_body, read_json};
 pub use peer::{Peer, Role};
+pub use seldom::Seldom;

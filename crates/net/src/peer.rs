@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What a certificate entitles to; its organisational unit says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// A person or service that owns files; the common name is the user.
@@ -47,7 +47,7 @@ impl FromStr for Role {
 }
 
 /// An authenticated party.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Common name of the certificate, or the name in the token.
     pub name: String,

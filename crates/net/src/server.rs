@@ -4,14 +4,17 @@ use crate::handshakes::Handshakes;
 use crate::limit::RateLimit;
 use crate::linger::linger;
 use crate::patience::{Patient, while_moving};
+use crate::seldom::Seldom;
+use crate::shares::Shares;
+use crate::tls::{self, Certificate};
 use crate::token::Bearer;
-use crate::{Answer, Peer, Problem, Role, clock, tls};
+use crate::{Answer, Peer, Problem, Role, clock};
 use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use std::convert::Infallible;
 use std::future::Future;
@@ -102,19 +105,13 @@ struct Shared<H> {
     turned_away: TurnedAway,
 }
 
-/// How often it is said that somebody was turned away: anybody can be, as often as they like.
-const SAID_EVERY: Duration = Duration::from_secs(1);
-
-/// When that was said last.
+/// Whether it was said lately that somebody was turned away.
 #[derive(Default)]
-struct TurnedAway(Mutex<Option<Instant>>);
+struct TurnedAway(Seldom);
 
 impl TurnedAway {
     fn say(&self, from: SocketAddr, why: &str) {
-        let now = Instant::now();
-        let mut last = self.0.lock();
-        if last.is_none_or(|last| now.duration_since(last) >= SAID_EVERY) {
-            *last = Some(now);
+        if self.0.is_due("turned away") {
             tracing::warn!(%from, why, "a connection is turned away");
         }
     }
@@ -127,6 +124,17 @@ impl TurnedAway {
     }
 }
 
+/// What a connection is good for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It has one of the places.
+    Own,
+    /// One of those to spare.
+    Spare,
+    /// None: its party has too many. It is told so, and is ended as one that has not said who it is, where more come.
+    None,
+}
+
 /// Answers requests on `listener` until `end` completes. The handler gets authenticated requests only.
 pub async fn serve<H, F>(listener: TcpListener, gate: Gate, limits: Limits, handler: H, end: impl Future<Output = ()>)
 where
@@ -137,6 +145,7 @@ where
     let rate = RateLimit::new(limits.requests_per_second, limits.requests_per_second.max(1));
     let shared = Arc::new(Shared { handler, gate, limits, rate, turned_away: TurnedAway::default() });
     let places = Arc::new(Semaphore::new(limits.connections + limits.spare));
+    let shares = Shares::new(limits.connections);
     let handshakes = Handshakes::new(limits.handshakes);
     tokio::pin!(end);
     // Dropped at the end, and the connections with it: nothing is answered after this returns.
@@ -159,15 +168,17 @@ where
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let is_spare = places.available_permits() < limits.spare;
-        let (shared, places) = (Arc::clone(&shared), Arc::clone(&places));
+        let of = move |places: &Semaphore| {
+            if places.available_permits() < limits.spare { Place::Spare } else { Place::Own }
+        };
+        let (shared, places, shares) = (Arc::clone(&shared), Arc::clone(&places), Arc::clone(&shares));
         let unknown = shared.gate.tls.clone().map(|config| (TlsAcceptor::from(config), handshakes.begin(from.ip())));
         connections.spawn(async move {
             let stream = Patient::new(stream, shared.limits.request_timeout);
             let moved = stream.moved();
             let Some((acceptor, mut handshake)) = unknown else {
-                let _place = place;
-                return connection(shared, stream, moved, None, is_spare).await;
+                let _held = place;
+                return connection(shared, stream, moved, None, of(&places)).await;
             };
             let accepting = acceptor.accept(stream);
             let accepted = tokio::select! {
@@ -181,14 +192,18 @@ where
                 Ok(Err(error)) => return shared.turned_away.say_error(from, &error),
                 Err(_) => return shared.turned_away.say(from, "it takes too long to say who it is"),
             };
-            let peer = tls::shown_on(stream.get_ref().1);
-            if peer.is_none() {
+            let Some(shown) = tls::shown_on(stream.get_ref().1) else {
                 return shared.turned_away.say(from, "its certificate has no name and role");
-            }
+            };
+            let Some(_share) = shares.take(&shown.peer) else {
+                return tokio::select! {
+                    () = connection(shared, stream, moved, Some(shown), Place::None) => (),
+                    () = handshake.ended() => (),
+                };
+            };
             drop(handshake);
-            let Ok(_place) = Arc::clone(&places).acquire_owned().await else { return };
-            let is_spare = places.available_permits() < shared.limits.spare;
-            connection(shared, stream, moved, peer, is_spare).await;
+            let Ok(_held) = Arc::clone(&places).acquire_owned().await else { return };
+            connection(shared, stream, moved, Some(shown), of(&places)).await;
         });
     }
     connections.shutdown().await;
@@ -198,29 +213,42 @@ async fn connection<H, F, S>(
     shared: Arc<Shared<H>>,
     stream: S,
     moved: Arc<AtomicU64>,
-    peer: Option<Peer>,
-    is_spare: bool,
+    shown: Option<Certificate>,
+    place: Place,
 ) where
     H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Answer, Problem>> + Send,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = shared.limits;
+    let shown = shown.map(Arc::new);
     let had_body = Arc::new(AtomicBool::new(false));
     let has_body = Arc::clone(&had_body);
     let service = service_fn(move |request: Request<Incoming>| {
         let shared = Arc::clone(&shared);
-        let (peer, moved) = (peer.clone(), Arc::clone(&moved));
+        let (shown, moved) = (shown.clone(), Arc::clone(&moved));
         has_body.store(!request.body().is_end_stream(), Ordering::Relaxed);
         async move {
-            let answer = answer(&shared, &moved, peer, is_spare, request).await;
-            Ok::<_, Infallible>(answer.unwrap_or_else(Problem::answer))
+            // Nothing reads the body of a GET, and what the client sends next over this connection would be lost.
+            let mut is_last = request.method() == Method::GET && !request.body().is_end_stream();
+            let answer = match shown.as_deref().filter(|shown| shown.has_ended()) {
+                Some(ended) => {
+                    is_last = true;
+                    Err(ended_problem(ended))
+                }
+                None => answer(&shared, &moved, shown.map(|shown| shown.peer.clone()), place, request).await,
+            };
+            let mut answer = answer.unwrap_or_else(Problem::answer);
+            if is_last {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
         }
     });
     // An error here is a client that went away or spoke something else; there is nobody to tell.
     let ended = http1::Builder::new()
         .timer(TokioTimer::new())
-        .keep_alive(!is_spare)
+        .keep_alive(place == Place::Own)
         .header_read_timeout(limits.head_timeout)
         .max_buf_size(limits.head_bytes.max(8192))
         .serve_connection(TokioIo::new(stream), service)
@@ -237,17 +265,29 @@ async fn connection<H, F, S>(
     }
 }
 
+/// A kept connection is as good as its certificate: who wants to go on must connect anew.
+fn ended_problem(ended: &Certificate) -> Problem {
+    let message = format!("your certificate was good until {}: {}", ended.until, ended.peer.renewal());
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
+}
+
 async fn answer<H, F>(
     shared: &Shared<H>,
     moved: &AtomicU64,
     peer: Option<Peer>,
-    is_spare: bool,
+    place: Place,
     request: Request<Incoming>,
 ) -> Result<Answer, Problem>
 where
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Result<Answer, Problem>>,
 {
+    if place == Place::None {
+        let most = shared.limits.connections;
+        let message =
+            format!("you have your part of the {most} connections of this server: ask again later, or over them");
+        return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message));
+    }
     let head_bytes: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>()
             + request.uri().path_and_query().map_or(0, |path| path.as_str().len());
@@ -258,7 +298,7 @@ where
     let peer = authenticate(&shared.gate, peer, &request)?;
     // Without its stores a bank is of no use to those who have the places, and an administrator may be about to help.
     let is_served = request.method() == Method::GET || matches!(peer.role, Role::Store | Role::Admin);
-    if is_spare && !is_served {
+    if place == Place::Spare && !is_served {
         let message = format!("this server has its {} connections: ask again later", shared.limits.connections);
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "full", message));
     }
@@ -370,6 +410,75 @@ mod tests {
         assert!(matches!(first, Ok(0) | Err(_)));
         let last = tokio::time::timeout(Duration::from_millis(100), idle[19].read(&mut [0])).await;
         assert!(last.is_err(), "the newest may still say who it is");
+        server.abort();
+    }
+
+    /// Regression: a certificate that had ended was good for as long as its connection was kept, which is as long as somebody likes.
+    #[tokio::test]
+    async fn a_connection_ends_with_its_certificate() {
+        let limits = Limits::default();
+        let rate = RateLimit::new(0, 1);
+        let handler = |_, _| async { Ok(json(&1)) };
+        let shared =
+            Arc::new(Shared { handler, gate: Gate::default(), limits, rate, turned_away: TurnedAway::default() });
+        let peer = Peer { name: "alice".into(), role: Role::User };
+        let now = clock::now_secs().cast_signed();
+        for (until_secs, expected) in [(now + 3600, "HTTP/1.1 200"), (now - 1, "HTTP/1.1 401")] {
+            let shown = Certificate { peer: peer.clone(), from_secs: 0, until_secs, until: "then".into() };
+            let (mut here, there) = tokio::io::duplex(4096);
+            let served = tokio::spawn(connection(Arc::clone(&shared), there, Arc::default(), Some(shown), Place::Own));
+            here.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut status = [0; 12];
+            here.read_exact(&mut status).await.unwrap();
+            assert_eq!(status, expected.as_bytes());
+            if until_secs < now {
+                let mut rest = String::new();
+                here.read_to_string(&mut rest).await.unwrap();
+                assert!(rest.contains("alice --role user --renew"), "{rest}");
+                served.await.unwrap();
+            }
+        }
+    }
+
+    /// Regression: one user held all the places of a store, and nobody else was served.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn one_user_leaves_places_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        pki::create_authority(directory.path(), 1).unwrap();
+        pki::issue(directory.path(), "store-1", Role::Store, &["127.0.0.1".into()], 1).unwrap();
+        for user in ["alice", "bob"] {
+            pki::issue(directory.path(), user, Role::User, &[], 1).unwrap();
+        }
+        let files = |name| tls::Files::in_directory(directory.path(), name);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gate = Gate { tls: Some(tls::server(&files("store-1")).unwrap()), token_key: None };
+        let limits = Limits { connections: 8, head_timeout: Duration::from_secs(600), ..Limits::default() };
+        let server = tokio::spawn(serve(listener, gate, limits, |_, _| async { Ok(json(&1)) }, std::future::pending()));
+        // Each keeps its connection.
+        let client =
+            |name| Client::new(Settings { tls: Some(tls::client(&files(name)).unwrap()), ..Settings::default() });
+        let soon = Duration::from_secs(20);
+        let ask = async |client: &Client| {
+            let asked = client.send(&address, Method::GET, "/", &[], Bytes::new());
+            tokio::time::timeout(soon, asked).await.expect("there is no place").unwrap().status.as_u16()
+        };
+        let mut kept = Vec::new();
+        for _ in 0..6 {
+            let alice = client("alice");
+            assert_eq!(ask(&alice).await, 200);
+            kept.push(alice);
+        }
+        let more = client("alice");
+        assert_eq!((ask(&more).await, ask(&more).await), (429, 429));
+        let bob = client("bob");
+        assert_eq!(ask(&bob).await, 200);
+        assert_eq!(ask(&kept[0]).await, 200);
+        kept.clear();
+        let until = Instant::now() + soon;
+        while ask(&more).await != 200 {
+            assert!(Instant::now() < until, "there is place again");
+        }
         server.abort();
     }
 }

@@ -91,7 +91,7 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
 /// Says what the other end would not: it only ends the connection.
 fn check_age(path: &Path, certificate: &[u8]) -> Result<(), TlsError> {
     match certificate_in(certificate) {
-        Some(own) if own.until_secs < clock::now_secs().cast_signed() => {
+        Some(own) if own.has_ended() => {
             Err(TlsError::Expired { path: path.to_owned(), until: own.until, peer: own.peer })
         }
         _ => Ok(()),
@@ -153,9 +153,9 @@ pub fn peer_of(certificate: &[u8]) -> Option<Peer> {
     Some(Peer { name, role })
 }
 
-/// Whom the other side of a connection has shown to be.
-pub fn shown_on(connection: &rustls::CommonState) -> Option<Peer> {
-    connection.peer_certificates().and_then(|chain| peer_of(chain.first()?))
+/// What the other side of a connection has shown.
+pub fn shown_on(connection: &rustls::CommonState) -> Option<Certificate> {
+    connection.peer_certificates().and_then(|chain| certificate_in(chain.first()?))
 }
 
 /// What a certificate's file says.
@@ -178,6 +178,13 @@ pub struct Certificate {
 pub fn certificate_in_file(path: &Path) -> Result<Option<Certificate>, TlsError> {
     let certificate = CertificateDer::from_pem_file(path).map_err(|error| TlsError::Pem(path.to_owned(), error))?;
     Ok(certificate_in(&certificate))
+}
+
+impl Certificate {
+    /// Whether it is good no more.
+    pub fn has_ended(&self) -> bool {
+        self.until_secs < clock::now_secs().cast_signed()
+    }
 }
 
 fn certificate_in(certificate: &[u8]) -> Option<Certificate> {
