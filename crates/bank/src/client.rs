@@ -29,6 +29,9 @@ fn path_of(user: &str) -> Result<String, Problem> {
     }
 }
 
+/// The longest list of one shard: four million accounts.
+const LIST_MAX_BYTES: usize = 1 << 30;
+
 /// A bank that takes no more now is asked again after so long.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -79,10 +82,11 @@ impl BankClient {
         Ok(answers)
     }
 
-    /// What all shards have of something, one after the other.
+    /// What all shards have of something, one after the other. It is told at once, however much it is.
     async fn list<B: DeserializeOwned>(&self, path: &str) -> Result<Vec<B>, CallError> {
+        let large = Self { client: Arc::new(self.client.for_answers(LIST_MAX_BYTES)), ..self.clone() };
         let mut all = Vec::new();
-        for of_shard in self.ask_each::<Vec<B>>(Method::GET, path).await? {
+        for of_shard in large.ask_each::<Vec<B>>(Method::GET, path).await? {
             all.extend(of_shard?);
         }
         Ok(all)
@@ -345,6 +349,14 @@ impl BankClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::ShardStatus;
+    use hyper::Request;
+    use hyper::body::Incoming;
+    use ullage_net::client::Settings;
+    use ullage_net::server::{Gate, Limits, serve};
+    use ullage_net::token::Bearer;
+    use ullage_net::{clock, json};
+    use ullage_voucher::Epoch;
 
     /// Regression: `alice?x` was alice, whose quota was set, and of `a b` a bank was asked for ten seconds.
     #[tokio::test]
@@ -357,5 +369,45 @@ mod tests {
                 assert!(error.is_final() && error.to_string().contains("no user's name"), "{error}");
             }
         }
+    }
+
+    /// Regression: of a few hundred thousand users at a shard no list was to be had.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_long_list_is_taken() {
+        let view = AccountView {
+            user: "u".repeat(65 << 20),
+            quota_bytes: 1,
+            settled_bytes: 0,
+            issued_bytes: 0,
+            authorized_bytes: 0,
+            blocked: false,
+            removed: false,
+            epoch: Epoch(1),
+            horizon: Epoch(0),
+        };
+        let shard = ShardStatus {
+            shard: 0,
+            leading: true,
+            leader: None,
+            epoch: None,
+            horizon: None,
+            stores: Vec::new(),
+            recovering: false,
+            awaited: Vec::new(),
+        };
+        let (status, views) = (json(&BankStatus { shards: vec![shard] }), json(&[view]));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let gate = Gate { tls: None, token_key: Some([7; 32]) };
+        let handler = move |request: Request<Incoming>, _| {
+            let answer = if request.uri().path() == "/v1/status" { status.clone() } else { views.clone() };
+            async move { Ok(answer) }
+        };
+        let server = tokio::spawn(serve(listener, gate, Limits::default(), handler, std::future::pending()));
+        let token = Bearer { name: "root".into(), role: Role::Admin, expires: clock::now_secs() + 60 }.sign(&[7; 32]);
+        let http = Arc::new(Client::new(Settings { token: Some(token), ..Settings::default() }));
+        let all = BankClient::new(http, vec![address], Duration::from_secs(5)).accounts().await.unwrap();
+        assert_eq!(all[0].user.len(), 65 << 20);
+        server.abort();
     }
 }
