@@ -6,9 +6,11 @@
 pub mod accounts;
 mod clock;
 mod config;
+mod explain;
 mod housekeeping;
 mod link;
 mod note;
+mod read;
 mod request;
 mod routes;
 mod serve;

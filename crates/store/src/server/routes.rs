@@ -2,6 +2,8 @@
 
 use super::accounts::{Accounts, Unpaid};
 use super::config::StoreSettings;
+use super::explain::explain;
+use super::read::read;
 use super::request::{
     authorize, bad, check_body, chunk_name, client_and_op, expected, header, is_meant, number, payment, pieces,
     problem, query,
@@ -9,20 +11,18 @@ use super::request::{
 use crate::chunk::{
     Access, CHUNK_MAX_BYTES, ChunkInfo, ChunkName, ChunkStore, Done, Expected, INLINE_MAX_BYTES, OpError,
 };
-use crate::headers::{CHECKSUM_HEADER, GENERATION_HEADER, checksum};
 use crate::wire::{ChunkList, ChunkView, StoreStatus, WriteAnswer};
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use std::sync::Arc;
 use ullage_bank::capability::Rights;
 use ullage_net::memory::{Held, Memory};
 use ullage_net::{Answer, Peer, Problem, Role, json, read_body};
 use ullage_voucher::Client;
-use ullage_voucher::message::{Refusal, StoreToClient};
+use ullage_voucher::message::StoreToClient;
 
 /// Most names in one answer.
 const LIST_MAX: usize = 10_000;
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) memory: Memory,
 }
 
-const READ: Rights = Rights { read: true, write: false, delete: false, list: false };
+pub(crate) const READ: Rights = Rights { read: true, write: false, delete: false, list: false };
 const WRITE: Rights = Rights { read: false, write: true, delete: false, list: false };
 const DELETE: Rights = Rights { read: false, write: false, delete: true, list: false };
 const LIST: Rights = Rights { read: false, write: false, delete: false, list: true };
@@ -82,7 +82,7 @@ enum Kind {
     Truncate,
 }
 
-async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|_| problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request failed; see the server's log"))
@@ -200,7 +200,7 @@ async fn earlier(shared: &Shared, (client, op): (Client, u64)) -> Result<Option<
     Ok(found)
 }
 
-async fn wait_durable(shared: &Shared) -> Result<(), Problem> {
+pub(crate) async fn wait_durable(shared: &Shared) -> Result<(), Problem> {
     let chunks = Arc::clone(&shared.chunks);
     off_loop(move || chunks.wait_durable()).await?.map_err(explain)
 }
@@ -254,100 +254,8 @@ async fn finish(shared: &Shared, name: &ChunkName, request: (Client, u64), resul
 }
 
 /// Looks before a body, or memory for an answer, is taken; what counts is looked at once more below the chunk's lock.
-fn permitted(name: &ChunkName, info: &ChunkInfo, by: &str, access: Access) -> Result<(), Problem> {
+pub(crate) fn permitted(name: &ChunkName, info: &ChunkInfo, by: &str, access: Access) -> Result<(), Problem> {
     if info.permits(by, access) { Ok(()) } else { Err(explain(OpError::Forbidden(name.clone()))) }
-}
-
-/// Every way a chunk operation can fail, and how it is told.
-fn explain(error: OpError<Unpaid>) -> Problem {
-    let (status, code) = match &error {
-        OpError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-        OpError::Forbidden(_) => (StatusCode::FORBIDDEN, "mode"),
-        OpError::Exists(_) => (StatusCode::CONFLICT, "exists"),
-        OpError::Crowded(_) => (StatusCode::CONFLICT, "crowded"),
-        OpError::Changed(_) => (StatusCode::PRECONDITION_FAILED, "changed"),
-        OpError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        OpError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
-        OpError::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "no_space"),
-        OpError::Io { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "io"),
-        OpError::Journal(_) | OpError::Stopped(_) => (StatusCode::SERVICE_UNAVAILABLE, "stopped"),
-        OpError::Refused(Unpaid::Earlier(_)) => (StatusCode::CONFLICT, "earlier"),
-        OpError::Refused(Unpaid::Refused { reason, needed_bytes, epoch }) => {
-            let detail = serde_json::json!({"reason": reason, "needed_bytes": needed_bytes, "epoch": epoch});
-            return problem(StatusCode::PAYMENT_REQUIRED, "voucher", describe(*reason)).with_detail(detail);
-        }
-    };
-    if status.is_server_error() {
-        tracing::error!(%error, "a request fails");
-    }
-    problem(status, code, error)
-}
-
-fn describe(reason: Refusal) -> &'static str {
-    match reason {
-        Refusal::NoLease => "the store has no lease of the bank; try again",
-        Refusal::NotYetOpen => "the store starts a new life; try again after an epoch",
-        Refusal::TooMany => {
-            "too many vouchers in one request, or more vouchers, clients or requests of one user than are remembered: try again when epochs have passed"
-        }
-        Refusal::ForeignUser => {
-            "a voucher of another user than the one charged: the owner pays, unless this store is started with --charge-by writer"
-        }
-        Refusal::ForeignAudience => {
-            "a voucher addressed to another store, or to none where only those count that are addressed to this one: clients ask for such with `addressed = true` beside its address"
-        }
-        Refusal::Future => "a voucher of an epoch to come",
-        Refusal::Expired => "an expired voucher",
-        Refusal::Reported => "a voucher of an epoch that this store has closed",
-        Refusal::Malformed => "a voucher that contradicts itself",
-        Refusal::BadSignature => "a voucher with a wrong signature",
-        Refusal::Overspent => "more than the voucher's value would be spent",
-        Refusal::Short => "the vouchers do not cover the request",
-        Refusal::UnknownOp => "no such request is held",
-        Refusal::Cancelled => "the request was cancelled",
-        Refusal::Settled => "a request that the client has said to be settled",
-        Refusal::MoreThanHeld => "more would be refunded than is charged",
-    }
-}
-
-/// An answer on its way, which takes memory until all of it has gone out.
-struct Sent {
-    bytes: Vec<u8>,
-    _memory: Held,
-}
-
-impl AsRef<[u8]> for Sent {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-async fn read(shared: Arc<Shared>, head: Parts, peer: Peer, name: ChunkName) -> Result<Answer, Problem> {
-    let capability = authorize(&head, &peer, shared.settings.capability_key.key(), name.as_str(), READ)?;
-    let Some(info) = shared.chunks.stat(&name) else {
-        // Whoever is told that a chunk is gone may remove what belongs to it.
-        wait_durable(&shared).await?;
-        return Err(explain(OpError::NotFound(name)));
-    };
-    permitted(&name, &info, &capability.user, Access::Read)?;
-    if query(&head, "stat") == Some("1") {
-        wait_durable(&shared).await?;
-        return Ok(json(&ChunkView::new(&name, &info)));
-    }
-    let offset = number(&head, "offset")?.unwrap_or(0);
-    let length = number(&head, "length")?.unwrap_or(u64::MAX).min(CHUNK_MAX_BYTES);
-    let memory = shared.memory.take(&peer.name, length.min(info.size)).await?;
-    let chunks = Arc::clone(&shared.chunks);
-    let (read, memory) = off_loop(move || (chunks.read(&name, &capability.user, offset, length), memory)).await?;
-    let (bytes, info) = read.map_err(explain)?;
-    let sum = checksum(&bytes);
-    let mut answer = Response::new(Full::new(Bytes::from_owner(Sent { bytes, _memory: memory })));
-    let headers = answer.headers_mut();
-    headers.insert("content-type", HeaderValue::from_static("application/octet-stream"));
-    headers.insert(&CHECKSUM_HEADER, HeaderValue::from_str(&sum).unwrap_or_else(|_| HeaderValue::from_static("")));
-    headers.insert("x-ullage-size", HeaderValue::from(info.size));
-    headers.insert(&GENERATION_HEADER, HeaderValue::from(info.generation));
-    Ok(answer)
 }
 
 /// What is said to be there, or not to be, a power cut must not take back.
