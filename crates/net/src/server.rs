@@ -135,6 +135,13 @@ enum Place {
     None,
 }
 
+impl Place {
+    /// Which kind the last one is that was taken.
+    fn taken(places: &Semaphore, spare: usize) -> Self {
+        if places.available_permits() < spare { Self::Spare } else { Self::Own }
+    }
+}
+
 /// Answers requests on `listener` until `end` completes. The handler gets authenticated requests only.
 pub async fn serve<H, F>(listener: TcpListener, gate: Gate, limits: Limits, handler: H, end: impl Future<Output = ()>)
 where
@@ -168,9 +175,7 @@ where
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let of = move |places: &Semaphore| {
-            if places.available_permits() < limits.spare { Place::Spare } else { Place::Own }
-        };
+        let kind = Place::taken(&places, limits.spare);
         let (shared, places, shares) = (Arc::clone(&shared), Arc::clone(&places), Arc::clone(&shares));
         let unknown = shared.gate.tls.clone().map(|config| (TlsAcceptor::from(config), handshakes.begin(from.ip())));
         connections.spawn(async move {
@@ -178,7 +183,7 @@ where
             let moved = stream.moved();
             let Some((acceptor, mut handshake)) = unknown else {
                 let _held = place;
-                return connection(shared, stream, moved, None, of(&places)).await;
+                return connection(shared, stream, moved, None, kind).await;
             };
             let accepting = acceptor.accept(stream);
             let accepted = tokio::select! {
@@ -203,7 +208,8 @@ where
             };
             drop(handshake);
             let Ok(_held) = Arc::clone(&places).acquire_owned().await else { return };
-            connection(shared, stream, moved, Some(shown), of(&places)).await;
+            let kind = Place::taken(&places, limits.spare);
+            connection(shared, stream, moved, Some(shown), kind).await;
         });
     }
     connections.shutdown().await;
