@@ -121,7 +121,7 @@ fn redo<L: Ledger>(record: Record<'_>, begun: &mut Begun, state: &mut State<L>) 
             match info {
                 Some(info) => state.index.insert(name, info),
                 None => state.index.remove(&name),
-            };
+            }
             note
         }
         Record::Note(note) => note,
@@ -227,6 +227,6 @@ fn correct<L: Ledger>(
     match &info {
         Some(info) => state.index.insert(name.clone(), info.clone()),
         None => state.index.remove(name),
-    };
+    }
     corrections.push(Record::Correct { name: name.clone(), info, note });
 }
