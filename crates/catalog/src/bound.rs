@@ -1,7 +1,8 @@
 //! Which files have backing files, read from the records alone.
 
 use crate::record::{Backing, Record};
-use crate::{Catalog, Result, keys};
+use crate::{Catalog, Facts, Result, keys};
+use std::collections::BTreeSet;
 use ullage_kv::Kv;
 use ullage_types::{Bytes, FileId, PoolId};
 
@@ -26,6 +27,26 @@ pub fn lies_in(kv: &dyn Kv, pool: PoolId) -> Result<Vec<(FileId, Bytes)>> {
         }
     })?;
     Ok(files)
+}
+
+/// The pools in which files lie by these records, but none of those that were found: they were not looked at, or nothing that the records speak of
+/// is left there.
+pub fn pools_left_out(kv: &dyn Kv, facts: &Facts) -> Result<BTreeSet<PoolId>> {
+    let (mut named, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    kv.scan(&[keys::INODE], &[], &mut |key, value| {
+        // What is damaged a repair sees to.
+        let record = keys::id_in(key).and_then(|id| Some((id, Record::decode(id, value).ok()?.backing?)));
+        if let Some((id, backing)) = record {
+            let found = facts.found.contains_key(&(id, backing.generation));
+            if found {
+                seen.insert(backing.pool)
+            } else {
+                named.insert(backing.pool)
+            };
+        }
+        true
+    })?;
+    Ok(&named - &seen)
 }
 
 fn each_bound(kv: &dyn Kv, visit: &mut dyn FnMut(FileId, &Backing, u64)) -> Result<()> {

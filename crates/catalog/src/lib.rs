@@ -24,7 +24,7 @@ mod repair;
 mod table;
 mod verify;
 
-pub use bound::lies_in;
+pub use bound::{lies_in, pools_left_out};
 pub use catalog::{Catalog, FORMAT};
 pub use error::{Error, Result};
 pub use fuzz::fuzz_decode;

@@ -14,7 +14,7 @@ mod writer;
 
 pub(crate) use files::DIRECTORY as IN_POOL;
 pub(crate) use files::{
-    Generation, generations, is_only_holder, last_tail, newest_tail, read_settings, renew_settings,
+    Generation, generations, is_only_holder, known_settings, last_tail, newest_tail, read_settings, renew_settings,
 };
 
 use crate::turns::Turns;

@@ -2,7 +2,7 @@
 
 use crate::error::io_error;
 use crate::held::Held;
-use crate::settings::config::replace;
+use crate::settings::config::{read_small, replace};
 use crate::{PoolSettings, Result, SpaceSettings};
 use std::fs;
 use std::io;
@@ -104,15 +104,25 @@ pub(crate) fn last_tail(mirror: &Path, generation: &Generation) -> u64 {
     own.filter_map(|name| number(&name)).max().unwrap_or(0)
 }
 
-/// The space's settings as the mirror in a pool has them, where it can be read.
-pub(crate) fn read_settings(pool: &Path) -> Option<SpaceSettings> {
-    toml::from_str(&fs::read_to_string(pool.join(DIRECTORY).join(SETTINGS)).ok()?).ok()
+/// The space's settings as the mirror in a pool has them; none where it has none.
+pub(crate) fn read_settings(pool: &Path) -> Result<Option<SpaceSettings>> {
+    let path = pool.join(DIRECTORY).join(SETTINGS);
+    match read_small(&path) {
+        Ok(text) => SpaceSettings::parse(&text, &path).map(Some),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(io_error("read", path)(error)),
+    }
+}
+
+/// The same of this space, where it can be read.
+pub(crate) fn known_settings(pool: &Path, uuid: &str) -> Option<SpaceSettings> {
+    read_settings(pool).ok().flatten().filter(|known| known.uuid == uuid)
 }
 
 /// Has the copies in the pools say what the settings are now, where there are some: rebuild asks for every pool that they name. Not while the
 /// space is up: its mirror writes them too.
 pub(crate) fn renew_settings(settings: &SpaceSettings) {
-    let of_this_space = |files: &Path| read_settings(files).is_some_and(|known| known.uuid == settings.uuid);
+    let of_this_space = |files: &Path| known_settings(files, &settings.uuid).is_some();
     for files in settings.with_files().map(PoolSettings::files).filter(|files| of_this_space(files)) {
         let path = files.join(DIRECTORY).join(SETTINGS);
         let text = toml::to_string(settings).map_err(io::Error::other);

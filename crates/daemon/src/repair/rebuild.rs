@@ -5,22 +5,21 @@
 //! left all files come to `lost+found`.
 
 mod restore;
+mod settle;
 
 use super::facts::{Progress, Seen, refuse, survey};
 use crate::error::io_error;
-use crate::mirror::{Generation, generations, read_settings};
-use crate::settings::bounds;
+use crate::mirror::Generation;
 use crate::settings::config::refuse_users_of;
-use crate::{Error, Kind, Layout, PoolSettings, Result, SpaceSettings, State, refuse_places};
+use crate::{Error, Kind, PoolSettings, Result, State, refuse_places};
 use serde::Serialize;
+use settle::{Settled, settle_pools};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use ullage_catalog::RepairMode;
-use ullage_pool::{Survey, Uuid};
-use ullage_types::PoolId;
 
 /// The new catalog until it is whole.
 const DRAFT: &str = "catalog.rebuilding";
@@ -37,7 +36,7 @@ pub struct RebuildReport {
     pub warnings: Vec<String>,
     /// Pieces of the log that follow it.
     pub tails: u64,
-    /// Snapshots and tails that were not whole.
+    /// Snapshots, tails and settings that were not whole.
     pub damaged: Vec<String>,
     /// Files of all kinds in the rebuilt space.
     pub files: u64,
@@ -74,15 +73,15 @@ pub fn rebuild(
         let files = PoolSettings { layout: PoolSettings::layout_of(&pool.path), ..pool.clone() }.files();
         refuse_users_of(&pool.path, &files.join(ullage_pool::MARKER))?;
     }
-    let (settings, gone, uuid) = settle_pools(mountpoint, pools, without)?;
-    refuse_places(&settings, state)?;
-    let mut seen = survey(&settings.pools, uuid, progress)?;
+    let settled = settle_pools(mountpoint, pools, without)?;
+    refuse_places(&settled.settings, state)?;
+    let mut seen = survey(&settled.settings.pools, settled.space, progress)?;
     refuse(&seen.unclear)?;
     seen.facts.mode = RepairMode::Rebuild;
-    seen.facts.gone = gone;
+    seen.facts.gone.extend(&settled.gone);
     let is_new = !state.dir().exists();
     let mut in_place = false;
-    let report = build(state, &settings, &seen, &mut in_place, progress);
+    let report = build(state, &settled, &mut seen, &mut in_place, progress);
     if report.is_err() {
         let _ = fs::remove_dir_all(state.dir().join(DRAFT));
         if in_place {
@@ -102,12 +101,12 @@ pub fn rebuild(
 /// While what was `seen` is kept nobody else rebuilds from these pools, and what is in the way is this rebuild's own.
 fn build(
     state: &State,
-    settings: &SpaceSettings,
-    seen: &Seen,
+    settled: &Settled,
+    seen: &mut Seen,
     in_place: &mut bool,
     progress: &mut Progress<'_>,
 ) -> Result<RebuildReport> {
-    let dir = state.dir().join(DRAFT);
+    let (dir, settings) = (state.dir().join(DRAFT), &settled.settings);
     match fs::remove_file(state.settings_path()) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(io_error("remove what an earlier rebuild left at", state.settings_path())(error));
@@ -116,9 +115,10 @@ fn build(
     }
     let files: Vec<PathBuf> =
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
-    let mut damaged = Vec::new();
+    let mut damaged = settled.damaged.clone();
     let (store, generation, tails) = restore::restore(&dir, &files, &mut damaged, progress)?;
     progress("records", 0);
+    seen.facts.gone.extend(settled.left_out(&store, &seen.facts)?);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let repaired = ullage_catalog::repair(&store, &seen.facts, owner, ullage_fs::now())?;
     let report = ullage_catalog::verify(&store)?;
@@ -161,100 +161,4 @@ fn in_the_future(generation: &Generation, now: u64) -> Option<String> {
          and its tails out of each pool's .ullage-mirror and rebuild again",
         generation.snapshot()
     ))
-}
-
-type Settled = (SpaceSettings, rustc_hash::FxHashSet<PoolId>, Uuid);
-
-/// The settings of the space from what the pools say: their numbers as before, their names and paths as given.
-fn settle_pools(mountpoint: &Path, pools: Vec<PoolSettings>, without: &[String]) -> Result<Settled> {
-    let mut given = Vec::new();
-    let mut space: Option<Uuid> = None;
-    for mut pool in pools {
-        if pool.kind == Kind::Null {
-            let text = format!(
-                "pool '{}': nothing is kept in a null pool that a space could be made from; leave it out",
-                pool.name
-            );
-            return Err(Error::Refused(text));
-        }
-        let layout = PoolSettings::layout_of(&pool.path);
-        if pool.layout == Layout::Mirror && layout != pool.layout {
-            let (name, path) = (&pool.name, pool.path.display());
-            return Err(Error::Refused(format!(
-                "pool '{name}': there is no mirror pool at {path}; its layout is {}",
-                layout.name()
-            )));
-        }
-        pool.layout = layout;
-        // Not kept: this is only who they are.
-        let survey = Survey::open(&pool.files(), space, None)
-            .map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
-        space = Some(survey.space());
-        given.push((pool, survey.pool().to_string()));
-    }
-    let space = space.ok_or_else(|| Error::Refused("name every pool of the space with --pool NAME=PATH".into()))?;
-    let mut newest: Option<(Option<Generation>, SpaceSettings)> = None;
-    for (pool, _) in &given {
-        let Some(settings) = read_settings(&pool.files()).filter(|settings| settings.uuid == space.to_string()) else {
-            continue;
-        };
-        let begun = generations(&pool.files())?.1.into_iter().next();
-        if newest.as_ref().is_none_or(|(other, _)| *other < begun) {
-            newest = Some((begun, settings));
-        }
-    }
-    let fresh: Vec<PoolSettings> = given.iter().map(|(pool, _)| pool.clone()).collect();
-    let spread = newest.as_ref().map_or_else(|| "most-free".to_owned(), |(_, settings)| settings.spread.clone());
-    // Gives numbers in order, which stand where nobody knows better.
-    let mut settings = SpaceSettings::new(mountpoint, fresh, spread)?;
-    if let Some(at) =
-        given.iter().enumerate().position(|(at, (_, own))| given[..at].iter().any(|(_, other)| other == own))
-    {
-        return Err(Error::Refused(format!("the pool '{}' was named twice; name each pool once", given[at].0.name)));
-    }
-    settings.uuid = space.to_string();
-    let mut gone = rustc_hash::FxHashSet::default();
-    let known = newest.map(|(_, settings)| settings);
-    settings.next_pool = known.as_ref().and_then(SpaceSettings::next_number);
-    for (pool, (_, uuid)) in settings.pools.iter_mut().zip(&given) {
-        pool.uuid = Some(uuid.clone());
-        if let Some(before) = known.iter().flat_map(|known| &known.pools).find(|p| p.uuid.as_deref() == Some(uuid)) {
-            pool.id = before.id;
-            pool.draining = before.draining;
-            if pool.reserve_bytes.0 == 0 {
-                pool.reserve_bytes = before.reserve_bytes;
-            }
-            if pool.sparse.is_usual() {
-                pool.sparse = before.sparse;
-            }
-        } else if let Some(next) = settings.next_pool {
-            // Added since: no copy tells its number, and none names a file in it.
-            pool.id = next;
-            settings.next_pool = next.checked_add(1);
-        }
-    }
-    // The others may be given up.
-    if settings.pools.iter().all(|pool| pool.draining) {
-        settings.pools.iter_mut().for_each(|pool| pool.draining = false);
-    }
-    if let Some(known) = known {
-        settings.mirror_seconds = known.mirror_seconds;
-        let here = |uuid: &Option<String>| given.iter().any(|(_, own)| Some(own) == uuid.as_ref());
-        for missing in known.pools.iter().filter(|pool| !here(&pool.uuid)) {
-            // What is in a `null` pool nothing brings back.
-            if missing.kind == Kind::Dir && !without.contains(&missing.name) {
-                return Err(Error::Refused(format!(
-                    "the space has a pool '{0}' too, last at {1}: name it with --pool {0}=PATH, or give up the files in it \
-                     with --without {0}",
-                    missing.name,
-                    missing.path.display()
-                )));
-            }
-            gone.insert(PoolId(missing.id));
-        }
-    }
-    if let Some(why) = bounds::wrong(&settings) {
-        return Err(Error::Refused(why));
-    }
-    Ok((settings, gone, space))
 }

@@ -240,6 +240,20 @@ impl SpaceSettings {
         bounds::wrong(&settings).map_or(Ok(settings), |why| Err(Error::Refused(why)))
     }
 
+    /// What was read at `path`.
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
+        let invalid = |source| Error::Settings { path: shown(path), source: Box::new(source) };
+        // First: a newer one has keys that are not known here.
+        let Version { format } = toml::from_str(text).map_err(invalid)?;
+        if format > FORMAT {
+            return Err(Error::Refused(format!(
+                "{} has format {format}, newer than the {FORMAT} this version knows; use a newer ullage",
+                shown(path).display()
+            )));
+        }
+        toml::from_str(text).map_err(invalid)
+    }
+
     /// A number for one more pool: none that another has or had. None where all are given out.
     pub(crate) fn next_number(&self) -> Option<u16> {
         let newest = self.pools.iter().map(|pool| pool.id).max();
@@ -359,16 +373,7 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", path)(error)),
         };
-        let invalid = |source| Error::Settings { path: shown(&path), source: Box::new(source) };
-        // First: a newer one has keys that are not known here.
-        let Version { format } = toml::from_str(&text).map_err(invalid)?;
-        if format > FORMAT {
-            return Err(Error::Refused(format!(
-                "{} has format {format}, newer than the {FORMAT} this version knows; use a newer ullage",
-                shown(&path).display()
-            )));
-        }
-        let settings: SpaceSettings = toml::from_str(&text).map_err(invalid)?;
+        let settings = SpaceSettings::parse(&text, &path)?;
         if let Some(why) = bounds::wrong(&settings) {
             return Err(Error::Refused(format!("{}: {why}", shown(&path).display())));
         }

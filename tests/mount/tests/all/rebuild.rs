@@ -56,7 +56,7 @@ pub fn run(space: &mut Space, name: &str, given: &[String], flags: &[&str]) -> O
 
 /// What was rebuilt, but not from whole copies.
 #[track_caller]
-fn partly(outcome: Outcome) -> serde_json::Value {
+pub fn partly(outcome: Outcome) -> serde_json::Value {
     assert_eq!(outcome.code, Some(1), "{}{}", outcome.out, outcome.err);
     serde_json::from_str(&outcome.out).unwrap()
 }

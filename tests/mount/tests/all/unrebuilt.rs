@@ -1,6 +1,6 @@
 //! `ullage rebuild` where it cannot be done, or only in part; and what is for it alone.
 
-use crate::rebuild::{expect, fill, generations, pools, rebuild, run, two};
+use crate::rebuild::{expect, fill, generations, partly, pools, rebuild, run, two};
 use std::fs;
 use ullage_mount_tests::run::program;
 
@@ -71,6 +71,44 @@ fn a_copy_that_a_later_version_wrote_ends_the_rebuild() {
     set_version(1);
     rebuild(&mut space, &[]);
     (0..4).for_each(|n| expect(&space, n));
+    space.down_and_check();
+}
+
+/// Regression: a copy of the settings that was damaged, or of a later version, was taken for none. So nobody noticed that a pool was missing, and
+/// its files were dropped without a word.
+#[test]
+fn a_copy_of_the_settings_that_cannot_be_read_is_not_taken_for_none() {
+    let mut space = two();
+    fill(&space, 0, 6);
+    space.down();
+    let copy = pools(&space)[1].join(".ullage-mirror/space.toml");
+    let text = fs::read_to_string(&copy).unwrap();
+    let (all, given) = (space.pools.clone(), [space.pools[1].clone()]);
+    fs::write(&copy, text.replace("format = 1", "format = 2\nnovel = true")).unwrap();
+    run(&mut space, "later", &given, &[]).refused("use a newer ullage");
+    fs::write(&copy, "garbage").unwrap();
+    run(&mut space, "damaged", &given, &[]).refused("speaks of 1 are none of those");
+    fs::remove_file(&copy).unwrap();
+    run(&mut space, "none", &given, &[]).refused("speaks of 1 are none of those");
+    for name in ["later", "damaged", "none"] {
+        assert!(!space.ground.join(name).exists(), "{name}");
+    }
+    fs::write(&copy, "garbage").unwrap();
+    let old = space.state.clone();
+    let report = partly(run(&mut space, "given-up", &given, &["--without", "a"]));
+    let damaged = |report: &serde_json::Value| {
+        let all = report["damaged"].as_array().unwrap();
+        all.len() == 1 && all[0].as_str().unwrap().contains("space.toml")
+    };
+    assert!(report["dropped"] == 3 && damaged(&report), "{report}");
+    fs::remove_dir_all(&space.state).unwrap();
+    fs::remove_dir_all(&old).unwrap();
+    // The other one can be read.
+    let report = partly(run(&mut space, "whole", &all, &[]));
+    assert!(report["dropped"] == 0 && damaged(&report), "{report}");
+    space.check();
+    space.up();
+    (0..6).for_each(|n| expect(&space, n));
     space.down_and_check();
 }
 
