@@ -10,6 +10,7 @@ mod annotate;
 mod copies;
 mod files;
 mod inbox;
+mod place;
 mod writer;
 
 pub(crate) use files::DIRECTORY as IN_POOL;
@@ -22,13 +23,13 @@ use crate::{OpenSpace, PoolSettings, Result, SpaceSettings};
 use copies::Rest;
 use inbox::{Inbox, KEPT_MAX, Turn};
 use parking_lot::Mutex;
+pub(crate) use place::Left;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ullage_fs::Space;
 use ullage_kv::{Durable, Follow, Seq, Store, Tail};
 use ullage_types::PoolId;
-pub(crate) use writer::Left;
 use writer::Writer;
 
 /// Tails smaller than this together never cause a new snapshot, in bytes.
@@ -105,13 +106,15 @@ struct Current {
     snapshot_bytes: u64,
     tails: u64,
     tail_bytes: u64,
+    /// A pool has missed a file of it that no other one gives.
+    lost: bool,
     /// What no pool had room for yet: the next tail holds it too.
     unwritten: Vec<Durable>,
 }
 
 impl Current {
-    fn is_outgrown(&self) -> bool {
-        self.tails >= TAILS_MAX || self.tail_bytes > self.snapshot_bytes.max(TAILS_MIN)
+    fn is_over(&self) -> bool {
+        self.lost || self.tails >= TAILS_MAX || self.tail_bytes > self.snapshot_bytes.max(TAILS_MIN)
     }
 }
 
@@ -178,12 +181,23 @@ impl Worker {
 
     /// Writes what is new: with everything else as a snapshot where one is due, else as a tail.
     fn mirror(&mut self, turn: Turn) -> Result<()> {
-        let due = self.generation.as_ref().is_none_or(Current::is_outgrown);
+        let due = self.generation.as_ref().is_none_or(Current::is_over);
         // At the end nothing new is begun when nothing changed since the start.
         let idle = turn.last && turn.waiting.is_empty() && !turn.gap && !self.failed;
         let renewed = self.renew_draining();
         let begun = if due && !idle { self.begin(&turn) } else { Ok(()) };
-        renewed.and(begun).and(self.write_tail(turn.waiting))
+        let written = self.write_tail(turn.waiting);
+        // After what all have to wait for.
+        self.catch_up(turn.last || turn.gap);
+        renewed.and(begun).and(written)
+    }
+
+    /// Has pools that have missed a file of the generation get it.
+    fn catch_up(&mut self, hurries: bool) {
+        let Some(current) = &mut self.generation else { return };
+        let rest = |pause| self.inbox.rest(pause);
+        let rest: Option<&Rest<'_>> = if hurries { None } else { Some(&rest) };
+        current.lost = !self.writer.catch_up(&self.settings, &current.generation, current.tails, rest);
     }
 
     /// Has the copies of the settings say which pools are being emptied now. Not from where that changes: one thread writes there.
@@ -203,9 +217,11 @@ impl Worker {
 
     /// Begins a new generation.
     fn begin(&mut self, turn: &Turn) -> Result<()> {
-        let dirs = self.writer.with_room()?;
+        let mut dirs = self.writer.with_room()?;
         let generation = self.writer.begin()?;
-        self.writer.write_settings(&self.settings)?;
+        let settled = self.writer.write_settings(&self.settings)?;
+        // A rebuild goes by the settings beside the newest snapshot.
+        dirs.retain(|dir| settled.contains(dir));
         let mut upto = Seq(0);
         let rest = |pause| self.inbox.rest(pause);
         let rest: Option<&Rest<'_>> = if turn.last || turn.gap { None } else { Some(&rest) };
@@ -214,8 +230,15 @@ impl Worker {
             Ok(())
         })?;
         self.writer.keep_newest(&generation);
-        self.generation =
-            Some(Current { generation, upto, snapshot_bytes, tails: 0, tail_bytes: 0, unwritten: Vec::new() });
+        self.generation = Some(Current {
+            generation,
+            upto,
+            snapshot_bytes,
+            tails: 0,
+            tail_bytes: 0,
+            lost: false,
+            unwritten: Vec::new(),
+        });
         Ok(())
     }
 
@@ -230,7 +253,7 @@ impl Worker {
         }
         let number = current.tails + 1;
         match self.writer.write(&current.generation.tail(number), &mut |out| tail.write_to(out)) {
-            Ok(bytes) => {
+            Ok((bytes, _)) => {
                 current.unwritten.clear();
                 current.tails = number;
                 current.tail_bytes += bytes;

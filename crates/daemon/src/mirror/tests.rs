@@ -18,27 +18,34 @@ fn commit(store: &Store, count: usize, value_bytes: usize) {
     store.checkpoint().expect("applied");
 }
 
-/// A worker with one pool, its store, and what must live as long.
+/// A worker with two pools or one, its store, and what must live as long.
 struct Bed {
     inbox: Arc<Inbox>,
     store: Arc<Store>,
     worker: Worker,
     files: PathBuf,
-    _dirs: [tempfile::TempDir; 2],
+    other: PathBuf,
+    _dirs: [tempfile::TempDir; 3],
 }
 
 impl Bed {
     fn new() -> Self {
-        let dirs = [(); 2].map(|()| tempfile::tempdir().expect("made"));
-        let [pool, state] = &dirs;
-        let place = format!("p={}", pool.path().display()).parse().expect("a pool");
-        let settings = SpaceSettings::new(state.path(), vec![place], "most-free".into()).expect("settings");
+        Self::of(1)
+    }
+
+    fn of(pools: usize) -> Self {
+        let dirs = [(); 3].map(|()| tempfile::tempdir().expect("made"));
+        let [state, all @ ..] = &dirs;
+        let place =
+            |(n, dir): (usize, &tempfile::TempDir)| format!("p{n}={}", dir.path().display()).parse().expect("a pool");
+        let places = all[..pools].iter().enumerate().map(place).collect();
+        let settings = SpaceSettings::new(state.path(), places, "most-free".into()).expect("settings");
         let store = Arc::new(Store::open(state.path(), EngineKind::Memory, Options::default()).expect("a store"));
         let inbox = Arc::new(Inbox::default());
         let follower: Weak<dyn Follow> = Arc::downgrade(&(inbox.clone() as Arc<dyn Follow>));
         store.follow(follower);
         let (writer, space) = (Writer::new(&settings, &|_| Left::default()).expect("there is a pool"), Weak::new());
-        let files = settings.pools[0].files();
+        let [files, other] = [0, 1].map(|n| all[n].path().to_owned());
         let turns = Arc::new(Turns::hold(&State::at(state.path().to_owned()), &settings).expect("held"));
         let worker = Worker {
             inbox: inbox.clone(),
@@ -51,7 +58,7 @@ impl Bed {
             failed: false,
             uncounted: false,
         };
-        Self { inbox, store, worker, files, _dirs: dirs }
+        Self { inbox, store, worker, files, other, _dirs: dirs }
     }
 
     /// Takes what waits, and gives the generations that there are then.
@@ -170,6 +177,83 @@ fn a_snapshot_is_begun_only_where_there_is_room_for_one() {
     bed.worker.writer = Writer::new(&settings, &|_| Left::default()).expect("there is a pool");
     assert_ne!(bed.turn(), first, "nothing is begun where there is room again");
     assert!(!bed.worker.failed);
+}
+
+/// Turns until the copy in the other pool is as in this one; gives the newest generation.
+fn until_both_are_the_same(bed: &mut Bed) -> Generation {
+    let content = |pool: &PathBuf| {
+        let entries = fs::read_dir(generations(pool).expect("read").0).expect("read").map(|entry| entry.expect("read"));
+        let files = entries.map(|entry| (entry.file_name(), fs::read(entry.path()).expect("read")));
+        files.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    commit(&bed.store, 10, 100);
+    loop {
+        let newest = bed.turn()[0].clone();
+        if content(&bed.files) == content(&bed.other) {
+            return newest;
+        }
+        assert!(Instant::now() < until, "the copies are not the same");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Regression: a pool that had no room for one tail had a copy of no use from then on, until the next snapshot, which may be hours.
+#[test]
+fn a_pool_that_has_missed_a_tail_gets_it_from_another_one() {
+    let mut bed = Bed::of(2);
+    commit(&bed.store, 10, 100);
+    let first = bed.turn()[0].clone();
+    let (dir, other) = (generations(&bed.files).expect("read").0, generations(&bed.other).expect("read").0);
+    let in_its_way = other.join(format!("{}.new", first.tail(1)));
+    fs::create_dir(&in_its_way).expect("made");
+    for _ in 0..2 {
+        commit(&bed.store, 10, 100);
+        bed.turn();
+    }
+    assert!(dir.join(first.tail(1)).exists() && !other.join(first.tail(1)).exists());
+    assert!(other.join(first.tail(2)).exists());
+    fs::remove_dir(&in_its_way).expect("removed");
+    assert_eq!(until_both_are_the_same(&mut bed), first, "a tail is no reason for a new snapshot");
+    assert!(other.join(first.tail(1)).exists());
+}
+
+/// Regression: a pool that could not be written for the moment in which a snapshot was begun had a copy of no use until the next one.
+#[test]
+fn a_pool_that_could_not_be_written_when_a_snapshot_was_begun_gets_all_of_it_later() {
+    let mut bed = Bed::of(2);
+    let other = generations(&bed.other).expect("read").0;
+    fs::write(&other, "in its way").expect("written");
+    for _ in 0..3 {
+        commit(&bed.store, 10, 100);
+        bed.turn();
+    }
+    let first = generations(&bed.files).expect("read").1.remove(0);
+    fs::remove_file(&other).expect("removed");
+    assert_eq!(until_both_are_the_same(&mut bed), first);
+    assert!(read_settings(&bed.other).expect("whole").is_some());
+}
+
+/// Regression: where no pool had a tail any more all later ones were of no use, until the next snapshot was due.
+#[test]
+fn a_new_snapshot_makes_up_for_what_no_pool_can_give() {
+    let mut bed = Bed::of(2);
+    commit(&bed.store, 10, 100);
+    let first = bed.turn()[0].clone();
+    let (dir, other) = (generations(&bed.files).expect("read").0, generations(&bed.other).expect("read").0);
+    let in_its_way = other.join(format!("{}.new", first.tail(1)));
+    fs::create_dir(&in_its_way).expect("made");
+    commit(&bed.store, 10, 100);
+    bed.turn();
+    fs::remove_file(dir.join(first.tail(1))).expect("there");
+    fs::remove_dir(&in_its_way).expect("removed");
+    let until = Instant::now() + Duration::from_secs(60);
+    while generations(&bed.other).expect("read").1[0] == first {
+        assert!(Instant::now() < until, "no new snapshot was begun");
+        std::thread::sleep(Duration::from_millis(20));
+        // Nothing else gives reason for one.
+        bed.turn();
+    }
 }
 
 /// Of a space in which nothing changes a copy of the state stays the newest.

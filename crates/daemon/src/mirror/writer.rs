@@ -1,7 +1,10 @@
 //! How the files of a mirror are written: all of a file in every pool with room, or nothing.
 
+mod catch_up;
+
 use super::copies::{Copies, Rest};
-use super::files::{DIRECTORY, Generation, SETTINGS, generations};
+use super::files::{Generation, SETTINGS, generations};
+use super::place::{Left, Place};
 use crate::error::io_error;
 use crate::held::Held;
 use crate::settings::config::anew;
@@ -10,7 +13,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use ullage_fs::PoolMember;
+use std::time::Instant;
 use ullage_kv::shown;
 use ullage_types::Bytes;
 
@@ -19,61 +22,6 @@ pub(super) struct Writer {
     places: Vec<Place>,
     /// What the last snapshot showed that the next one needs, in bytes.
     needs: u64,
-}
-
-/// What a pool leaves to others.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Left {
-    pub(crate) bytes: Bytes,
-    pub(crate) inodes: u64,
-}
-
-impl Left {
-    /// By a pool that is one of the space.
-    pub(crate) fn by(member: &PoolMember) -> Self {
-        Self { bytes: member.reserve, inodes: member.pool.least_inodes() }
-    }
-}
-
-/// A pool.
-struct Place {
-    /// By its descriptor: what is mounted over it is no pool of ours.
-    files: Held,
-    path: PathBuf,
-    left: Left,
-}
-
-impl Place {
-    fn pool(&self) -> PathBuf {
-        self.files.join("")
-    }
-
-    /// The mirror's directory in it.
-    fn dir(&self) -> PathBuf {
-        self.files.join(DIRECTORY)
-    }
-
-    /// Removes the files whose names are such.
-    fn remove(&self, such: impl Fn(&str) -> bool) {
-        let Ok(own) = Held::own_there(&self.dir()) else { return };
-        for entry in fs::read_dir(own.join("")).into_iter().flatten().flatten() {
-            if such(&entry.file_name().to_string_lossy()) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-    }
-
-    /// Bytes free beside the reserve. Where that cannot be asked, whoever writes there is told why.
-    fn free(&self) -> u64 {
-        let free = |stat: rustix::fs::StatVfs| stat.f_bavail.saturating_mul(stat.f_frsize);
-        rustix::fs::statvfs(self.pool()).map_or(u64::MAX, free).saturating_sub(self.left.bytes.0)
-    }
-
-    /// Whether it has an inode for another file: each turn takes one, for hours.
-    fn has_inodes(&self) -> bool {
-        let has = |stat: rustix::fs::StatVfs| stat.f_files == 0 || stat.f_favail > self.left.inodes / 4 * 3;
-        rustix::fs::statvfs(self.pool()).map_or(true, has)
-    }
 }
 
 type Fill<'a> = dyn FnMut(&mut dyn Write) -> std::result::Result<(), ullage_kv::Error> + 'a;
@@ -91,7 +39,7 @@ impl Writer {
     /// Into this pool too.
     pub(super) fn join(&mut self, pool: &PoolSettings, left: Left) -> Result<()> {
         let path = pool.files();
-        self.places.push(Place { files: Held::open(&path)?, path, left });
+        self.places.push(Place { files: Held::open(&path)?, path, left, behind: None });
         Ok(())
     }
 
@@ -99,30 +47,33 @@ impl Writer {
         self.places.is_empty()
     }
 
-    /// The settings as they are now.
-    pub(super) fn write_settings(&self, settings: &SpaceSettings) -> Result<()> {
-        let text = toml::to_string(settings).map_err(|error| crate::Error::Refused(error.to_string()))?;
-        let fill: &mut Fill<'_> = &mut |out| {
-            let failed =
-                |source| ullage_kv::Error::Io { doing: "mirror the settings of", path: PathBuf::new(), source };
-            out.write_all(text.as_bytes()).map_err(failed)
-        };
-        self.write(SETTINGS, fill).map(drop)
+    /// The settings as they are now; gives the directories that have them.
+    pub(super) fn write_settings(&mut self, settings: &SpaceSettings) -> Result<Vec<PathBuf>> {
+        let text = text(settings)?;
+        self.write(SETTINGS, &mut |out| fill_with(&text, out)).map(|(_, written)| written)
     }
 
-    /// Writes a file durably and in one step into every pool; gives its length. Where one pool has no room the others
-    /// still get theirs; it fails when none does.
-    pub(super) fn write(&self, name: &str, fill: &mut Fill<'_>) -> Result<u64> {
-        let mut out = Copies::new(None);
+    /// Writes a file durably and in one step into every pool; gives its length, and the directories that have it. Where one
+    /// pool has no room the others still get theirs; it fails when none does.
+    pub(super) fn write(&mut self, name: &str, fill: &mut Fill<'_>) -> Result<(u64, Vec<PathBuf>)> {
+        let (mut out, begun) = (Copies::new(None), Instant::now());
         let (with, without): (Vec<&Place>, Vec<&Place>) = self.places.iter().partition(|place| place.has_inodes());
         for place in without {
             out.pass_over(&place.dir().join(format!("{name}.new")), Errno::NOSPC.into());
         }
-        write_into(with.into_iter().map(Place::dir), name, &mut out, fill)?;
-        Ok(out.bytes)
+        let written = write_into(with.into_iter().map(Place::dir), name, &mut out, fill)?;
+        self.note_missed(&written, begun);
+        Ok((out.bytes, written))
     }
 
-    /// As [`Writer::write`], into these directories; with rests it takes a quarter of a processor at most.
+    /// Notes which pools have missed a file that others have.
+    fn note_missed(&mut self, written: &[PathBuf], begun: Instant) {
+        for place in self.places.iter_mut().filter(|place| !written.contains(&place.dir())) {
+            place.fell_behind(begun);
+        }
+    }
+
+    /// As [`Writer::write`], into these directories, for a new generation; with rests it takes a quarter of a processor at most.
     pub(super) fn write_snapshot(
         &mut self,
         dirs: &[PathBuf],
@@ -130,11 +81,14 @@ impl Writer {
         rest: Option<&Rest<'_>>,
         fill: &mut Fill<'_>,
     ) -> Result<u64> {
-        let mut out = Copies::new(rest);
+        let (mut out, begun) = (Copies::new(rest), Instant::now());
         let written = write_into(dirs.iter().cloned(), name, &mut out, fill);
         // How much longer than what there was room for, nobody knows.
         self.needs = if written.is_ok() { out.bytes } else { out.bytes.saturating_mul(2) };
-        written.map(|()| out.bytes)
+        let written = written?;
+        self.places.iter_mut().for_each(|place| place.behind = None);
+        self.note_missed(&written, begun);
+        Ok(out.bytes)
     }
 
     /// The directories of the pools with room for a snapshot beside their reserve. Without it one would take the last room
@@ -191,16 +145,25 @@ impl Writer {
     }
 }
 
-/// Writes a file durably and in one step into each of these directories, or fails.
+fn text(settings: &SpaceSettings) -> Result<String> {
+    toml::to_string(settings).map_err(|error| crate::Error::Refused(error.to_string()))
+}
+
+fn fill_with(text: &str, out: &mut dyn Write) -> std::result::Result<(), ullage_kv::Error> {
+    let failed = |source| ullage_kv::Error::Io { doing: "mirror the settings of", path: PathBuf::new(), source };
+    out.write_all(text.as_bytes()).map_err(failed)
+}
+
+/// Writes a file durably and in one step into each of these directories, or fails; gives those that have it.
 fn write_into(
     dirs: impl Iterator<Item = PathBuf>,
     name: &str,
     out: &mut Copies<'_>,
     fill: &mut Fill<'_>,
-) -> Result<()> {
+) -> Result<Vec<PathBuf>> {
     let new = format!("{name}.new");
     // As long as there are paths in them.
-    let mut held = Vec::new();
+    let mut held: Vec<(Held, PathBuf)> = Vec::new();
     for dir in dirs {
         // It holds every name of the space: for nobody but its owner.
         let own = match Held::own(&dir) {
@@ -215,10 +178,10 @@ fn write_into(
             Ok(file) => out.files.push((path, file)),
             Err(error) => out.fail(&path, error),
         }
-        held.push(own);
+        held.push((own, dir));
     }
     let filled = fill(out);
-    let mut written = 0;
+    let mut written = Vec::new();
     for (path, file) in std::mem::take(&mut out.files) {
         let target = path.with_file_name(name);
         let mut left = &path;
@@ -229,21 +192,22 @@ fn write_into(
             File::open(target.parent().unwrap_or(&target))?.sync_all()
         };
         match (&filled, filled.is_ok().then(&mut finish)) {
-            (Ok(()), Some(Ok(()))) => written += 1,
+            (Ok(()), Some(Ok(()))) => written.push(target),
             // Under its name too: a tail that comes to have it later may hold more.
             (_, Some(Err(error))) => out.fail(left, error),
             _ => drop(fs::remove_file(&path)),
         }
     }
     filled?;
-    match (written, out.failed.take()) {
-        (0, Some((path, error))) => Err(io_error("write", path)(error)),
-        (_, Some((path, error))) => {
+    match out.failed.take() {
+        Some((path, error)) if written.is_empty() => return Err(io_error("write", path)(error)),
+        Some((path, error)) => {
             tracing::warn!("this pool's copy of the catalog is not up to date: {}: {error}", shown(&path).display());
-            Ok(())
         }
-        _ => Ok(()),
+        None => {}
     }
+    held.retain(|(own, _)| written.contains(&own.join(name)));
+    Ok(held.into_iter().map(|(_, dir)| dir).collect())
 }
 
 #[cfg(test)]
