@@ -88,8 +88,8 @@ pub fn serve(
     };
     let (until, mut made) = (Instant::now() + LOCK_PATIENCE, Vec::new());
     loop {
-        made.extend(mountpoint::prepare(&point, state)?);
-        match start() {
+        let ready = mountpoint::prepare(&point, state).map(|new| made.extend(new));
+        match ready.and_then(|()| start()) {
             Err(error) if error.is_lock() && Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
             outcome => {
                 // Whoever has the lock may be about to mount there.
