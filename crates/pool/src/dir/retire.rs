@@ -144,7 +144,8 @@ impl Core {
     /// removed since.
     fn disown(&self, file: &OwnedFd, file_name: &str) -> rustix::io::Result<()> {
         let generation = name::parse(file_name).map_or(Generation(0), |(_, generation)| generation);
-        self.write_record(file, &self.record(record::NOBODY, generation))
+        let record = self.record(record::NOBODY, generation);
+        self.write_record(file, &record).and_then(|()| self.is_alone_with(file, &record))
     }
 
     /// Whether a plain tree has a file too, and nothing but this name would say there that it is ours: where there are no times of birth, what
