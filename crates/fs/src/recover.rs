@@ -1,6 +1,8 @@
 //! After an unclean end: only what was recorded as being changed is looked at again, never the whole tree
 //! (DESIGN, invariant 5). The catalog's records of files are gone through once, to find what is due in doubtful leaves and not there.
 
+mod shown;
+
 use crate::open_file::Measure;
 use crate::pools::{place_of, pool_of};
 use crate::{Errno, Outcome, Space};
@@ -8,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use ullage_catalog::{CatalogMarks, Error, Inode, Record};
 use ullage_pool::{Access, Annotation, Binding, Locator, Suspect, leaf_of};
-use ullage_types::{FileId, PoolId};
+use ullage_types::{FileId, Generation, PoolId};
 
 /// What recovery did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -27,8 +29,24 @@ pub struct Recovered {
     pub orphans: u64,
     /// Files that went to another pool, which lost the copy with the power: they have what they went from again.
     pub rebound: u64,
+    /// Files whose backing file only a plain tree had a name for.
+    pub brought_back: u64,
     /// Files that were never flushed and whose backing file did not survive a power cut: made again, empty.
     pub emptied: u64,
+}
+
+/// A file bound to a backing file in a leaf that was being changed, of which there is none.
+struct Gone {
+    pool: PoolId,
+    binding: Binding,
+    /// It was there once and could not be read: others were made and never flushed.
+    unreadable: bool,
+}
+
+impl Gone {
+    fn numbers(&self) -> (FileId, Generation) {
+        (self.binding.file, self.binding.generation)
+    }
 }
 
 impl Space {
@@ -111,19 +129,21 @@ impl Space {
             }
         }
         // What a file that lies in a pool that is not there went from, or to, may be all that is left of it.
-        let (waiting, mut strays): (Vec<_>, Vec<_>) =
+        let (mut waiting, mut strays): (Vec<_>, Vec<_>) =
             strays.into_iter().partition(|(_, binding)| self.is_away(binding.file));
+        let mut gone = self.missing(&doubtful, &there)?;
+        waiting.extend(self.bring_back(&mut gone, &mut done, &mut busy)?);
         for (id, binding) in waiting {
             self.pools.get(id)?.doom(&binding)?;
             kept.insert((id, binding.locator.leaf().into()));
         }
-        let (lost, missing): (Vec<_>, Vec<_>) = self.missing(&doubtful, &there)?.into_iter().partition(|gone| gone.2);
-        let mut missing: Vec<_> = missing.into_iter().map(|(id, binding, _)| (id, binding)).collect();
+        let (lost, missing): (Vec<_>, Vec<_>) = gone.into_iter().partition(|gone| gone.unreadable);
+        let mut missing: Vec<_> = missing.into_iter().map(|gone| (gone.pool, gone.binding)).collect();
         let before = missing.len();
         self.rebind(&mut missing, &mut strays)?;
         done.rebound = (before - missing.len()) as u64;
         done.discarded = strays.len() as u64;
-        for (id, binding, _) in lost {
+        for Gone { pool: id, binding, .. } in lost {
             tracing::warn!(
                 "the backing file of inode {} could not be read, and is gone now: its data is lost. Remove the file, or have \
                  `ullage check --repair` do so while the space is down",
@@ -183,6 +203,7 @@ impl Space {
                 unreadable = done.unreadable,
                 orphans = done.orphans,
                 rebound = done.rebound,
+                brought_back = done.brought_back,
                 emptied = done.emptied,
                 "recovered from an unclean end"
             );
@@ -212,13 +233,12 @@ impl Space {
         pool.is_some_and(|pool| self.pools.get(pool).is_ok_and(|pool| !pool.is_there()))
     }
 
-    /// Files bound to a backing file in a leaf that was being changed, of which there is none, and whether it was there once and could not
-    /// be read: the others were made and never flushed.
+    /// What is gone of what is bound to backing files in these leaves.
     fn missing(
         &self,
         doubtful: &BTreeSet<(PoolId, Box<[u8]>)>,
         there: &HashSet<(PoolId, Locator)>,
-    ) -> Outcome<Vec<(PoolId, Binding, bool)>> {
+    ) -> Outcome<Vec<Gone>> {
         let mut missing = Vec::new();
         if doubtful.is_empty() {
             return Ok(missing);
@@ -227,11 +247,11 @@ impl Space {
             let binding = Binding { file, generation: backing.generation, locator: Locator(backing.locator.clone()) };
             let place = (backing.pool, binding.locator.clone());
             if doubtful.contains(&(backing.pool, leaf_of(&backing.locator).into())) && !there.contains(&place) {
-                missing.push((backing.pool, binding, false));
+                missing.push(Gone { pool: backing.pool, binding, unreadable: false });
             }
         })?;
-        for (_, binding, unreadable) in &mut missing {
-            *unreadable = self.catalog.get(binding.file)?.record().unreadable;
+        for gone in &mut missing {
+            gone.unreadable = self.catalog.get(gone.binding.file)?.record().unreadable;
         }
         Ok(missing)
     }

@@ -32,4 +32,4 @@ pub use pool::{
     leaf_of,
 };
 pub use sys::{Lease, by_descriptor, chmod, probe_lease, reopen};
-pub use tree::{Directory, FILES, Missing, Placed, Shown, Tree};
+pub use tree::{Bound, Directory, FILES, Missing, Placed, Shown, Tree};

@@ -10,8 +10,9 @@ mod settle;
 use super::facts::{Progress, Seen, refuse, survey};
 use crate::error::io_error;
 use crate::mirror::Generation;
+use crate::pools::bring_back::bring_back;
 use crate::settings::config::refuse_users_of;
-use crate::{Error, Kind, PoolSettings, Result, State, refuse_places};
+use crate::{Error, Kind, Layout, PoolSettings, Result, State, refuse_places};
 use serde::Serialize;
 use settle::{Settled, settle_pools};
 use std::fs;
@@ -51,7 +52,8 @@ pub struct RebuildReport {
 }
 
 /// Makes the space that `pools` belong to again in `state`, which must be new, to be mounted at `mountpoint`. Pools that
-/// are gone for good are named in `without`: their files are dropped. Nothing in the pools is changed.
+/// are gone for good are named in `without`: their files are dropped. Nothing in the pools is changed, but that a backing file that only a plain
+/// tree still shows gets its name in the pool again.
 pub fn rebuild(
     mountpoint: &Path,
     state: &State,
@@ -117,6 +119,12 @@ fn build(
         settings.pools.iter().filter(|pool| pool.kind == Kind::Dir).map(PoolSettings::files).collect();
     let mut damaged = settled.damaged.clone();
     let (store, generation, tails) = restore::restore(&dir, &files, &mut damaged, progress)?;
+    let mut done = Vec::new();
+    if settings.pools.iter().any(|pool| pool.layout == Layout::Mirror) {
+        let records = ullage_catalog::verify(&store)?;
+        done = bring_back(settings, settled.space, seen, &records, progress)?;
+        refuse(&seen.unclear)?;
+    }
     progress("records", 0);
     seen.facts.gone.extend(settled.left_out(&store, &seen.facts)?);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -148,7 +156,7 @@ fn build(
         files: report.files,
         adopted: repaired.adopted,
         dropped: repaired.dropped,
-        done: repaired.done,
+        done: done.into_iter().chain(repaired.done).collect(),
         lost: repaired.lost,
     })
 }

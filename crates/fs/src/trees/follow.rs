@@ -3,7 +3,9 @@
 use super::kept::{Kept, NEAR};
 use super::{Change, Moving, Shared, Stood};
 use crate::acl::{ACCESS, Acl};
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
+use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use ullage_catalog::{Catalog, Error, Inode};
@@ -35,6 +37,8 @@ pub(super) struct Follower {
     kept: FxHashSet<FileId>,
     /// What could not be done, and is not tried again: something that is not ours stands in the way.
     pub failures: u64,
+    /// Files that had only the names that a tree gave them, and have one in their pool again: what other names they have can be shown now.
+    saved: Arc<Mutex<Vec<FileId>>>,
 }
 
 /// A directory that is not known to stand where it belongs, and its name there.
@@ -54,7 +58,11 @@ type More<'a> = &'a mut dyn FnMut(Change);
 
 impl Follower {
     pub fn new(catalog: Arc<Catalog>, trees: Vec<(PoolId, Arc<Tree>)>, shared: Arc<Shared>) -> Self {
-        let open = |(pool, tree)| Open { pool, tree, directories: Kept::default() };
+        let saved = Arc::new(Mutex::new(Vec::new()));
+        let open = |(pool, tree): (PoolId, Arc<Tree>)| {
+            keep_last_names(&catalog, pool, &tree, &saved);
+            Open { pool, tree, directories: Kept::default() }
+        };
         let trees = trees.into_iter().map(open).collect();
         Self {
             catalog,
@@ -64,6 +72,7 @@ impl Follower {
             limbo: true,
             kept: FxHashSet::default(),
             failures: 0,
+            saved,
         }
     }
 
@@ -77,6 +86,18 @@ impl Follower {
         self.in_each(change, more);
         if self.touched.len() > MOST_TOUCHED {
             self.put_times_right(more);
+        }
+        self.show_saved(more);
+    }
+
+    fn show_saved(&self, more: More<'_>) {
+        for file in std::mem::take(&mut *self.saved.lock()) {
+            let Ok(inode) = self.catalog.get(file) else { continue };
+            let each =
+                self.catalog.each_name(&inode, &mut |directory, name| more(Change::Name(directory, name.into())));
+            if let Err(error) = each {
+                tracing::debug!(%error, "the next look at the whole plain tree shows inode {file}");
+            }
         }
     }
 
@@ -422,6 +443,7 @@ impl Follower {
                 while self.purge(at) {}
             }
         }
+        self.show_saved(more);
     }
 
     fn put_times_right(&mut self, more: More<'_>) {
@@ -452,6 +474,22 @@ impl Follower {
     pub fn sync(&self) -> io::Result<()> {
         self.trees.iter().try_for_each(|open| open.tree.sync())
     }
+}
+
+/// Has a tree keep what some file has, whatever becomes of its name in the pool.
+fn keep_last_names(catalog: &Arc<Catalog>, pool: PoolId, tree: &Tree, saved: &Arc<Mutex<Vec<FileId>>>) {
+    // The follower has it as long as it does anything.
+    let (catalog, saved) = (Arc::downgrade(catalog), saved.clone());
+    let bound = move |file, generation| {
+        let record = match catalog.upgrade().ok_or(Errno::IO)?.get(file) {
+            Err(Error::NotFound) => return Ok(None),
+            found => found.map_err(|_| Errno::IO)?.record(),
+        };
+        let backing = record.backing.filter(|_| record.nlink > 0);
+        let bound = backing.filter(|backing| backing.pool == pool && backing.generation == generation);
+        Ok(bound.map(|backing| Locator(backing.locator)))
+    };
+    tree.keep(Box::new(bound), Box::new(move |file| saved.lock().push(file)));
 }
 
 /// Whether a directory has this name.

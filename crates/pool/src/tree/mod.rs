@@ -14,9 +14,9 @@ mod shown;
 mod testing;
 
 pub use attributes::Shown;
-pub use shown::Missing;
+pub use shown::{Bound, Missing};
 
-use crate::dir::{Floor, MARKER, make_own, open_root, own_directory};
+use crate::dir::{Floor, MARKER, open_root, own_directory};
 use crate::{Error, Locator, Uuid};
 use ours::{Identity, Space, identify, identity};
 use rustix::fd::{AsFd, OwnedFd};
@@ -60,6 +60,8 @@ pub struct Tree {
     privileged: bool,
     /// What it leaves to others.
     floor: Floor,
+    /// None in the tree of a space that nobody follows.
+    keeper: OnceLock<shown::Keeper>,
 }
 
 impl Tree {
@@ -110,6 +112,7 @@ impl Tree {
             space: space.short(),
             privileged: rustix::process::geteuid().is_root(),
             floor: Floor::default(),
+            keeper: OnceLock::new(),
         };
         require_attributes(&tree.limbo, path)?;
         match tree.first_names() {

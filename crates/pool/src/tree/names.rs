@@ -58,7 +58,7 @@ impl Tree {
     /// Takes away what is no directory, if it is ours.
     pub(super) fn remove(&self, above: impl AsFd, name: &[u8], now: &Stat) -> rustix::io::Result<bool> {
         if FileType::from_raw_mode(now.st_mode) == FileType::RegularFile {
-            let ours = is_backing(&above, name, self.space)?;
+            let ours = is_backing(&above, name, self.space)? && self.save(&above, name, now)?;
             if ours {
                 rustix::fs::unlinkat(above, name, AtFlags::empty())?;
             }

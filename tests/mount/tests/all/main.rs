@@ -25,6 +25,7 @@ mod imported;
 mod inodes;
 mod input;
 mod join;
+mod last_name;
 mod limits;
 mod mirror;
 mod names;
