@@ -24,7 +24,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use ullage_catalog::{Backing, Brought, Catalog, Inode, New, Record};
-use ullage_pool::{Binding, Directory, Hint, Pool, Tree};
+use ullage_fs::Space;
+use ullage_pool::{Binding, Directory, Hint, Lease, Locator, Pool, Tree, probe_lease};
 use ullage_types::{Class, FileId, Kind, PoolId, Timestamp};
 use xattrs::{Attribute, xattrs};
 
@@ -55,18 +56,20 @@ struct Import<'a> {
     met: &'a mut FxHashSet<FileId>,
     /// Bound, and not yet durable.
     fresh: Vec<Binding>,
+    /// Somebody has them open for writing.
+    written: Vec<Arc<Inode>>,
     done: u64,
 }
 
 /// Takes everything in the tree of a pool into the catalog. What was `met` in the trees before stays what it is there.
 pub(crate) fn import(
-    catalog: &Catalog,
+    space: &Space,
     (id, pool): (PoolId, &dyn Pool),
     tree: &Tree,
     met: &mut FxHashSet<FileId>,
     progress: &mut Progress<'_>,
 ) -> Result<u64> {
-    let root = tree.root();
+    let (catalog, root) = (space.catalog(), tree.root());
     let stat = rustix::fs::fstat(&root).map_err(|errno| io_error("look at", tree.path())(errno.into()))?;
     anothers::refuse(tree, stat.st_dev)?;
     let mut import = Import {
@@ -79,6 +82,7 @@ pub(crate) fn import(
         linked: FxHashMap::default(),
         met,
         fresh: Vec::new(),
+        written: Vec::new(),
         done: 0,
     };
     let mut path = PathBuf::from(tree.path());
@@ -115,6 +119,9 @@ pub(crate) fn import(
         }
     }
     import.settle()?;
+    for inode in std::mem::take(&mut import.written) {
+        import.watch(space, inode)?;
+    }
     Ok(import.done)
 }
 
@@ -176,6 +183,9 @@ impl Import<'_> {
                 return Err(taken(path));
             }
             let (xattrs, _lent) = self.told(level, name, &stat, bits).map_err(fail)?;
+            if kind == Kind::Regular && is_written(above, name) {
+                self.written.push(known.clone());
+            }
             self.bring_up(&known, &stat, xattrs)?;
             // Of an import that was interrupted: other names of it may be still to come. A regular file has one in the pool already.
             let is_here = known.record().backing.is_none_or(|backing| backing.pool == self.id);
@@ -193,6 +203,7 @@ impl Import<'_> {
         }
         let (xattrs, _lent) = self.told(level, name, &stat, bits).map_err(fail)?;
         let mut new = New { xattrs, ..self.plain(kind, &stat) };
+        let mut written = false;
         match kind {
             Kind::Regular => {
                 let hint = Hint { parent: level.inode.id, pid: 0 };
@@ -201,9 +212,9 @@ impl Import<'_> {
                 let (generation, locator) = (binding.generation, binding.locator.0.clone());
                 new.backing = Some(Backing { pool: self.id, generation, locator });
                 self.fresh.push(binding);
+                written = is_written(above, name);
                 // Its attribute may have taken a block.
-                let blocks = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?.st_blocks as u64;
-                new.brought = new.brought.map(|brought| Brought { blocks, ..brought });
+                new.brought = Some(brought(&rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?));
             }
             Kind::Symlink => {
                 let target = rustix::fs::readlinkat(above, name, Vec::new()).map_err(fail)?;
@@ -216,6 +227,7 @@ impl Import<'_> {
         if kind != Kind::Regular {
             self.met.insert(inode.id);
         }
+        self.written.extend(written.then(|| inode.clone()));
         if stat.st_nlink > 1 {
             self.linked.insert(stat.st_ino, inode.id);
         }
@@ -273,12 +285,7 @@ impl Import<'_> {
             target: Box::default(),
             backing: None,
             xattrs: Vec::new(),
-            brought: Some(Brought {
-                size: stat.st_size as u64,
-                blocks: stat.st_blocks as u64,
-                atime: time(stat.st_atime, stat.st_atime_nsec),
-                mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            }),
+            brought: Some(brought(stat)),
         }
     }
 
@@ -293,6 +300,21 @@ impl Import<'_> {
             record.mtime = time(stat.st_mtime, stat.st_mtime_nsec);
             Ok(())
         })?;
+        Ok(())
+    }
+
+    /// Has what others write to a file measured until they are gone, as after a kill.
+    fn watch(&self, space: &Space, inode: Arc<Inode>) -> Result<()> {
+        let Some(backing) = inode.record().backing.filter(|backing| backing.pool == self.id) else { return Ok(()) };
+        let (file, generation, locator) = (inode.id, backing.generation, Locator(backing.locator));
+        if let Err(error) = space.watch(inode) {
+            let error = std::io::Error::from_raw_os_error(error.0);
+            tracing::warn!(
+                "what others write to inode {file}, which they had open before, shows at the next start ({error})"
+            );
+            let doomed = self.pool.doom(&Binding { file, generation, locator });
+            doomed.map_err(|source| Error::Refused(format!("{}: {source}", self.tree.path().display())))?;
+        }
         Ok(())
     }
 
@@ -314,6 +336,13 @@ fn is_like(record: &Record, above: &Directory, name: &[u8], stat: &Stat) -> rust
             Kind::CharDevice | Kind::BlockDevice => u64::from(record.rdev) == stat.st_rdev,
             Kind::Regular | Kind::Fifo | Kind::Socket | Kind::Directory => true,
         })
+}
+
+/// Whether somebody has a file open for writing, as far as that can be told.
+fn is_written(above: &Directory, name: &[u8]) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(above, name, flags, Mode::empty());
+    opened.is_ok_and(|file| probe_lease(file, Lease::Read) == Err(Errno::AGAIN))
 }
 
 /// The file that a name was taken in as already.
@@ -340,6 +369,16 @@ fn taken(path: &Path) -> Error {
          again",
         path.display()
     ))
+}
+
+/// What a record says of a file that is as `stat` says.
+fn brought(stat: &Stat) -> Brought {
+    Brought {
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
 }
 
 fn time(seconds: i64, nanoseconds: u64) -> Timestamp {

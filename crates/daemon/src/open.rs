@@ -214,7 +214,7 @@ fn import_pools(
     for (pool, member) in settings.pools.iter_mut().zip(space.pools().members()) {
         let Some(tree) = &member.tree else { continue };
         if pool.import {
-            let files = import(space.catalog(), (member.id, &*member.pool), tree, &mut met, progress)?;
+            let files = import(space, (member.id, &*member.pool), tree, &mut met, progress)?;
             // The names that the pool gave them, before it is known that there is nothing more to be taken in.
             member.pool.sync().map_err(|source| Error::Pool { name: pool.name.clone(), source })?;
             tracing::info!(pool = pool.name, files, "imported");

@@ -287,8 +287,8 @@ impl Space {
     }
 
     /// Descriptors and mappings outlive the daemon that gave them out and still write: the file is measured until they are
-    /// gone, and is like one that was opened before a limit bounded it.
-    fn watch(&self, inode: Arc<Inode>) -> Outcome<()> {
+    /// gone, and is like one that was opened before a limit bounded it. So do those of before an import.
+    pub fn watch(&self, inode: Arc<Inode>) -> Outcome<()> {
         let node = self.nodes.enter(inode);
         let mut open = node.open.lock();
         let opened = self.back(&node, &mut open, true);
