@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +27,11 @@ pub(super) fn refuse(tree: &Tree, device: u64) -> Result<()> {
             _ if own == b"." => above,
             opened => Arc::new(opened.map_err(fail)?),
         };
-        for name in tree.names(&directory).map_err(io_error("list", &path))? {
+        let names = match tree.names(&directory) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+            listed => listed.map_err(io_error("list", &path))?,
+        };
+        for name in names {
             let stat = match rustix::fs::statat(&directory, &*name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::ACCESS) => return Ok(()),
                 looked => looked.map_err(fail)?,

@@ -51,8 +51,16 @@ pub(crate) fn drop_stale(catalog: &Catalog, trees: &[&Tree]) -> Result<()> {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(fail(error)),
             }
-        } else if !is_there(catalog, trees, level, &entry).map_err(fail)? {
-            catalog.unlink(&level.inode, &entry.name, ullage_fs::now())?;
+        } else {
+            match is_there(catalog, trees, level, &entry) {
+                // As above.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                found => {
+                    if !found.map_err(fail)? {
+                        catalog.unlink(&level.inode, &entry.name, ullage_fs::now())?;
+                    }
+                }
+            }
         }
     }
     Ok(())

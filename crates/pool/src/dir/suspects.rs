@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::{leaf, name, record};
 use crate::{Binding, Error, Suspect, sys};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
@@ -38,7 +38,7 @@ impl Core {
                         );
                         (None, true)
                     }
-                    Err(errno) => return Err(fail(errno)),
+                    Err(errno) => return Err(Error::io("open", self.full_path(path, name))(errno)),
                 };
                 visit(Suspect { binding, unreadable, locator: name::locator(path, name) });
             }
@@ -62,7 +62,11 @@ impl Core {
     /// and the attribute is made up for.
     fn binding_of(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<Option<Binding>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir.as_fd(), name, flags, Mode::empty())?;
+        let open = || rustix::fs::openat(dir, name, flags, Mode::empty());
+        let file = match open() {
+            Err(Errno::ACCESS) => self.let_in(dir, leaf, name).and_then(|()| open())?,
+            opened => opened?,
+        };
         let numbers = if self.abilities.xattrs {
             match self.read_record(&file)? {
                 Some(record) => Some((record.file, record.generation)),
@@ -79,6 +83,18 @@ impl Core {
             name::parse(name)
         };
         Ok(numbers.map(|(file, generation)| Binding { file, generation, locator: name::locator(leaf, name) }))
+    }
+
+    /// An ordinary user may have taken in what he may not read himself. It gets the bits that its owner needs: when it is shown it has them
+    /// anyway.
+    fn let_in(&self, dir: &OwnedFd, leaf: &str, name: &str) -> rustix::io::Result<()> {
+        let file = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let mode = rustix::fs::fstat(&file)?.st_mode & 0o7777;
+        let lent = sys::chmod(&file, mode | 0o600);
+        if let Err(error) = lent {
+            tracing::warn!("{} cannot be opened ({error})", self.full_path(leaf, name).display());
+        }
+        lent
     }
 
     /// All that is in the file system's journal. Where the last change of what is flushed was written out before, what came after that is not

@@ -164,6 +164,45 @@ fn an_import_of_an_ordinary_user_that_is_refused_leaves_permissions_as_they_were
     nobody(&down).ok();
 }
 
+/// Regression: a directory that its owner may list and not enter refused the whole import, at once and after one that was refused; and what he may
+/// not read refused every later start.
+#[test]
+fn an_ordinary_users_import_that_was_refused_goes_on_over_what_is_closed_to_himself() {
+    let ground = Ground::new();
+    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut space = of_nobody(ground);
+    let trees = [space.pool(), space.pool().with_file_name("other")];
+    fs::create_dir(&trees[1]).unwrap();
+    chown(&trees[1], Some(NOBODY), Some(NOBODY)).unwrap();
+    space.pools = ["main", "other"]
+        .iter()
+        .zip(&trees)
+        .map(|(name, tree)| format!("{name}={},layout=mirror", tree.display()))
+        .collect();
+    let run = |script: &str| {
+        let words = ["sh", "-c", script, "sh"].into_iter().map(AsRef::as_ref);
+        let places = trees.iter().map(|tree| tree.as_os_str()).chain([space.mount.as_os_str()]);
+        nobody(&words.chain(places).collect::<Vec<_>>())
+    };
+    run("cd \"$1\" && for mode in 600 400 300 0; do mkdir dir-$mode && echo in >dir-$mode/file && chmod $mode dir-$mode || exit; done &&
+        mkdir later && echo in >later/file && for mode in 400 200 0; do echo in >file-$mode && chmod $mode file-$mode || exit; done &&
+        echo 1 >both && echo 2 >\"$2/both\"").ok();
+    let binary = ullage_mount_tests::binary::path();
+    let up = || {
+        let import = (!space.state.join("space.toml").exists()).then(|| "--import".into());
+        let words: Vec<_> = space.up_arguments().into_iter().chain(import).collect();
+        nobody(&[binary.as_os_str()].into_iter().chain(words.iter().map(AsRef::as_ref)).collect::<Vec<_>>())
+    };
+    up().refused("both has the name of something else");
+    run("mv \"$2/both\" \"$2/renamed\" && chmod 600 \"$1/later\"").ok();
+    up().ok();
+    let told = run("cd \"$3\" && stat -c %a dir-* later file-* && chmod -R u+rwX . && cat */file file-*").ok();
+    let expected = "0\n300\n400\n600\n600\n0\n200\n400\n".to_owned() + &"in\n".repeat(8);
+    assert_eq!(told, expected);
+    by_nobody(&space, "down", &[]).ok();
+    by_nobody(&space, "check", &[]).ok();
+}
+
 /// Containers of theirs have it so: mode and capabilities went with the owner, which an overlay gives a file last.
 #[test]
 fn an_ordinary_users_overlay_copies_programs_up_as_they_are() {
