@@ -9,6 +9,7 @@ mod attributes;
 mod limbo;
 mod names;
 mod ours;
+mod own;
 mod shown;
 #[cfg(test)]
 mod testing;
@@ -19,6 +20,7 @@ pub use shown::{Bound, Missing};
 use crate::dir::{Floor, MARKER, open_root, own_directory};
 use crate::{Error, Locator, Uuid};
 use ours::{Identity, Space, identify, identity};
+use own::{close, own_files};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -67,44 +69,37 @@ pub struct Tree {
 impl Tree {
     /// Refuses a directory that [`Tree::prepare`] and [`Tree::open`] would refuse for a new pool. Nothing is changed.
     pub fn examine(path: &Path, imported: bool) -> Result<(), Error> {
-        if !imported && !path.join(FILES).is_dir() {
+        let root = open_root(path)?;
+        if own_files(&root, path)?.is_none() && !imported {
             refuse_contents(path)?;
         }
-        require_attributes(open_root(path)?, path)
+        require_attributes(root, path)
     }
 
     /// Where the backing files of a pool at `path` lie, made at first use. A directory with anything in it becomes a pool only
     /// when that is to be `imported`.
     pub fn prepare(path: &Path, imported: bool) -> Result<PathBuf, Error> {
-        let files = path.join(FILES);
-        if files.is_dir() {
+        let (root, files) = (open_root(path)?, path.join(FILES));
+        if own_files(&root, path)?.is_some() {
             return Ok(files);
         }
         if !imported {
             refuse_contents(path)?;
         }
-        make_own(open_root(path)?, FILES).map_err(Error::io("create", &files))?;
-        chmod(&files, 0o700)?;
+        let made = own_directory(&root, FILES).map_err(Error::io("create", &files))?;
+        close(&made, &files)?;
         Ok(files)
-    }
-
-    /// Closes the pool's directory to others. The tree is for whoever runs the space: what is written to it behind the
-    /// space's back is counted by nobody.
-    pub fn close(&self) -> Result<(), Error> {
-        chmod(&self.path, 0o700)
     }
 
     /// The tree of the pool of a space at `path`, in which [`Tree::prepare`] was.
     pub fn open(path: &Path, space: Uuid) -> Result<Self, Error> {
-        let open = |path: &Path| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))
-        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::io("open", path))?;
         let below = path.join(FILES);
-        let files = open(&below)?;
+        let files = open_directory(&root, FILES.as_bytes()).map_err(Error::io("open", &below))?;
         let own = |name| own_directory(&files, name).map_err(Error::io("create", below.join(name)));
         let tree = Self {
-            root: Arc::new(open(path)?),
+            root: Arc::new(root),
             limbo: own(LIMBO)?,
             names: OnceLock::new(),
             files,
@@ -280,10 +275,6 @@ fn require_attributes(directory: impl AsFd, path: &Path) -> Result<(), Error> {
             path.display()
         ))
     })
-}
-
-fn chmod(path: &Path, mode: u32) -> Result<(), Error> {
-    rustix::fs::chmod(path, Mode::from_raw_mode(mode)).map_err(Error::io("change the permissions of", path))
 }
 
 fn refuse_contents(path: &Path) -> Result<(), Error> {
