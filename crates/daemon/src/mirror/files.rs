@@ -87,12 +87,19 @@ fn having(mirror: &Path, end: &str) -> Result<Vec<Generation>> {
     Ok(found)
 }
 
-/// Whether no other pool has the newest copy of the catalog that this one has.
+/// Whether no other pool has something of the newest copy of the catalog that this one has: the snapshot, or a tail.
 pub(crate) fn is_only_holder(settings: &SpaceSettings, pool: &PoolSettings) -> bool {
+    // None is written, however old it is.
+    if settings.mirror_seconds == 0 {
+        return false;
+    }
     let newest = |files: &Path| generations(files).ok().and_then(|(_, found)| found.into_iter().next());
-    let own = newest(&pool.files());
-    let others = settings.with_files().filter(|other| other.id != pool.id);
-    own.is_some() && others.map(|other| newest(&other.files())).all(|other| other < own)
+    let Some(newest) = settings.with_files().filter_map(|pool| newest(&pool.files())).max() else { return false };
+    let mirror = |pool: &PoolSettings| pool.files().join(DIRECTORY);
+    let last = settings.with_files().map(|pool| last_tail(&mirror(pool), &newest)).max().unwrap_or(0);
+    let mut needed = std::iter::once(newest.snapshot()).chain((1..=last).map(|number| newest.tail(number)));
+    let others = || settings.with_files().filter(|other| other.id != pool.id);
+    needed.any(|name| mirror(pool).join(&name).exists() && !others().any(|other| mirror(other).join(&name).exists()))
 }
 
 /// The last tail of a generation that a mirror has; 0 where it has none.
@@ -148,5 +155,40 @@ mod tests {
             last = next;
         }
         assert!(Generation::after(Some(&now)).expect("there are random numbers").seconds() <= now.seconds() + 60);
+    }
+
+    /// Regression: a pool left the space with the only newest tails, where another one had found room for the snapshot alone; and where nothing is
+    /// mirrored none could ever leave that had a copy from before.
+    #[test]
+    fn a_pool_holds_alone_what_no_other_one_has_of_the_newest_copy() {
+        let dir = tempfile::tempdir().expect("there is room");
+        let place = |name: &str| format!("{name}={}", dir.path().join(name).display()).parse().expect("a pool");
+        let pools = ["one", "other", "third"].map(place).to_vec();
+        let mut settings = SpaceSettings::new(&dir.path().join("m"), pools, "most-free".into()).expect("settings");
+        let mirrors: Vec<PathBuf> = settings.with_files().map(|pool| pool.files().join(DIRECTORY)).collect();
+        mirrors.iter().for_each(|mirror| fs::create_dir_all(mirror).expect("made"));
+        let write = |at: usize, name: String| fs::write(mirrors[at].join(name), "").expect("written");
+        let is_only = |settings: &SpaceSettings| is_only_holder(settings, &settings.pools[0]);
+        assert!(!is_only(&settings), "there is none");
+        let old = Generation { nanoseconds: 1, nonce: 7 };
+        let new = Generation { nanoseconds: 2, nonce: 7 };
+        write(0, old.snapshot());
+        assert!(is_only(&settings));
+        write(1, new.snapshot());
+        assert!(!is_only(&settings), "an older one");
+        write(0, new.snapshot());
+        write(0, new.tail(1));
+        write(0, new.tail(2));
+        assert!(is_only(&settings));
+        settings.mirror_seconds = 0;
+        assert!(!is_only(&settings), "nothing is mirrored");
+        settings.mirror_seconds = 1;
+        write(1, new.tail(2));
+        assert!(is_only(&settings));
+        // Each from wherever it is.
+        write(2, new.tail(1));
+        assert!(!is_only(&settings));
+        write(1, new.tail(3));
+        assert!(!is_only(&settings), "they are newer");
     }
 }
