@@ -33,8 +33,8 @@ pub(super) struct Follower {
     touched: FxHashSet<FileId>,
     /// Something may wait in limbo.
     limbo: bool,
-    /// What cannot be purged: something that is not ours is in it.
-    kept: FxHashSet<FileId>,
+    /// What cannot be purged, by its tree: something that is not ours is in it, and what was ours may be gone.
+    kept: FxHashSet<(usize, FileId)>,
     /// What could not be done, and is not tried again: something that is not ours stands in the way.
     pub failures: u64,
     /// Files that had only the names that a tree gave them, and have one in their pool again: what other names they have can be shown now.
@@ -336,7 +336,7 @@ impl Follower {
             }
         };
         let (Placed::There(directory) | Placed::Made(directory)) = &placed;
-        if let Placed::Made(_) = placed {
+        if self.kept.remove(&(at, inode.id)) || matches!(placed, Placed::Made(_)) {
             self.touched.insert(inode.id);
             more(Change::Names(inode.id));
         }
@@ -459,12 +459,12 @@ impl Follower {
     fn purge(&mut self, at: usize) -> bool {
         let waiting = self.trees[at].tree.waiting().unwrap_or_default();
         let mut purged = false;
-        for id in waiting.into_iter().filter(|id| !self.kept.contains(id)).collect::<Vec<_>>() {
+        for id in waiting.into_iter().filter(|id| !self.kept.contains(&(at, *id))).collect::<Vec<_>>() {
             purged = true;
             self.trees[at].directories.remove(id);
             if let Err(error) = self.trees[at].tree.purge(id) {
                 self.fail(at, &Change::All(id), &error);
-                self.kept.insert(id);
+                self.kept.insert((at, id));
             }
         }
         purged

@@ -331,3 +331,30 @@ fn the_group_of_what_has_an_acl_gets_no_more_in_the_tree() {
     bed.follower.follow(&Change::Attributes(dir.id), &mut |_| {});
     assert_eq!(bed.tree.path().join("dir").metadata().unwrap().mode() & 0o7777, 0o1700);
 }
+
+/// Regression: what was left of a directory with something foreign in it, once it was purged in vain, was taken for all of it when it had a place again.
+#[test]
+fn what_was_purged_in_vain_is_filled_again_where_it_has_a_place() {
+    let mut bed = Bed::new();
+    let root = bed.catalog.root().clone();
+    let moved = bed.mkdir(&root, "moved");
+    bed.mkdir(&moved, "below");
+    let other = bed.mkdir(&root, "other");
+    let foreign = |path: &str| std::fs::create_dir(bed.tree.path().join(path)).unwrap();
+    foreign("moved/theirs");
+    foreign("other/moved");
+    bed.rename(&root, &other, "moved");
+    // Something foreign stands where it belongs.
+    bed.follow(ROOT, "moved");
+    bed.follow(other.id, "moved");
+    bed.follower.finish(&mut |_| {});
+    assert!(!bed.tree.path().join("moved").exists());
+    std::fs::remove_dir(bed.tree.path().join("other/moved")).unwrap();
+    let mut more = Vec::new();
+    bed.follower.follow(&Change::Name(other.id, b"moved".as_slice().into()), &mut |change| more.push(change));
+    for change in more {
+        bed.follower.follow(&change, &mut |_| {});
+    }
+    assert!(bed.tree.path().join("other/moved/theirs").is_dir());
+    assert!(bed.tree.path().join("other/moved/below").is_dir(), "it is not filled");
+}

@@ -58,9 +58,13 @@ impl Tree {
                 removed |= self.remove(directory, name, &stat)?;
                 continue;
             }
+            // An empty one may be somebody else's, too.
+            let opened = match open_directory(directory, name) {
+                Err(Errno::ACCESS) => continue,
+                opened => opened?,
+            };
+            let Some(ours) = identity(opened, self.space)?.filter(Identity::is_here) else { continue };
             if rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR).is_err() {
-                let found = identity(open_directory(directory, name)?, self.space)?.filter(Identity::is_here);
-                let Some(ours) = found else { continue };
                 self.to_limbo(directory, name, ours.id)?;
             }
             removed = true;
@@ -184,5 +188,17 @@ mod tests {
             assert_eq!(tree.names(&root).unwrap(), [b"it"]);
             assert!(tree.waiting().unwrap().is_empty());
         }
+    }
+
+    /// Regression: an empty directory that somebody else had made went with the one that it was in.
+    #[test]
+    fn an_empty_directory_of_somebody_elses_stays_with_what_it_is_in() {
+        let (dir, tree, root) = tree();
+        let Placed::Made(made) = tree.directory(&root, b"ours", FileId(7)).unwrap() else { panic!() };
+        tree.directory(&made, b"below", FileId(8)).unwrap();
+        std::fs::create_dir(dir.path().join("ours/theirs")).unwrap();
+        tree.clear(&root, b"ours").unwrap();
+        assert!(tree.purge(FileId(7)).is_err());
+        assert_eq!(tree.names(&Arc::new(open_directory(&tree.limbo, b"7").unwrap())).unwrap(), [b"theirs"]);
     }
 }
