@@ -198,7 +198,13 @@ impl Import<'_> {
         let linked = linked.map(|first| self.catalog.get(*first)).transpose()?;
         // It may have been taken in by a name in another pool: a second backing file would take the first one's place.
         if let Some(first) = linked.or(first) {
-            self.catalog.link(&first, &level.inode, name, ullage_fs::now())?;
+            self.catalog.link(&first, &level.inode, name, ullage_fs::now()).map_err(|error| match error {
+                ullage_catalog::Error::TooManyLinks => Error::Refused(format!(
+                    "cannot import {}: {error}: remove some of its names, or put a copy in the place of some, and run `up` again",
+                    path.display()
+                )),
+                error => error.into(),
+            })?;
             return Ok(None);
         }
         let (xattrs, _lent) = self.told(level, name, &stat, bits).map_err(fail)?;

@@ -1,7 +1,7 @@
 //! Files that another space has, too: taken in they would be lost to that, as a backing file says of which one space it is.
 
 use crate::error::io_error;
-use crate::{Error, Result};
+use crate::{Error, Result, quoted};
 use rustc_hash::FxHashMap;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub(super) fn refuse(tree: &Tree, device: u64) -> Result<()> {
                 }
                 FileType::RegularFile if stat.st_nlink > 1 => {
                     if let Some((left, _)) = outside.get_mut(&stat.st_ino) {
-                        *left -= 1;
+                        *left = left.saturating_sub(1);
                     } else if tree.is_anothers(&directory, &name).unwrap_or(false) {
                         outside.insert(stat.st_ino, (stat.st_nlink - 1, here()));
                     }
@@ -53,12 +53,16 @@ pub(super) fn refuse(tree: &Tree, device: u64) -> Result<()> {
             }
         }
     }
-    match outside.into_values().find(|(left, _)| *left > 0) {
-        None => Ok(()),
-        Some((_, path)) => Err(Error::Refused(format!(
-            "{} is a file of another space, which has it by another name: put a copy in its place (`cp -a`), or remove its other names if that \
-             space is given up, and run `up` again",
-            path.display()
-        ))),
-    }
+    let mut left = outside.into_values().filter(|(left, _)| *left > 0);
+    let Some((_, path)) = left.next() else { return Ok(()) };
+    let more = match left.count() {
+        0 => String::new(),
+        more => format!(" (so with {more} more)"),
+    };
+    let file = quoted(&path);
+    Err(Error::Refused(format!(
+        "{} is a file of another space, which has it by another name{more}: put a copy in its place (`cp -a`), or, if that space is given up, \
+         remove its other names, or have the file say so no more: `setfattr -x user.ullage {file}`; and run `up` again",
+        path.display()
+    )))
 }

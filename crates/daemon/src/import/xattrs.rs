@@ -44,7 +44,9 @@ pub(super) fn xattrs(above: &OwnedFd, name: &[u8]) -> rustix::io::Result<Told> {
     };
     names.truncate(length);
     for name in names.split(|byte| *byte == 0) {
-        if name.is_empty() || name == b"user.ullage" || name.starts_with(b"user.ullage.") {
+        // What root sees of xfs's own way to keep an ACL is the ACL once more.
+        let is_acl = name.starts_with(b"trusted.SGI_ACL_");
+        if name.is_empty() || is_acl || name == b"user.ullage" || name.starts_with(b"user.ullage.") {
             continue;
         }
         let mut value = vec![0u8; 65536];

@@ -21,6 +21,7 @@ mod full;
 mod full_pool;
 mod hanging;
 mod hazards;
+mod import_again;
 mod imported;
 mod inodes;
 mod input;
