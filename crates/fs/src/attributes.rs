@@ -105,21 +105,29 @@ pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure
         if now.mtime != before.mtime {
             record.mtime = now.mtime;
         }
-        // What else changes its time there, or its blocks, is not what users do.
-        let changed = (now.mtime, now.size, now.blocks) != (before.mtime, before.size, before.blocks);
-        if changed && now.ctime != before.ctime {
-            record.ctime = match now.ctime.cmp(&record.ctime) {
-                Ordering::Greater => now.ctime,
+        if let Some(changed) = changed(before, now) {
+            record.ctime = match changed.cmp(&record.ctime) {
+                Ordering::Greater => changed,
                 // The kernel may give one time to a change of ours and to a write right after it.
-                Ordering::Equal => after(record.ctime, now.ctime),
+                Ordering::Equal => after(record.ctime, changed),
                 // Unless that lies ahead, since the clock was put back, it is of a change that came later.
-                Ordering::Less if lies_ahead(record.ctime) => now.ctime,
+                Ordering::Less if lies_ahead(record.ctime) => changed,
                 Ordering::Less => record.ctime,
             };
         }
         record.size = now.size;
         record.blocks = now.blocks;
     }
+}
+
+/// When users changed a file that looked like this `before`. What a write does gives both its times; that of change is given later ones by
+/// what we do to the file below, which is no change to users.
+fn changed(before: &Measure, now: &Measure) -> Option<Timestamp> {
+    if now.mtime != before.mtime {
+        // Unless somebody has set the one ahead below.
+        return Some(now.mtime.min(now.ctime));
+    }
+    (now.size != before.size && now.ctime != before.ctime).then_some(now.ctime)
 }
 
 fn lies_ahead(time: Timestamp) -> bool {
@@ -181,5 +189,33 @@ mod tests {
         // Written first, and changed otherwise then.
         assert_eq!(changed(at(-1), backing, at(-9), at(-2)), at(-1));
         assert_eq!(changed(at(-2), backing, at(-9), at(-1)), at(-1));
+    }
+
+    /// Regression: what the daemon itself did to a backing file (its owner noted, a name in a tree, blocks given) while a write was not recorded
+    /// yet moved the time of change that users see, up to half a minute after the write.
+    #[test]
+    fn what_is_done_to_the_backing_file_after_a_write_does_not_move_its_time_of_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_space, node) = lending(dir.path());
+        let mut open = node.open.lock();
+        let backing = open.backing.as_deref_mut().unwrap();
+        backing.written = true;
+        let at = |seconds| Timestamp { seconds, nanoseconds: 5 };
+        backing.baseline = Measure { mtime: at(10), ctime: at(10), ..Measure::default() };
+        let ctime = |now: Measure| {
+            let mut record = Record { ctime: at(11), ..node.inode.record() };
+            bring_up(&mut record, backing, &now);
+            record.ctime
+        };
+        let before = backing.baseline;
+        assert_eq!(ctime(Measure { mtime: at(20), ctime: at(20), ..before }), at(20), "written");
+        assert_eq!(
+            ctime(Measure { mtime: at(20), ctime: at(40), ..before }),
+            at(20),
+            "written, and noted on the file then"
+        );
+        assert_eq!(ctime(Measure { ctime: at(40), blocks: 8, ..before }), at(11), "given blocks");
+        assert_eq!(ctime(Measure { ctime: at(40), size: 8, ..before }), at(40), "cut or made longer by others");
+        assert_eq!(ctime(Measure { mtime: at(60), ctime: at(40), ..before }), at(40), "set ahead below");
     }
 }
