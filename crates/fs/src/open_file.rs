@@ -217,11 +217,13 @@ impl OpenBacking {
         self.late && self.fence.is_none()
     }
 
-    /// Nobody changed the file, though it looked like this `before`: its times are as they were, also to the next measurement.
+    /// Nobody changed the file since it looked like this `before`: its times are as they were, also to the next measurement. A change of
+    /// before that is not recorded yet is still to be noticed.
     pub(crate) fn keep_times(&mut self, before: Measure) -> Outcome<()> {
         set_times(&self.file, None, Some(before.mtime))?;
-        let Measure { size, blocks, .. } = self.baseline;
-        self.baseline = Measure { size, blocks, ..Measure::of(&self.file)? };
+        if self.baseline.ctime == before.ctime {
+            self.baseline.ctime = Measure::of(&self.file)?.ctime;
+        }
         Ok(())
     }
 
@@ -324,6 +326,8 @@ pub(crate) fn writes(handle: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headroom::lend::tests::lending_file;
+    use rustix::fs::FallocateFlags;
 
     /// What was written in the second of an fsync(2) looked as if that had it.
     #[test]
@@ -334,5 +338,26 @@ mod tests {
         assert!(!whole.shows_changes(at(7, 999_999_999), second));
         assert!(whole.shows_changes(at(8, 0), second));
         assert!(whole.shows_changes(at(7, 1), nanosecond) && !whole.shows_changes(at(7, 0), nanosecond));
+    }
+
+    /// Regression: what a file said after its holes were filled was taken for what is recorded, and the time of a write before that went back
+    /// to what it had been before the write: backups missed what was written.
+    #[test]
+    fn a_write_that_is_not_recorded_yet_keeps_its_time_when_blocks_are_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending_file(dir.path(), 4096);
+        space.record_measure(&node, &mut node.open.lock()).unwrap();
+        let mut open = node.open.lock();
+        let backing = open.backing.as_deref_mut().unwrap();
+        let written = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+        set_times(&backing.file, None, Some(written)).unwrap();
+        let before = Measure::of(&backing.file).unwrap();
+        rustix::fs::fallocate(&backing.file, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+        backing.keep_times(before).unwrap();
+        assert_eq!(Measure::of(&backing.file).unwrap().mtime, written);
+        space.record_measure(&node, &mut open).unwrap();
+        assert_eq!(node.inode.record().mtime, written);
+        drop(open);
+        space.brake.stop();
     }
 }

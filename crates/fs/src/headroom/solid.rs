@@ -217,8 +217,9 @@ impl Space {
         }
         let (offset, length) = (range.start, range.end - range.start);
         let all = Range { node, file: &file, offset, length, work: Work::Allocates, whole: true, reaches: 0 };
+        let before = Measure::of(&file)?;
         self.write_alone(&all, pool, counting, |at, length| {
-            allocate(node, &file, at..at + length, counting).map(|()| length)
+            allocate(node, &file, at..at + length, counting, before).map(|()| length)
         })?;
         // Of these blocks the kernel knows nothing, and who has the file open may just have been told of its holes.
         self.show_only(node);
@@ -243,9 +244,8 @@ impl Space {
     }
 }
 
-/// Allocates the holes of a range. Nobody changed the file: its times are as before, also to the next measurement.
-fn allocate(node: &Node, file: &File, range: ops::Range<u64>, counting: Counting) -> Outcome<()> {
-    let before = Measure::of(file)?;
+/// Allocates the holes of a range. Nobody changed the file: its times are as `before`, also to the next measurement.
+fn allocate(node: &Node, file: &File, range: ops::Range<u64>, counting: Counting, before: Measure) -> Outcome<()> {
     let block = counting.block;
     let holes = Holes::of(file, range.clone(), block)?;
     // What is stored unseen may not be written elsewhere.
@@ -295,11 +295,12 @@ pub(crate) fn zeros(file: &File, range: ops::Range<u64>) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use crate::headroom::lend::tests::lending_file;
+    use crate::open_file::{Measure, set_times};
     use crate::{Caller, Filesystem};
     use std::fs::File;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
-    use ullage_types::{NodeId, PoolId};
+    use ullage_types::{NodeId, PoolId, Timestamp};
 
     /// All writes waited with him, up to five seconds.
     #[test]
@@ -333,6 +334,26 @@ mod tests {
             filling.join().unwrap().unwrap();
             assert!(free && waits, "{free}, {waits}");
         });
+        space.brake.stop();
+    }
+
+    /// Regression: filling its holes moved a file's time of change, and on ext4 that of its data below.
+    #[test]
+    fn filling_the_holes_of_a_file_moves_none_of_its_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending_file(dir.path(), 4096);
+        let file = node.open.lock().backing.as_deref().unwrap().file.clone();
+        file.set_len(1 << 20).unwrap();
+        let written = Timestamp { seconds: 1_000_000, nanoseconds: 0 };
+        set_times(&file, None, Some(written)).unwrap();
+        space.record_measure(&node, &mut node.open.lock()).unwrap();
+        let before = node.inode.record();
+        space.make_solid(&node).unwrap();
+        space.record_measure(&node, &mut node.open.lock()).unwrap();
+        let now = node.inode.record();
+        assert!(now.blocks >= 2048 && before.blocks < 2048, "{before:?} {now:?}");
+        assert_eq!((now.mtime, now.ctime), (written, before.ctime));
+        assert_eq!(Measure::of(&file).unwrap().mtime, written);
         space.brake.stop();
     }
 }
