@@ -64,7 +64,7 @@ const IGNORED_WITH_VALUE: [&str; 13] = [
     after_help = "\
 In /etc/fstab:
   /srv/space.ullage  /srv/space  fuse.ullage  defaults,nofail  0  0
-Options are those of mount(8), and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=, without=
+Options are those of mount(8) but sync and dirsync, and of `ullage up`: transport=, enable_uring, no_passthrough, size=, reserve=, without=
 systemd ends a mount that takes longer than 90 seconds: x-systemd.mount-timeout=1h has it wait
 A remount changes those of mount(8) and size=, and names those of the others that differ"
 )]
@@ -213,6 +213,7 @@ fn wanted(options: &[String], sloppy: bool) -> anyhow::Result<Wanted> {
             _ => bail!("the option '{option}' is not known: nothing was mounted"),
         }
     }
+    wanted.flags = wanted.flags.if_done().map_err(anyhow::Error::msg)?;
     Ok(wanted)
 }
 
@@ -249,5 +250,14 @@ mod tests {
         for option in ["quota", "size", "remount=1", "transport"] {
             assert!(of(option).unwrap_err().to_string().contains(option), "{option}");
         }
+    }
+
+    /// Regression: a line of fstab(5) with `sync`, and a remount with it, were accepted and did nothing.
+    #[test]
+    fn options_that_would_do_nothing_are_refused() {
+        for options in ["rw,sync", "dirsync", "rw,remount,sync"] {
+            assert!(of(options).unwrap_err().to_string().contains("fsync(2)"), "{options}");
+        }
+        assert!(of("sync,remount,async").unwrap().remount, "the last one counts");
     }
 }

@@ -11,6 +11,9 @@ use ullage_fuse::MountFlags;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(pub MountFlags);
 
+/// What a mount shows and does not do: the kernel hands neither on.
+const UNDONE: MountFlags = MountFlags::SYNCHRONOUS.union(MountFlags::DIRSYNC);
+
 /// Each flag with the name that sets it and the one that takes it back.
 const NAMES: [(MountFlags, &str, &str); 12] = [
     (MountFlags::RDONLY, "ro", "rw"),
@@ -42,6 +45,19 @@ impl Flags {
         }
         known.is_some()
     }
+
+    /// These, unless who mounts would rely on what is not done.
+    ///
+    /// # Errors
+    /// What to do instead.
+    pub fn if_done(self) -> std::result::Result<Self, String> {
+        if !self.0.intersects(UNDONE) {
+            return Ok(self);
+        }
+        Err("a space cannot be mounted with 'sync' or 'dirsync': the kernel keeps FUSE file systems to neither. Leave them out, and have the \
+             programs ask: open(2) with O_SYNC or O_DSYNC, and fsync(2), are obeyed"
+            .to_owned())
+    }
 }
 
 /// Changes what a mount allows.
@@ -60,11 +76,12 @@ impl FromStr for Flags {
         let mut flags = Self::default();
         for option in text.split(',').filter(|option| !option.is_empty() && *option != "defaults") {
             if !flags.apply(option) {
-                let names: Vec<_> = NAMES.iter().map(|(_, set, _)| *set).collect();
+                let done = NAMES.iter().filter(|(flag, ..)| !UNDONE.contains(*flag));
+                let names: Vec<_> = done.map(|(_, set, _)| *set).collect();
                 return Err(format!("'{option}' is no option that is known here: use {}", names.join(", ")));
             }
         }
-        Ok(flags)
+        flags.if_done()
     }
 }
 
@@ -88,5 +105,16 @@ mod tests {
         assert_eq!(flags.to_string().parse(), Ok(flags));
         assert_eq!(Flags::default().to_string().parse(), Ok(Flags::default()));
         assert!("ro,quota".parse::<Flags>().unwrap_err().contains("'quota'"));
+    }
+
+    /// Regression: `sync` and `dirsync` were accepted and shown by mount(8), and nothing was written sooner.
+    #[test]
+    fn options_that_would_do_nothing_are_refused() {
+        for options in ["sync", "ro,dirsync", "async,sync"] {
+            assert!(options.parse::<Flags>().unwrap_err().contains("O_SYNC"), "{options}");
+        }
+        assert_eq!("sync,async".parse(), Ok(Flags::default()), "the last one counts");
+        let names = "quota".parse::<Flags>().unwrap_err();
+        assert!(names.contains("noexec") && !names.contains("sync"), "{names}");
     }
 }

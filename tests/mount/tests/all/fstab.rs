@@ -83,6 +83,12 @@ fn a_line_in_fstab_is_mounted_remounted_and_unmounted() {
     fs::write(space.path("other"), "content").unwrap();
     mount(&table, &["-o", "remount,ro", place]).ok();
     assert!(fs::write(space.path("third"), "").is_err());
+    // Regression: that was done, shown as such, and changed nothing.
+    for options in ["remount,rw,sync", "remount,rw,dirsync"] {
+        let outcome = mount(&table, &["-o", options, place]);
+        assert!(outcome.code != Some(0) && outcome.err.contains("fsync(2)"), "{options}: {}", outcome.err);
+        assert!(shown(&space).starts_with("ro,nosuid"), "{}", shown(&space));
+    }
 
     unmount(&space.mount);
     process::wait(pid);
@@ -114,7 +120,9 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     let space = Space::plain();
     space.down();
     let place = space.mount.to_str().unwrap();
-    for (options, text) in [("quota", "'quota'"), ("size=much", "much"), ("transport=pigeon", "pigeon")] {
+    // Regression: the last was mounted, shown as such, and did nothing.
+    let wrong = [("quota", "'quota'"), ("size=much", "much"), ("transport=pigeon", "pigeon"), ("sync", "fsync(2)")];
+    for (options, text) in wrong {
         let outcome = mount(&table(&space, options), &[place]);
         assert!(outcome.code.is_some_and(|code| code != 0), "{options}");
         assert!(outcome.err.contains(text), "{}", outcome.err);
