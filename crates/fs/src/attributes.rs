@@ -97,10 +97,7 @@ impl Space {
 /// Brings a record up to what its backing file says now.
 pub(crate) fn bring_up(record: &mut Record, backing: &OpenBacking, now: &Measure) {
     let before = &backing.baseline;
-    // What was given to the file since is kept, unless it lies ahead: a read brings that back to the clock.
-    if now.atime != before.atime && (now.atime > record.atime || lies_ahead(record.atime)) {
-        record.atime = now.atime;
-    }
+    bring_up_access(record, before, now);
     if backing.written {
         if now.mtime != before.mtime {
             record.mtime = now.mtime;
@@ -128,6 +125,14 @@ fn changed(before: &Measure, now: &Measure) -> Option<Timestamp> {
         return Some(now.mtime.min(now.ctime));
     }
     (now.size != before.size && now.ctime != before.ctime).then_some(now.ctime)
+}
+
+/// The same for the time of the last read.
+pub(crate) fn bring_up_access(record: &mut Record, before: &Measure, now: &Measure) {
+    // What was given to the file since is kept, unless it lies ahead: a read brings that back to the clock.
+    if now.atime != before.atime && (now.atime > record.atime || lies_ahead(record.atime)) {
+        record.atime = now.atime;
+    }
 }
 
 fn lies_ahead(time: Timestamp) -> bool {

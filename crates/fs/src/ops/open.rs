@@ -1,5 +1,6 @@
 //! OPEN, and the opening of backing files for every operation that needs one.
 
+use crate::attributes::bring_up_access;
 use crate::headroom::patience::Patience;
 use crate::hurry;
 use crate::node::Node;
@@ -303,10 +304,13 @@ impl Space {
         let measure = measure.map(|measure| self.narrow_to(open, measure)).transpose()?;
         // A solid file stays charged for what was taken from it unseen.
         let measure = measure.map(|now| open.backing.as_deref().map_or(now, |backing| backing.charged(now)));
+        let before = open.backing.as_deref().map(|backing| backing.baseline);
         let outcome = self.catalog.update(&node.inode, |record| {
             record.size = size;
-            if let Some(measure) = &measure {
+            if let (Some(measure), Some(before)) = (&measure, &before) {
                 record.blocks = measure.blocks;
+                // Somebody may have read since.
+                bring_up_access(record, before, measure);
             }
             record.ctime = after(record.ctime, now);
             record.mtime = record.ctime;
@@ -335,8 +339,9 @@ fn may_end_direct(flags: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headroom::lend::tests::lending;
-    use ullage_types::FileId;
+    use crate::headroom::lend::tests::{lending, lending_file};
+    use crate::open_file::set_times;
+    use ullage_types::{FileId, Timestamp};
 
     /// Nobody closed it until the kernel forgot the file, and its leaf stayed marked.
     #[test]
@@ -353,5 +358,19 @@ mod tests {
         node.inode.lock().record.parent = parent;
         let open = node.open.lock();
         assert!(open.queued || open.backing.is_none());
+    }
+
+    /// Regression: a truncation took what the file said for what is recorded, and the time of a read before that was lost.
+    #[test]
+    fn a_read_before_a_truncation_keeps_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending_file(dir.path(), 8192);
+        space.record_measure(&node, &mut node.open.lock()).unwrap();
+        let file = node.open.lock().backing.as_deref().unwrap().file.clone();
+        let read = Timestamp { seconds: node.inode.record().atime.seconds + 1, nanoseconds: 0 };
+        set_times(&file, Some(read), None).unwrap();
+        space.truncate_locked(&node, &mut node.open.lock(), 4096, None).unwrap();
+        assert_eq!(node.inode.record().atime, read);
+        space.brake.stop();
     }
 }
