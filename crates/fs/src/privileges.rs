@@ -124,9 +124,9 @@ pub(crate) fn are_voided_by_owner(record: &Record, caller: Caller) -> bool {
 }
 
 impl Space {
-    /// Removes file capabilities, which any change of data or owner voids.
+    /// Removes file capabilities, which any change of data or owner voids. A directory has none, whatever its attribute says.
     pub(crate) fn drop_capability(&self, inode: &Arc<Inode>) -> Outcome<()> {
-        if inode.lock().record.xattrs == 0 {
+        if inode.kind == Kind::Directory || inode.lock().record.xattrs == 0 {
             return Ok(());
         }
         match self.catalog.remove_xattr(inode, CAPABILITY, crate::now(), |_| {}) {
@@ -171,5 +171,30 @@ impl Space {
             kernel.invalidate_node(node.id, -1, 0)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SetAttributes;
+    use crate::headroom::lend::tests::lending;
+    use ullage_catalog::XattrMode;
+    use ullage_types::NodeId;
+
+    /// Regression: a stranger's chown(2) to nobody took the attribute from a directory, which has no capabilities to void.
+    #[test]
+    fn a_directory_keeps_what_would_be_the_capabilities_of_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let stranger = Caller { uid: 1, gid: 1, pid: 1 };
+        let top = space.catalog.root().clone();
+        for (inode, node, stays) in [(&top, NodeId(1), true), (&node.inode, node.id, false)] {
+            space.catalog.set_xattr(inode, CAPABILITY, b"value", XattrMode::Any, crate::now(), |_| {}).unwrap();
+            let asked = SetAttributes { kill_privileges: true, ..SetAttributes::default() };
+            space.do_setattr(stranger, node, asked).unwrap();
+            assert_eq!(space.catalog.xattr(inode, CAPABILITY).is_ok(), stays);
+        }
+        space.brake.stop();
     }
 }
