@@ -70,7 +70,7 @@ impl Space {
     /// The record as it would be if the backing file were measured now.
     fn as_measured(&self, mut record: Record, backing: &OpenBacking) -> Outcome<Record> {
         if !backing.discards {
-            bring_up(&mut record, backing, &backing.charged(self.pools.measure(backing)?));
+            bring_up(&mut record, backing, &backing.shown(self.pools.measure(backing)?));
         }
         Ok(record)
     }

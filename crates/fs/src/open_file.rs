@@ -118,7 +118,7 @@ impl OpenFile {
             grant.unplace();
         }
         if let Some(backing) = &mut self.backing {
-            backing.solid = false;
+            (backing.solid, backing.filled) = (false, false);
         }
     }
 }
@@ -150,6 +150,10 @@ pub(crate) struct OpenBacking {
     pub fence: Option<Fence>,
     /// A limit bounds the file, and it may be mapped in the kernel: it has, and gets, no holes (`solid.rs`).
     pub solid: bool,
+    /// It had none: what is taken from it unseen stays charged (`removed.rs`).
+    pub filled: bool,
+    /// So many blocks it was charged for beside those that lie below its end and behind that.
+    pub beside: Option<u64>,
     /// The pool was told that the file is open for writing, and is to be told when that has ended.
     pub claimed: bool,
     /// The newest commit when the record was last brought up to the backing file.
@@ -186,6 +190,8 @@ impl OpenBacking {
             lent_is_gone: false,
             fence: None,
             solid: false,
+            filled: false,
+            beside: None,
             claimed: writable,
             recorded: Seq(0),
             looked: false,
@@ -201,15 +207,8 @@ impl OpenBacking {
     /// Its extents changed otherwise than by writes.
     pub(crate) fn is_changed(&mut self) {
         self.looked = false;
+        self.beside = None;
         self.changed = self.changed.wrapping_add(1);
-    }
-
-    /// It looks like this `now`, as far as it is charged: holes that madvise(2) made in a solid file, which nobody is told of, may be
-    /// filled again unseen, and keep their blocks.
-    pub(crate) fn charged(&self, now: Measure) -> Measure {
-        let whole = now.size.div_ceil(now.block) * (now.block / 512);
-        let kept = if self.solid { whole.min(self.baseline.blocks) } else { 0 };
-        Measure { blocks: now.blocks.max(kept), ..now }
     }
 
     /// What is written to it may take more than was counted for that, and nothing stops it but we.

@@ -108,8 +108,9 @@ impl Space {
             // They were taken away unseen.
             grant.unplace();
         }
-        let charged = |now: Measure| open.backing.as_deref().map_or(now, |backing| backing.charged(now));
-        let (written, now) = (charged(written), charged(now));
+        let charged = self.charged(open, now);
+        let written = Measure { blocks: (written.blocks + charged.blocks).saturating_sub(now.blocks), ..written };
+        let now = charged;
         self.owe(open, &now, keeps);
         let excess = open.grant.excess().saturating_sub(if keeps { open.grant.spent() } else { 0 });
         let release = self.narrow_fence(open, &now, excess);

@@ -22,6 +22,8 @@ pub(crate) struct Holes {
     pub shared: bool,
     /// Allocated space that was never written counts as hole, since the file system does not tell it apart.
     pub guessed: bool,
+    /// Up to here the file is charged for those blocks by now: only what its map grows by is missing (`removed.rs`).
+    pub charged: u64,
 }
 
 impl Holes {
@@ -55,7 +57,7 @@ impl Holes {
             extents: in_map(file, block),
             bare: touched().filter(|extent| extent.is_bare()).map(Extent::range).collect(),
             shared: touched().any(|extent| is_hole(extent) && extent.is_shared()),
-            guessed: false,
+            ..Self::default()
         })
     }
 
@@ -66,7 +68,11 @@ impl Holes {
 
     /// What it takes at most to fill them.
     pub(crate) fn cost(&self, counting: Counting) -> u64 {
-        let spans: u64 = self.ranges.iter().map(|hole| counting.span(hole.start, hole.end - hole.start)).sum();
+        let span = |hole: &Range<u64>| {
+            let start = hole.start.max(self.charged);
+            counting.span(start, hole.end.saturating_sub(start))
+        };
+        let spans: u64 = self.ranges.iter().map(span).sum();
         spans + counting.map_growth(self.bytes() / counting.block, self.extents)
     }
 }

@@ -159,13 +159,12 @@ impl Space {
     fn measure_anew(&self, node: &Arc<Node>, last: bool) -> Result<(), LimitError> {
         let lock = || node.open.try_lock_for(MOMENT).ok_or_else(|| self.stuck(pool_of(&node.inode)));
         {
-            let open = lock()?;
+            let mut open = lock()?;
             let Some(backing) = &open.backing else { return Ok(()) };
             let recorded = node.inode.lock().record.blocks;
-            let rests = |now: Measure| now == backing.baseline && now.blocks == recorded;
-            if backing.discards
-                || !open.grant.is_loose() && Measure::of(&backing.file).map(|now| backing.charged(now)).is_ok_and(rests)
-            {
+            let (baseline, discards, measured) = (backing.baseline, backing.discards, Measure::of(&backing.file));
+            let rests = |now: Measure| now == baseline && now.blocks == recorded;
+            if discards || !open.grant.is_loose() && measured.is_ok_and(|now| rests(self.charged(&mut open, now))) {
                 return Ok(());
             }
         }

@@ -25,6 +25,7 @@ pub(crate) mod owing;
 pub(crate) mod patience;
 pub(crate) mod placing;
 pub(crate) mod refresh;
+pub(crate) mod removed;
 pub(crate) mod solid;
 pub(crate) mod splits;
 pub(crate) mod taking;

@@ -147,7 +147,11 @@ impl Space {
         // Nor may a write that began before.
         let _alone = self.alone_to_fill(node, 0..before.size)?;
         let size = Measure::of(&self.stream(node.id)?.file)?.size;
-        self.fill(node, 0..size)
+        self.fill(node, 0..size)?;
+        if let Some(backing) = node.open.lock().backing.as_deref_mut().filter(|backing| backing.solid) {
+            backing.filled = true;
+        }
+        Ok(())
     }
 
     /// Begins what extends a file to `end`, other than by writing there: what a solid one would have as a hole gets its blocks first, with so
@@ -171,7 +175,8 @@ impl Space {
             Some(counting) => {
                 let bare = bare(&file, &range);
                 let keeps = node.open.lock().grant.to_keep(bare, range.start == 0, counting).bytes;
-                Holes::to_write(&file, range, counting)?.cost(counting).saturating_add(keeps)
+                let holes = Holes::to_write(&file, range, counting)?;
+                Holes { charged: Self::charged_up_to(node)?, ..holes }.cost(counting).saturating_add(keeps)
             }
             None => 0,
         };

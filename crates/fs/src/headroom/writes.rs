@@ -127,6 +127,8 @@ impl Space {
                 self.record_measure(range.node, &mut range.node.open.lock())?;
                 holes = Holes::to_write(range.file, at..most, counting)?;
             }
+            // What is shared gets blocks of its own.
+            holes.charged = if holes.shared { 0 } else { Self::charged_up_to(range.node)? };
             let room = self.room_of(&range.node.inode, pool)?;
             let (upto, need) = piece(&holes, at..most, counting, room, range.whole);
             let beside = if need > 0 { beside(&range.node.open.lock()) } else { 0 };
@@ -232,6 +234,10 @@ fn piece(holes: &Holes, range: std::ops::Range<u64>, counting: Counting, room: O
     if first.start > range.start {
         return (first.start.min(range.end), 0);
     }
+    if first.start < holes.charged {
+        let end = first.end.min(holes.charged);
+        return (end.min(range.end), counting.map_growth((end - first.start) / counting.block, holes.extents));
+    }
     let blocks = (first.end - first.start) / counting.block;
     // Where nothing fits a block is asked for all the same, so that the limit says which one it is.
     let fits = counting.fitting(blocks, holes.extents, room.unwrap_or(u64::MAX)).max(1) * counting.block;
@@ -276,6 +282,18 @@ mod tests {
         let keep = node.open.lock().grant.to_keep(1 << 20, true, mapped);
         space.keep(&node, PoolId(0), keep).unwrap();
         assert_eq!(space.holders().len(), 1);
+    }
+
+    #[test]
+    fn holes_that_are_charged_by_now_take_what_the_map_grows_by() {
+        let two = Holes { charged: 16384, ..holes(&[(4096, 8192), (12288, 20480)]) };
+        assert_eq!(piece(&two, 0..20480, PLAIN, Some(4096), false), (20480, 4096));
+        assert_eq!(piece(&two, 4096..20480, PLAIN, Some(0), false), (8192, 0));
+        let last = Holes { charged: 16384, ..holes(&[(12288, 20480)]) };
+        assert_eq!(piece(&last, 12288..20480, PLAIN, Some(0), false), (16384, 0));
+        let mapped = Counting { map: true, ..PLAIN };
+        let many = Holes { extents: 100, charged: 16384, ..holes(&[(4096, 8192)]) };
+        assert_eq!(piece(&many, 4096..8192, mapped, Some(0), false), (8192, mapped.map_growth(1, 100)));
     }
 
     #[test]

@@ -33,6 +33,9 @@ impl Space {
         let measured = {
             let mut open = node.open.lock();
             open.grant.freed();
+            if let Some(backing) = &mut open.backing {
+                backing.is_changed();
+            }
             self.record_measure(&node, &mut open)
         };
         // It is measured later then: what was done has not failed.
@@ -93,12 +96,13 @@ impl Space {
         let work = if mode.contains(FallocateFlags::ZERO_RANGE) { Work::Unwrites } else { Work::Allocates };
         let range = Range { node, file, offset, length, work, whole: true, reaches };
         self.write_within(&range, |offset, length| {
-            let to_load = if mode.is_empty() && loads::is_in_memory(file) && self.is_bounded(&node.inode)? {
+            let adds = mode.difference(FallocateFlags::KEEP_SIZE).is_empty();
+            let to_load = if adds && loads::is_in_memory(file) && self.is_bounded(&node.inode)? {
                 Some(Holes::of(file, offset..offset + length, Measure::of(file)?.block)?)
             } else {
                 None
             };
-            let enclosed = mode.difference(FallocateFlags::KEEP_SIZE).is_empty() && is_enclosed(&node.open.lock());
+            let enclosed = adds && is_enclosed(&node.open.lock());
             without_reserve(|| {
                 if enclosed {
                     let block = Measure::of(file)?.block;

@@ -303,8 +303,8 @@ impl Space {
         let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };
         let measure = measure.map(|measure| self.narrow_to(open, measure)).transpose()?;
         // A solid file stays charged for what was taken from it unseen.
-        let measure = measure.map(|now| open.backing.as_deref().map_or(now, |backing| backing.charged(now)));
         let before = open.backing.as_deref().map(|backing| backing.baseline);
+        let measure = measure.map(|now| self.charged(open, now));
         let outcome = self.catalog.update(&node.inode, |record| {
             record.size = size;
             if let (Some(measure), Some(before)) = (&measure, &before) {

@@ -18,6 +18,7 @@ mod loops;
 mod mark;
 mod neighbours;
 mod overwrites;
+mod removed;
 mod side_by_side;
 mod stopped;
 mod stores;
