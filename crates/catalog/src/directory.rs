@@ -43,7 +43,9 @@ impl Dirent {
 pub(crate) struct Directory {
     loaded: Option<Box<Loaded>>,
     /// Entries looked for in the store, since they were not in memory.
-    asked: u64,
+    asked: u32,
+    /// Entries of before were removed or became others since that was last asked.
+    changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ struct Loaded {
 impl Directory {
     /// A directory that was just made: all its entries are known.
     pub(crate) fn empty() -> Self {
-        Self { loaded: Some(Box::default()), asked: 0 }
+        Self { loaded: Some(Box::default()), ..Self::default() }
     }
 
     /// The entry of this name, in a directory of so many. Once the store has been asked often enough that reading all
@@ -63,8 +65,8 @@ impl Directory {
     pub(crate) fn find(&mut self, kv: &dyn Kv, directory: FileId, entries: u64, name: &[u8]) -> Result<Option<Dirent>> {
         const SCANNED_PER_GET: u64 = 8;
         if self.loaded.is_none() {
-            self.asked += 1;
-            if self.asked * SCANNED_PER_GET < entries {
+            self.asked = self.asked.saturating_add(1);
+            if u64::from(self.asked) * SCANNED_PER_GET < entries {
                 let Some(bytes) = kv.get(&keys::entry(directory, name))? else { return Ok(None) };
                 return Dirent::decode(&bytes).map(Some).ok_or_else(|| damaged(directory));
             }
@@ -85,6 +87,7 @@ impl Directory {
 
     /// Lets an existing entry name another file, as committed; it keeps its place.
     pub(crate) fn replace(&mut self, name: &[u8], dirent: Dirent) {
+        self.changed = true;
         if let Some(loaded) = &mut self.loaded {
             *loaded.by_name.get_mut(name).expect("a replaced entry exists") = dirent;
         }
@@ -92,10 +95,21 @@ impl Directory {
 
     /// Removes an entry, as committed.
     pub(crate) fn remove(&mut self, name: &[u8]) {
+        self.changed = true;
         if let Some(loaded) = &mut self.loaded {
             let dirent = loaded.by_name.remove(name).expect("a removed entry exists");
             loaded.by_cookie.remove(&dirent.cookie);
         }
+    }
+
+    /// Whether entries of before were removed or became others since the last listing began.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// A listing begins.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Reads all entries into memory, if they are not there.

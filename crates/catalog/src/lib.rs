@@ -36,7 +36,7 @@ pub use marks::CatalogMarks;
 pub use numbers::CatalogNumbers;
 pub use ops::after;
 pub use ops::create::{Brought, New};
-pub use ops::readdir::{Entry, Look};
+pub use ops::readdir::Entry;
 pub use ops::rename::Renamed;
 pub use ops::unlink::Unlinked;
 pub use ops::xattr::Mode as XattrMode;

@@ -6,15 +6,19 @@
 
 /// Places up to this fit twice into the 31 bits of a position that programs of 32 bits can hold.
 const SHORT: u32 = 15;
-/// A position of the other kind.
+/// Those up to this fit twice into any other.
+const EXACT: u32 = 31;
+/// A position of that kind.
 const LONG: u64 = 1 << 62;
-/// No directory gets so many entries in its life: a million a second for half a year.
+/// One of the directory that had more places than that.
+const FAR: u64 = 1 << 61;
+/// No directory gets so many places in its life: a million a second for half a year.
 const PLACE: u32 = 44;
-/// How far the end is away, in steps of a power of two: so many bits.
-const STEPS: u32 = 13;
+/// There, how far the end is away, in steps of a power of two: so many bits.
+const STEPS: u32 = 12;
 
 /// Bits of the exponent of that power; those of a position that are left.
-const SHIFT: u32 = 62 - PLACE - STEPS;
+const SHIFT: u32 = 61 - PLACE - STEPS;
 
 /// Where a listing goes on, and where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,28 +33,41 @@ impl Cursor {
     /// What a position says; the listing begins now where it says nothing.
     pub(crate) fn at(position: u64, newest: impl FnOnce() -> u64) -> Self {
         let short = 1 << (2 * SHORT);
+        let twice = |bits: u32| Self { after: position & ((1 << bits) - 1), end: position >> bits & ((1 << bits) - 1) };
         if position & LONG != 0 {
+            return twice(EXACT);
+        }
+        if position & FAR != 0 {
             let after = position & ((1 << PLACE) - 1);
             let steps = position >> PLACE & ((1 << STEPS) - 1);
             let shift = position >> (PLACE + STEPS) & ((1 << SHIFT) - 1);
             return Self { after, end: end(after, steps, shift) };
         }
         if (short..2 * short).contains(&position) {
-            return Self { after: position & ((1 << SHORT) - 1), end: position >> SHORT & ((1 << SHORT) - 1) };
+            return twice(SHORT);
         }
         Self { after: position, end: newest() }
     }
 
     /// The position after an entry.
     pub(crate) fn position(self) -> u64 {
+        let twice = |bits| self.end << bits | self.after;
         if self.end >> SHORT == 0 && self.after >> SHORT == 0 {
-            return 1 << (2 * SHORT) | self.end << SHORT | self.after;
+            return 1 << (2 * SHORT) | twice(SHORT);
+        }
+        if self.end >> EXACT == 0 && self.after >> EXACT == 0 {
+            return LONG | twice(EXACT);
         }
         assert!(self.after >> PLACE == 0, "a directory had more entries than can be numbered");
         let steps = |shift: u64| (self.end >> shift).saturating_sub(self.after >> shift);
         // What is rounded up once stays as it is: the end is the same at all later positions.
         let shift = (0..1 << SHIFT).find(|shift| steps(*shift) >> STEPS == 0).unwrap_or_default();
-        LONG | shift << (PLACE + STEPS) | steps(shift) << PLACE | self.after
+        FAR | shift << (PLACE + STEPS) | steps(shift) << PLACE | self.after
+    }
+
+    /// Whether positions say where exactly this listing ends.
+    pub(crate) fn is_exact(self) -> bool {
+        self.end >> EXACT == 0
     }
 }
 

@@ -30,6 +30,8 @@ mod space;
 mod sys;
 #[cfg(test)]
 mod test_kernel;
+#[cfg(test)]
+mod test_listing;
 mod threads;
 mod top;
 mod trees;

@@ -2,8 +2,8 @@
 
 use crate::inode::Inode;
 use crate::ops::check_directory;
-use crate::{Catalog, Record, Result};
-use ullage_types::{FileId, Kind, Timestamp};
+use crate::{Catalog, Result};
+use ullage_types::{FileId, Kind};
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,27 +18,26 @@ pub struct Entry {
     pub cookie: u64,
 }
 
-/// What a directory looks like: after any change of its entries something here is another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    /// The place that the next entry gets.
-    pub next_cookie: u64,
-    /// How many there are.
-    pub entries: u64,
-    /// When they changed last.
-    pub mtime: Timestamp,
-}
-
 impl Catalog {
     /// The place of a directory's newest entry, or of one that is gone: every later entry comes after it.
     pub fn newest_place(&self, directory: &Inode) -> u64 {
         directory.lock().record.next_cookie.saturating_sub(1)
     }
 
-    /// What a directory looks like.
-    pub fn look(&self, directory: &Inode) -> Look {
-        let Record { next_cookie, entries, mtime, .. } = directory.lock().record;
-        Look { next_cookie, entries, mtime }
+    /// The same for a listing that begins now, which ends there. None that began before entries were removed, or became others, ends at
+    /// the same place: such a change takes a place from those of entries to come.
+    pub fn begin_listing(&self, directory: &Inode) -> u64 {
+        let mut state = directory.lock();
+        if state.directory.take_changed() {
+            state.record.next_cookie += 1;
+        }
+        state.record.next_cookie.saturating_sub(1)
+    }
+
+    /// Whether nothing changed in a directory since a listing began that ends there.
+    pub fn is_as_listed(&self, directory: &Inode, end: u64) -> bool {
+        let state = directory.lock();
+        !state.directory.is_changed() && state.record.next_cookie.saturating_sub(1) == end
     }
 
     /// At most `most` entries after the place `after` (0 for the beginning), up to the place `end`. An entry keeps its

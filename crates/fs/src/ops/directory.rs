@@ -40,36 +40,43 @@ const AT_ONCE: usize = 1024;
 /// For a request with attributes, whose entries take more room.
 const AT_ONCE_PLUS: usize = 256;
 
+/// Takes an entry, as long as there is room, and where the listing goes on after it.
+type Entries<'a> = dyn FnMut(&Listed<'_>, Cursor) -> bool + 'a;
+
 impl Space {
     pub(crate) fn do_readdir(&self, node: NodeId, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
         let directory = self.inode(node)?;
-        let look = || self.catalog.look(&directory);
-        let mut progress = self.listings.follow(directory.id, offset, look);
-        let mut is_over = true;
-        self.list(&directory, offset, plus, &mut |listed| {
+        let begun = Cursor::at(offset, || self.catalog.begin_listing(&directory));
+        let mut packed = self.listings.follow(directory.id, begun);
+        let (mut at, mut is_over) = (begun, true);
+        self.list(&directory, begun, plus, &mut |listed, next| {
             is_over = false;
             let taken = sink(listed);
-            if taken && let Some(progress) = &mut progress {
-                progress.add(listed.name, listed.next);
+            if taken {
+                if let Some(packed) = &mut packed {
+                    packed.add(at, listed.name, next);
+                }
+                at = next;
             }
             taken
         })?;
         if is_over {
-            return self.end_listing(&directory, progress.is_some_and(|progress| progress.may_be_kept(look())));
+            let is_as_listed = begun.is_exact() && self.catalog.is_as_listed(&directory, begun.end);
+            return self
+                .end_listing(&directory, is_as_listed && packed.is_some_and(|packed| packed.may_be_kept(begun)));
         }
-        self.listings.go_on(directory.id, progress);
+        self.listings.go_on(directory.id, packed);
         Ok(())
     }
 
     /// Lists what comes after a position, as far as the sink takes it.
-    fn list(&self, directory: &Arc<Inode>, offset: u64, plus: bool, sink: &mut Sink<'_>) -> Outcome<()> {
-        let mut at = Cursor::at(offset, || self.catalog.newest_place(directory));
+    fn list(&self, directory: &Arc<Inode>, mut at: Cursor, plus: bool, sink: &mut Entries<'_>) -> Outcome<()> {
         let dots: [(&[u8], u64); 2] = [(b".", directory.id.0), (b"..", self.catalog.parent(directory).id.0)];
         for (place, (name, ino)) in (1u64..).zip(dots) {
             if at.after < place {
                 let next = Cursor { after: place, ..at };
                 let mode = u32::from(libc::DT_DIR) << 12;
-                if !sink(&Listed { name, ino, mode, next: next.position(), entry: None }) {
+                if !sink(&Listed { name, ino, mode, next: next.position(), entry: None }, next) {
                     return Ok(());
                 }
                 at = next;
@@ -107,7 +114,7 @@ impl Space {
                     next: next.position(),
                     entry,
                 };
-                if !sink(&listed) {
+                if !sink(&listed, next) {
                     if let Some(entry) = entry {
                         self.forget_node(entry.node, 1);
                     }

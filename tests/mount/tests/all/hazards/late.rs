@@ -114,6 +114,29 @@ fn what_a_directory_is_like_is_known_after_it_changed_while_it_was_listed_from_a
     space.down_and_check();
 }
 
+/// Regression: what somebody had been given who stopped listing half-way was taken for the beginning of what others listed after a change.
+#[test]
+fn who_lists_a_directory_meets_no_name_that_was_gone_and_misses_none_where_others_stopped_half_way() {
+    let space = Space::plain();
+    let directory = space.path("d");
+    fs::create_dir(&directory).unwrap();
+    let name = |at: usize| format!("f{at:05}");
+    (0..3000).for_each(|at| drop(File::create(directory.join(name(at))).unwrap()));
+    let list = || fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut stopped = list();
+    stopped.next();
+    fs::rename(directory.join(name(50)), directory.join("renamed")).unwrap();
+    fs::remove_file(directory.join(name(60))).unwrap();
+    let mut begun = list();
+    let first = begun.next();
+    assert_eq!(list().count(), 2999);
+    let met: Vec<_> = first.into_iter().chain(begun).collect();
+    let times = |name: &str| met.iter().filter(|met| *met == name).count();
+    assert_eq!((times("renamed"), times(&name(50)), times(&name(60)), met.len()), (1, 0, 0, 2999));
+    drop(stopped);
+    space.down_and_check();
+}
+
 /// Regression: the same of the time of a file's change, where it got another name, or an attribute.
 #[test]
 fn when_a_file_changed_is_known_after_it_was_renamed_while_others_looked_at_it() {
