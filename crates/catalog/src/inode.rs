@@ -7,10 +7,12 @@ use crate::ledger::Totals;
 use crate::record::Record;
 use crate::table::Table;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use ullage_kv::Kv;
 use ullage_types::{FileId, Kind};
+
+const TWICE: u8 = 2;
 
 /// A file of any kind. Locks are taken in the order of file ids (`lock_in_order`), all below the catalog's gate.
 #[derive(Debug)]
@@ -25,8 +27,8 @@ pub struct Inode {
     totals: OnceLock<Box<Totals>>,
     state: Mutex<State>,
     table: Weak<Table>,
-    /// Somebody who keeps it was shown the record, since that was last asked.
-    shown: AtomicBool,
+    /// How often somebody who keeps it was shown the record, since that was last asked.
+    shown: AtomicU8,
 }
 
 /// What changes about a file.
@@ -45,14 +47,26 @@ pub struct State {
 impl Inode {
     /// Somebody is about to be shown the record, who keeps it.
     pub fn note_shown(&self) {
-        if !self.shown.load(Relaxed) {
-            self.shown.store(true, Relaxed);
+        if self.shown.load(Relaxed) < TWICE {
+            self.shown.store(TWICE, Relaxed);
         }
     }
 
-    /// Whether somebody was since this was last asked: who changes the record asks afterwards.
+    /// The same, and this counts once only.
+    pub fn note_shown_once(&self) {
+        if self.shown.load(Relaxed) < TWICE {
+            self.shown.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// He is shown it while nobody else can change it.
+    pub fn note_shown_alone(&self) {
+        self.shown.fetch_max(1, Relaxed);
+    }
+
+    /// Whether it was shown twice since this was last asked, to make it or otherwise: who changes the record asks afterwards.
     pub fn take_shown(&self) -> bool {
-        self.shown.load(Relaxed) && self.shown.swap(false, Relaxed)
+        self.shown.load(Relaxed) > 0 && self.shown.swap(0, Relaxed) >= TWICE
     }
 
     pub(crate) fn new(
@@ -70,7 +84,7 @@ impl Inode {
             totals: totals.map(|totals| OnceLock::from(Box::new(totals))).unwrap_or_default(),
             state: Mutex::new(State { record, directory, held: 0, removed: false }),
             table,
-            shown: AtomicBool::new(false),
+            shown: AtomicU8::new(1),
         }
     }
 

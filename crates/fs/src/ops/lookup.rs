@@ -79,8 +79,11 @@ impl Space {
 
     pub(crate) fn do_getattr(&self, node: NodeId) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
-        // Of a directory the kernel asks itself before it changes it, and takes no answer to what was asked before that.
-        if !node.inode.is_directory() {
+        // Before the kernel changes entries of a directory it asks, unless it knows: so what it was shown once only since the last change it
+        // has by the next one, and a create in a loop costs no more than that question.
+        if node.inode.is_directory() {
+            node.inode.note_shown_once();
+        } else {
             node.inode.note_shown();
         }
         self.attributes(&node)

@@ -18,6 +18,7 @@ impl Space {
     pub(crate) fn do_setattr(&self, caller: Caller, node: NodeId, change: SetAttributes) -> Outcome<AttributesFor> {
         let node = self.node(node)?;
         self.will_be_shown_at_once(&node)?;
+        node.inode.note_shown_alone();
         let answer =
             if self.is_refresh(caller) { self.refreshed(&node) } else { self.set_attributes(caller, &node, change) };
         if answer.as_ref().is_err_and(|error| *error != Errno::LATER) {

@@ -71,7 +71,7 @@ impl Space {
                 self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, change))?;
             }
             self.trees.attributes(inode.id);
-            self.show_only(&node);
+            self.attribute_changed(&node);
             self.mark_again(&node);
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Space {
             Acl::decode(value)?;
         }
         self.asked(SMALL, || self.catalog.set_xattr(&inode, name, value, mode, now, |_| {}))?;
-        self.changed(&inode);
+        self.attribute_changed(&node);
         Ok(())
     }
 
@@ -137,11 +137,7 @@ impl Space {
             Err(ullage_catalog::Error::NoAttribute) if name == ACCESS || name == DEFAULT => Ok(()),
             done => {
                 done?;
-                if name == ACCESS {
-                    self.show_only(&node);
-                } else {
-                    self.changed(inode);
-                }
+                self.attribute_changed(&node);
                 Ok(())
             }
         }

@@ -114,6 +114,35 @@ fn what_a_directory_is_like_is_known_after_it_changed_while_it_was_listed_from_a
     space.down_and_check();
 }
 
+/// Regression: the same of who asked for the time of its birth, as stat(1) and `metadata` do, while it was made or had just been listed; and of an
+/// attribute of a directory.
+#[test]
+fn what_a_directory_is_like_is_known_after_it_changed_while_others_asked_for_all_there_is_to_know() {
+    let space = Space::plain();
+    let look = |path: &Path| drop(fs::metadata(path));
+    for round in 0..500 {
+        let directory = space.path(format!("d{round}"));
+        fs::create_dir(&directory).unwrap();
+        while_looked_at(&directory, look, || {
+            (0..3).for_each(|at| fs::create_dir(directory.join(at.to_string())).unwrap());
+        });
+        assert_eq!(rustix::fs::stat(&directory).unwrap().st_nlink, 5, "round {round}");
+        while_looked_at(
+            &directory,
+            |path| drop(rustix::fs::stat(path)),
+            || {
+                for at in 0..3u8 {
+                    rustix::fs::setxattr(&directory, "user.round", &[at], XattrFlags::empty()).unwrap();
+                }
+            },
+        );
+        let known = rustix::fs::stat(&directory).unwrap();
+        let asked = fs::metadata(&directory).unwrap();
+        assert_eq!((known.st_ctime, known.st_ctime_nsec as i64), (asked.ctime(), asked.ctime_nsec()), "round {round}");
+    }
+    space.down_and_check();
+}
+
 /// Regression: what somebody had been given who stopped listing half-way was taken for the beginning of what others listed after a change.
 #[test]
 fn who_lists_a_directory_meets_no_name_that_was_gone_and_misses_none_where_others_stopped_half_way() {
