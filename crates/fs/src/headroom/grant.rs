@@ -47,6 +47,8 @@ pub(crate) struct Grant {
     placed: Range<u64>,
     /// Writes under way that count on it.
     relying: u32,
+    /// Of those, what fills with zeros what was never written: nothing may be written there meanwhile.
+    filling: u32,
     /// Operations under way that may take blocks away: nothing is placed meanwhile.
     freeing: u32,
     /// How often a look for what is placed was in vain, and how many writes the next one waits for.
@@ -132,10 +134,22 @@ impl Grant {
         wait
     }
 
-    /// Blocks are counted on by what is about to write to some, and puts nothing into their place.
-    pub(crate) fn count_on_blocks(&mut self) {
+    /// What has blocks and was never written is about to be filled.
+    pub(crate) fn fill(&mut self) {
         self.relying += 1;
         self.writes += 1;
+        self.filling += 1;
+    }
+
+    /// It was.
+    pub(crate) fn filled(&mut self) {
+        self.filling -= 1;
+        self.ended(Taken::Nothing);
+    }
+
+    /// Whether it is being filled.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling > 0
     }
 
     /// Whether blocks are counted on: what takes some away waits.

@@ -5,7 +5,7 @@ use super::grant::Grant;
 use super::holes::{bytes_in_blocks, in_blocks};
 use crate::node::Node;
 use crate::open_file::{Measure, OpenFile, set_times};
-use crate::{Errno, Outcome, Space, sys};
+use crate::{Errno, Outcome, Space, hurry, sys};
 use parking_lot::MutexGuard;
 use rustix::fs::{FallocateFlags, OFlags};
 use std::fs::File;
@@ -148,6 +148,20 @@ impl Space {
                 grant.counts_on_blocks()
             })
         })
+    }
+
+    /// The same for what may write to it unseen from now on, while nothing is filled with zeros that was never written. LATER where the calling
+    /// thread may not wait.
+    pub(crate) fn lock_to_write(node: &Node) -> Outcome<MutexGuard<'_, OpenFile>> {
+        loop {
+            let open = node.open.lock();
+            if !open.grant.is_filling() {
+                return Ok(open);
+            }
+            drop(open);
+            hurry::may_wait()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn lock_unless(node: &Node, waits: impl Fn(&mut OpenFile) -> bool) -> MutexGuard<'_, OpenFile> {

@@ -1,11 +1,10 @@
 //! What was allocated and never written, at a limit where the map of the file may not grow: it is filled with zeros as a whole before a
 //! part of it is written, so that nothing is split.
 
-use super::grant::Taken;
 use super::holes::{Holes, in_blocks};
 use super::late::write_out;
 use super::{Range, Work};
-use crate::open_file::Measure;
+use crate::open_file::{Measure, OpenFile};
 use crate::{Errno, Outcome, Space};
 use std::ops;
 use ullage_policy::headroom::Counting;
@@ -54,37 +53,28 @@ impl Space {
     fn fill_bare(range: &Range<'_>, bytes: &ops::Range<u64>, counting: Counting) -> Outcome<Splits> {
         let fills = {
             let mut open = range.node.open.lock();
-            let backing = open.backing.as_deref().ok_or(Errno::EBADF)?;
-            if backing.solid {
+            if open.backing.as_deref().ok_or(Errno::EBADF)?.solid {
                 // That is kept for all of them.
                 return Ok(Splits::default());
             }
-            let fills = !backing.unseen && !backing.lends && !open.grant.is_freeing();
-            if fills {
-                // Whoever cuts the file, or frees blocks, waits for it.
-                open.grant.count_on_blocks();
-            }
-            fills
+            begins_to_fill(&mut open)
         };
         let outcome = Self::fill_split(range, bytes, counting, fills);
         if fills {
-            range.node.open.lock().grant.ended(Taken::Nothing);
+            range.node.open.lock().grant.filled();
         }
         outcome
     }
 
-    /// Fills the gap that a write leaves, which has room by now. Not where somebody began to free blocks meanwhile: false then.
+    /// Fills the gap that a write leaves, which has room by now. Not where somebody began to free blocks meanwhile, or may write there unseen:
+    /// false then.
     pub(crate) fn fill_behind(range: &Range<'_>, gap: ops::Range<u64>) -> Outcome<bool> {
-        {
-            let mut open = range.node.open.lock();
-            if open.grant.is_freeing() {
-                return Ok(false);
-            }
-            open.grant.count_on_blocks();
+        if !begins_to_fill(&mut range.node.open.lock()) {
+            return Ok(false);
         }
         let zeros = || crate::without_reserve(|| super::solid::zeros(range.file, gap)).map_err(Errno::from);
         let outcome = zeros().and_then(|()| write_out(range.node, range.file));
-        range.node.open.lock().grant.ended(Taken::Nothing);
+        range.node.open.lock().grant.filled();
         outcome.map(|()| true)
     }
 
@@ -123,6 +113,17 @@ impl Space {
         range.node.open.lock().backing.as_deref_mut().ok_or(Errno::EBADF)?.keep_times(before)?;
         Ok(Splits { growth: counting.map_growth(rests, holes.extents), gap })
     }
+}
+
+/// Begins to fill what was never written, unless somebody may be writing there unseen, or frees blocks. Whoever cuts the file, frees blocks, or comes
+/// to write to it unseen waits for it.
+pub(super) fn begins_to_fill(open: &mut OpenFile) -> bool {
+    let is_seen = open.backing.as_deref().is_some_and(|backing| !backing.unseen && !backing.lends);
+    let fills = is_seen && !open.grant.is_freeing();
+    if fills {
+        open.grant.fill();
+    }
+    fills
 }
 
 /// Extents that were never written and would be in part.

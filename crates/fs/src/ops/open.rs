@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile, handle};
 use crate::pools::answering::Call;
 use crate::{Caller, Data, Errno, Opened, Outcome, Space, privileges};
+use parking_lot::MutexGuard;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use ullage_catalog::after;
@@ -49,7 +50,7 @@ impl Space {
         }
         if self.catalog.has_limits() {
             // What has to be waited for of a disk is waited for here: nobody may wait for that who waits for modes.
-            let mut open = node.open.lock();
+            let mut open = lock_for(node, flags)?;
             self.answers_to_open(node, &open, writable || truncates)?;
             self.back(node, &mut open, writable || truncates)?;
         }
@@ -57,7 +58,7 @@ impl Space {
         let _modes = hurry::shared(&self.headroom.modes)?;
         let bounded = self.is_bounded(&node.inode)?;
         let lock = || -> Outcome<_> {
-            let mut open = if truncates { Self::lock_to_cut(node) } else { node.open.lock() };
+            let mut open = if truncates { Self::lock_to_cut(node) } else { lock_for(node, flags)? };
             self.answers_to_open(node, &open, writable || truncates)?;
             self.back(node, &mut open, writable || truncates)?;
             Ok(open)
@@ -330,6 +331,11 @@ impl Space {
     }
 }
 
+/// The lock of a file that is about to be opened with these flags. Who comes to write may do so unseen.
+fn lock_for(node: &Node, flags: i32) -> Outcome<MutexGuard<'_, OpenFile>> {
+    if flags & libc::O_ACCMODE == libc::O_RDONLY { Ok(node.open.lock()) } else { Space::lock_to_write(node) }
+}
+
 /// Whether a handle is of those that leave O_DIRECT by fcntl(2) for their last, odd piece, as dd(1) does. In passthrough mode the
 /// kernel goes on with the flags of open(2), and that piece would fail. Databases, which read too, stay in the kernel.
 fn may_end_direct(flags: i32) -> bool {
@@ -342,6 +348,27 @@ mod tests {
     use crate::headroom::lend::tests::{lending, lending_file};
     use crate::open_file::set_times;
     use ullage_types::{FileId, Timestamp};
+
+    /// Regression: what was stored by somebody who had just opened a file that was being filled with zeros was overwritten by those.
+    #[test]
+    fn who_may_write_unseen_does_not_come_while_a_file_is_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        space.set_limit(ullage_catalog::Subject::Directory(FileId(1)), ullage_catalog::Limit::NONE).unwrap();
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        let open = |flags: i32| hurry::hurried(|| space.do_open(caller, node.id, flags as u32).map(drop));
+        node.open.lock().grant.fill();
+        assert_eq!((open(libc::O_RDWR), open(libc::O_WRONLY)), (Err(Errno::LATER), Err(Errno::LATER)));
+        open(libc::O_RDONLY).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| space.do_open(caller, node.id, libc::O_RDWR as u32).map(drop));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!waits.is_finished());
+            node.open.lock().grant.filled();
+            waits.join().unwrap().unwrap();
+        });
+        open(libc::O_RDWR).unwrap();
+    }
 
     /// Nobody closed it until the kernel forgot the file, and its leaf stayed marked.
     #[test]
