@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use ullage_types::PoolId;
 
 /// What takes longer is not waited for by who comes then, and has no more patience.
 const HANGS: Duration = Duration::from_secs(5);
@@ -36,21 +37,11 @@ impl Aside {
         }
         let (mut begun, mut left) = (Vec::new(), Vec::new());
         for (whence, nodes) in pools {
-            if !self.begin(whence, until, patience.max(HANGS)) {
-                left.extend(nodes);
-                continue;
-            }
-            begun.push(whence);
-            let (turn, space, what) = (Turn { aside: self.clone(), whence }, space.clone(), what.clone());
-            let theirs = nodes.clone();
-            let work = move || {
-                let _turn = turn;
-                for node in &theirs {
-                    what(&space, node);
-                }
-            };
-            if let Err(error) = threads::start("aside", work) {
-                tracing::warn!("a disk is not waited for, since no thread could be started for it: {error}");
+            let (theirs, what) = (nodes.clone(), what.clone());
+            let work = move |space: &Space| theirs.iter().for_each(|node| what(space, node));
+            if self.start(space, whence, (until, patience.max(HANGS)), work) {
+                begun.push(whence);
+            } else {
                 left.extend(nodes);
             }
         }
@@ -58,6 +49,48 @@ impl Aside {
             self.wait_for(whence, until);
         }
         left
+    }
+
+    /// The same for each of these pools. Gives back whether it was begun with all of them.
+    pub(crate) fn run_at(
+        self: &Arc<Self>,
+        space: &Arc<Space>,
+        pools: &[PoolId],
+        patience: Duration,
+        what: impl Fn(&Space, PoolId) + Clone + Send + 'static,
+    ) -> bool {
+        let until = Instant::now() + patience;
+        let begin = |&pool: &PoolId| {
+            let what = what.clone();
+            self.start(space, Some(pool), (until, patience.max(HANGS)), move |space| what(space, pool))
+        };
+        let begun: Vec<_> = pools.iter().map(begin).collect();
+        for pool in pools {
+            self.wait_for(Some(*pool), until);
+        }
+        begun.into_iter().all(|begun| begun)
+    }
+
+    /// Begins to work at a pool, as soon as nobody does. Gives back whether it has.
+    fn start(
+        self: &Arc<Self>,
+        space: &Arc<Space>,
+        whence: Whence,
+        (until, hangs): (Instant, Duration),
+        work: impl FnOnce(&Space) + Send + 'static,
+    ) -> bool {
+        if !self.begin(whence, until, hangs) {
+            return false;
+        }
+        let (turn, space) = (Turn { aside: self.clone(), whence }, space.clone());
+        let started = threads::start("aside", move || {
+            let _turn = turn;
+            work(&space);
+        });
+        if let Err(error) = &started {
+            tracing::warn!("a disk is not waited for, since no thread could be started for it: {error}");
+        }
+        started.is_ok()
     }
 
     /// Waits until nobody works at any pool.

@@ -129,6 +129,8 @@ impl Space {
             Ok(())
         });
         let grown = now.blocks.saturating_sub(backing.baseline.blocks) * 512;
+        // Removed or not, what a file had may not show as free yet.
+        self.pools.gave_back(backing.pool, backing.baseline.blocks.saturating_sub(now.blocks) * 512);
         backing.baseline = now;
         backing.recorded = self.catalog.kv().newest();
         if !is_recorded && grown == 0 {

@@ -44,10 +44,14 @@ impl Space {
     /// Gets a new backing file; where no pool can make one, as soon as those of removed files leave an inode, or those that were ready.
     pub(crate) fn with_inode<T>(&self, make: impl Fn() -> Outcome<T>) -> Outcome<T> {
         let (began, mut hoped) = (Instant::now(), Instant::now());
+        let mut shown = false;
         loop {
             let outcome = make();
             if !matches!(outcome, Err(Errno::ENOSPC)) {
                 return outcome;
+            }
+            if !std::mem::replace(&mut shown, true) && self.show_all()? {
+                continue;
             }
             let (expects, frees) = (self.reaper.is_expecting(), self.pools.are_freeing());
             if !expects && !frees {
@@ -62,6 +66,12 @@ impl Space {
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Has all pools show what was given back to them that are down to their reserve. Gives back whether any was.
+    fn show_all(&self) -> Outcome<bool> {
+        let pools: Vec<_> = self.pools.members().map(|member| member.id).collect();
+        self.show_pools(&pools, 1)
     }
 
     /// A file lost its last name.

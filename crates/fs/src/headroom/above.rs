@@ -2,12 +2,13 @@
 //! same room above theirs.
 //!
 //! btrfs has blocks in use from when it writes them out, long after a file was measured to have them. Until the pool was
-//! written out, what was written counts as if it were held still. So it is with those of removed files, which are free then: before anybody is
-//! refused the pool is written out.
+//! written out, what was written counts as if it were held still. So it is with those that files lost, or had when they were removed, which are free
+//! then: before anybody is refused the pool is written out, where that may be of use to him.
 
+use super::alone::SHOWS;
 use crate::node::Node;
 use crate::pools::pool_of;
-use crate::{Errno, Outcome, Space};
+use crate::{Errno, Outcome, Space, hurry};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -111,6 +112,21 @@ impl Space {
         }
     }
 
+    /// The same of pools that somebody wants so much of for a file that is not there yet. Gives back whether any was asked.
+    pub(crate) fn show_pools(&self, pools: &[PoolId], wanted: u64) -> Outcome<bool> {
+        let late = |pool: &&PoolId| self.pools.unfreed(**pool) > 0 && self.is_short(**pool, wanted);
+        let Some(space) = self.own().upgrade() else { return Ok(false) };
+        let late: Vec<_> = pools.iter().filter(late).copied().collect();
+        if late.is_empty() {
+            return Ok(false);
+        }
+        hurry::may_wait()?;
+        if !self.headroom.aside.run_at(&space, &late, SHOWS, move |space, pool| space.show(pool, wanted)) {
+            tracing::debug!("a disk takes its time, and what is free there is not known");
+        }
+        Ok(true)
+    }
+
     fn show(&self, pool: PoolId, wanted: u64) {
         let Some((_, disk)) = self.above(pool) else { return };
         let _turn = disk.writing.lock();
@@ -120,7 +136,7 @@ impl Space {
         }
         let frees = self.pools.frees(pool);
         let synced = self.pools.get(pool).and_then(|pool| Ok(pool.sync()?));
-        if let Err(error) = synced.and_then(|()| self.pools.ask_usage(pool)) {
+        if let Err(error) = synced.and_then(|()| self.pools.ask_usage_beside(pool)) {
             tracing::warn!("pool {pool} could not be written out: what is free there is not known ({error:?})");
             return;
         }
@@ -182,6 +198,18 @@ mod tests {
         assert!(space.may_show_room(&node, 1));
         space.show_written(&node, 1, SOON);
         assert!(!space.may_show_room(&node, 1), "it was written out");
+    }
+
+    /// Regression: what was removed from other pools was no room for a new file, or for one that goes there, until they wrote themselves out.
+    #[test]
+    fn what_was_given_back_to_pools_shows_before_a_file_is_refused_that_is_not_there_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7, 8], GIB, GIB);
+        assert_eq!(space.show_pools(&[ONE, OTHER], 1), Ok(false), "nothing was given back");
+        space.pools.gave_back(OTHER, GIB);
+        assert_eq!(hurry::hurried(|| space.show_pools(&[ONE, OTHER], 1)), Err(Errno::LATER));
+        assert_eq!(space.show_pools(&[ONE, OTHER], 1), Ok(true));
+        assert_eq!(space.pools.unfreed(OTHER), 0, "it was written out");
     }
 
     /// Every write to a pool with a reserve waited for it.

@@ -28,7 +28,7 @@ enum Takes {
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// How long who is refused waits for his own pool to be written out, while others go on. It may have much to write.
-const SHOWS: Duration = Duration::from_secs(30);
+pub(super) const SHOWS: Duration = Duration::from_secs(30);
 /// How often a pool shows once more what was written to it, while others go on and may write more.
 const SHOWN: u32 = 2;
 

@@ -321,6 +321,7 @@ impl Space {
             Ok(())
         });
         if let (Some(measure), Some(backing)) = (measure, &mut open.backing) {
+            self.pools.gave_back(backing.pool, backing.baseline.blocks.saturating_sub(measure.blocks) * 512);
             backing.baseline = measure;
             backing.recorded = ullage_kv::Seq(0);
         }
@@ -368,6 +369,26 @@ mod tests {
             waits.join().unwrap().unwrap();
         });
         open(libc::O_RDWR).unwrap();
+    }
+
+    /// Regression: what truncation freed on btrfs was refused for half a minute, until that wrote itself out.
+    #[test]
+    fn what_was_cut_off_was_given_back_to_the_pool() {
+        use crate::pools::away::tests::space_of;
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _, node) = space_of(dir.path(), 1);
+        let mut open = node.open.lock();
+        let file = open.backing.as_deref().unwrap().file.clone();
+        let write = |bytes: usize| std::os::unix::fs::FileExt::write_all_at(&*file, &vec![1; bytes], 0).unwrap();
+        write(1 << 20);
+        space.record_measure(&node, &mut open).unwrap();
+        assert_eq!(space.pools.unfreed(ullage_types::PoolId(0)), 0);
+        space.truncate_locked(&node, &mut open, 4096, None).unwrap();
+        assert_eq!(space.pools.unfreed(ullage_types::PoolId(0)), (1 << 20) - 4096);
+        // Punched, or cut otherwise.
+        file.set_len(0).unwrap();
+        space.record_measure(&node, &mut open).unwrap();
+        assert_eq!(space.pools.unfreed(ullage_types::PoolId(0)), 1 << 20);
     }
 
     /// Nobody closed it until the kernel forgot the file, and its leaf stayed marked.

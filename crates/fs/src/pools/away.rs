@@ -11,7 +11,7 @@
 //! after the other, the catalog may know of a copy that is not there: recovery finds the old one then, which holds the same.
 
 use super::drain::{self, Drain};
-use super::{PoolMember, place_of};
+use super::{BESIDE, PoolMember, place_of};
 use crate::ending::settle;
 use crate::headroom::holes::{bytes_in_blocks, data_in};
 use crate::node::Node;
@@ -117,7 +117,7 @@ impl Space {
             // Somebody else was refused too, and came first.
             return Ok(true);
         }
-        if self.has_room(node, from, bytes, whole)? || self.pools.roomiest_beside(from, bytes).is_none() {
+        if self.has_room(node, from, bytes, whole)? || !self.has_room_beside(from, bytes)? {
             return Ok(false);
         }
         let moved = self.move_away(node, from, bytes, None);
@@ -125,6 +125,14 @@ impl Space {
             tracing::warn!("inode {} stays in a pool that is full: {error:?}", node.inode.id);
         }
         Ok(moved.unwrap_or(false))
+    }
+
+    /// Whether another pool has so much room, if need be once what was given back there shows.
+    fn has_room_beside(&self, from: PoolId, bytes: u64) -> Outcome<bool> {
+        let is_there = || self.pools.roomiest_beside(from, bytes).is_some();
+        let others = || self.pools.members().map(|member| member.id).filter(|id| *id != from).collect::<Vec<_>>();
+        let wanted = bytes.saturating_add(BESIDE + 1);
+        Ok(is_there() || self.show_pools(&others(), wanted)? && is_there())
     }
 
     /// Whether it is not the pool that refuses: it has that much, or a limit has not what is of use. That is what a block may take, where it is

@@ -103,7 +103,7 @@ struct Slot {
     failing: AtomicBool,
     /// It takes no files, and those that it has go to the others (`drain.rs`).
     draining: AtomicBool,
-    /// Bytes of removed files that were given back to it, and that it may not show as free yet.
+    /// Bytes of files that were given back to it, and that it may not show as free yet.
     unfreed: AtomicU64,
 }
 
@@ -270,6 +270,11 @@ impl Pools {
         }
     }
 
+    /// What all pools on the disk of one have now. Waits for it, and others know then.
+    pub(crate) fn ask_usage_beside(&self, id: PoolId) -> Outcome<()> {
+        self.beside(id).try_for_each(|slot| self.ask_usage(slot.member.id).map(drop))
+    }
+
     /// What a pool has now. Waits for it, and others know then.
     pub(crate) fn ask_usage(&self, id: PoolId) -> Outcome<Usage> {
         let usage = self.get(id)?.usage()?;
@@ -314,9 +319,11 @@ impl Pools {
         self.below(id).shows_late
     }
 
-    /// So many bytes of a removed file were given back to a pool.
+    /// So many bytes of a file, removed or not, were given back to a pool.
     pub(crate) fn gave_back(&self, id: PoolId, bytes: u64) {
-        if let Some(slot) = self.slot(id).filter(|slot| slot.below.shows_late) {
+        if bytes > 0
+            && let Some(slot) = self.slot(id).filter(|slot| slot.below.shows_late)
+        {
             slot.unfreed.fetch_add(bytes, Relaxed);
         }
     }
@@ -328,10 +335,11 @@ impl Pools {
 
     /// That disk was written out after all that was given back before this look, pool by pool.
     pub(crate) fn frees(&self, id: PoolId) -> impl FnOnce() {
-        let before: Vec<_> = self.beside(id).map(|slot| (slot, slot.unfreed.load(Relaxed))).collect();
         // What the pool itself has not done yet shows later still.
+        let is_done = |slot: &&Slot| !slot.member.pool.is_freeing();
+        let before: Vec<_> = self.beside(id).filter(is_done).map(|slot| (slot, slot.unfreed.load(Relaxed))).collect();
         move || {
-            for (slot, bytes) in before.into_iter().filter(|(slot, _)| !slot.member.pool.is_freeing()) {
+            for (slot, bytes) in before.into_iter().filter(|(slot, _)| is_done(slot)) {
                 slot.unfreed.fetch_sub(bytes, Relaxed);
             }
         }
