@@ -180,9 +180,9 @@ impl Queue {
     }
 }
 
-/// Whether so many bytes are more than a part of what is free in a pool. Not where that is not known.
+/// Whether so many bytes are more than a part of what is free in a pool above its reserve. Not where that is not known.
 fn is_much(pools: &Pools, pool: PoolId, bytes: u64) -> bool {
-    pools.free(pool).is_some_and(|free| bytes > free / SHARE)
+    pools.free(pool).is_some_and(|free| bytes > free.saturating_sub(pools.reserve(pool)) / SHARE)
 }
 
 /// Whether so much is to come free that somebody may miss it soon.

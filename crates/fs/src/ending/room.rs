@@ -91,13 +91,17 @@ impl Space {
 
     /// Whether a pool that is short of so many bytes gets more within a while.
     fn gains_room(&self, pool: PoolId, bytes: u64) -> Outcome<bool> {
-        let free = || self.pools.ask_usage(pool).map(|usage| usage.free.0);
+        let reserve = self.pools.reserve(pool);
+        // Who is refused at a reserve has the pool show what was given back to it.
+        let late = || if reserve > 0 { self.pools.unfreed(pool) } else { 0 };
+        let free = || self.pools.ask_usage(pool).map(|usage| usage.free.0.saturating_sub(reserve));
         let (before, enough) = (free()?, bytes.saturating_add(SLACK));
-        if before >= enough || !self.reaper.is_expecting() {
+        let given_back = late() > 0;
+        if before >= enough || !given_back && !self.reaper.is_expecting() {
             return Ok(false);
         }
         hurry::may_wait()?;
-        Ok(self.wait_for_room(before, enough, || free().ok()) > before)
+        Ok(given_back || self.wait_for_room(before, enough, || Some(free().ok()?.saturating_add(late()))) > before)
     }
 
     /// Before a file is given out to be written in the kernel, where nobody would be asked: waits for what was just removed, where that
@@ -125,5 +129,28 @@ impl Space {
             }
         }
         most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pools::away::tests::space_on;
+    use ullage_types::{FileId, PoolId};
+
+    /// Regression: what was removed was not waited for at a reserve, which counted as room.
+    #[test]
+    fn what_was_removed_is_waited_for_at_a_reserve() {
+        const GIB: u64 = 1 << 30;
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7, 8], 2 * GIB, 2 * GIB);
+        let one = PoolId(0);
+        assert_eq!(space.gains_room(one, 4096), Ok(false), "nothing was removed");
+        space.reaper.expects(FileId(77), one, 4 << 20);
+        assert_eq!(space.reaper.overdue(&space.pools), [(one, 4 << 20)], "it is all there will be");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| space.gains_room(one, 4096));
+            space.pools.gave_back(one, 4 << 20);
+            assert_eq!(waits.join().unwrap(), Ok(true));
+        });
     }
 }
