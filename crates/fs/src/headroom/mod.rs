@@ -29,6 +29,7 @@ pub(crate) mod removed;
 pub(crate) mod solid;
 pub(crate) mod splits;
 pub(crate) mod taking;
+pub(crate) mod untold;
 pub(crate) mod waiting;
 pub(crate) mod writes;
 

@@ -284,7 +284,7 @@ fn bare(file: &File, range: &ops::Range<u64>) -> u64 {
 }
 
 /// Writes zeros into the holes of a range.
-fn zero_holes(file: &File, holes: &Holes, range: ops::Range<u64>) -> std::io::Result<()> {
+pub(super) fn zero_holes(file: &File, holes: &Holes, range: ops::Range<u64>) -> std::io::Result<()> {
     holes.ranges.iter().try_for_each(|hole| zeros(file, hole.start.max(range.start)..hole.end.min(range.end)))
 }
 

@@ -6,6 +6,7 @@ use crate::headroom::loads;
 use crate::headroom::{Range, Work};
 use crate::node::Node;
 use crate::open_file::Measure;
+use crate::ops::Stream;
 use crate::{Errno, Outcome, Space, without_reserve};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -19,10 +20,18 @@ impl Space {
         if stream.discards {
             return Err(Errno::EOPNOTSUPP);
         }
-        drop(stream);
         let mode = FallocateFlags::from_bits_retain(mode);
+        let untold = mode.is_empty() && self.is_untold(&node, &stream.file)?;
+        drop(stream);
         let frees = mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::COLLAPSE_RANGE);
         let _taking = if frees { None } else { self.before_taking_for(&node.inode, length)? };
+        if untold {
+            let write = |stream: &Stream| self.allocate_written(&node, &stream.file, offset..offset + length);
+            if self.with_room(&node, length, true, write)? {
+                self.look_anew(&node);
+                return Ok(());
+            }
+        }
         // Zeroed ranges are as if never written. Nothing may fail from here on until they are freed.
         drop(Self::lock_to_free(&node));
         let outcome = self

@@ -24,5 +24,6 @@ mod stopped;
 mod stores;
 mod taken;
 mod units;
+mod untold;
 mod within;
 mod writers;
