@@ -14,7 +14,7 @@ use super::{ANY, Range, Work, loads};
 use crate::ending::measured;
 use crate::hurry;
 use crate::node::Node;
-use crate::open_file::{Measure, OpenBacking, OpenFile};
+use crate::open_file::{Measure, OpenBacking, OpenFile, set_times};
 use crate::{Errno, Outcome, Space, without_reserve};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::FallocateFlags;
@@ -240,12 +240,13 @@ impl Space {
     }
 
     /// Of a solid file zeros are written instead of taking blocks away; only where there is something: it may be about to become solid, and
-    /// have holes yet.
+    /// have holes yet. It has changed in any case.
     pub(crate) fn zero(file: &File, range: ops::Range<u64>) -> Outcome<()> {
-        for data in data_in(file, range.clone())? {
+        let found = data_in(file, range.clone())?;
+        for data in &found {
             zeros(file, data.start..data.end.min(range.end))?;
         }
-        Ok(())
+        if found.is_empty() { set_times(file, None, Some(crate::now())) } else { Ok(()) }
     }
 }
 

@@ -67,10 +67,9 @@ impl Space {
         {
             let end = offset + length;
             let inside = end.min(Measure::of(file)?.size).max(offset);
-            // What lies behind the end may be refused, and then nothing has been zeroed.
-            if mode.contains(FallocateFlags::ZERO_RANGE) && inside < end {
-                let mode = mode.difference(FallocateFlags::ZERO_RANGE);
-                self.allocate_within(node, file, inside, end - inside, mode)?;
+            // What lies behind the end may be refused, and then nothing has been zeroed. So may holes that madvise(2) made.
+            if mode.contains(FallocateFlags::ZERO_RANGE) {
+                self.allocate_within(node, file, offset, length, mode.difference(FallocateFlags::ZERO_RANGE))?;
             }
             return Self::zero(file, offset..inside);
         }

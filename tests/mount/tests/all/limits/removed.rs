@@ -3,9 +3,10 @@
 use super::bed::{Below, both, limited, until_full, used};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use ullage_mount_tests::map::Map;
+use ullage_mount_tests::run::{LIMIT, eventually};
 
 const ROOM: u64 = 4 << 20;
 const PART: u64 = ROOM / 4 * 3;
@@ -111,6 +112,55 @@ fn what_was_taken_through_a_mapping_can_be_written_again_at_the_limit() {
         map.remove(0, PART as usize).unwrap();
         drop(both(&path).unwrap_or_else(|error| panic!("{below:?}: {error}")));
         drop((map, mapped, file, other));
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+/// Regression: a range that was zeroed had its data overwritten, and its holes were left as they were.
+#[test]
+fn a_range_that_is_zeroed_gets_the_blocks_that_were_taken_through_a_mapping() {
+    for below in Below::all() {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        fs::write(&path, vec![1; PART as usize]).unwrap();
+        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        let map = Map::new(&mapped, PART as usize).unwrap();
+        map.remove(0, PART as usize).unwrap();
+        fallocate(&file, FallocateFlags::ZERO_RANGE, 0, PART / 2).unwrap();
+        drop((file, map, mapped));
+        eventually("what is a hole is not charged", LIMIT, || used(&dir) < PART);
+        assert!(used(&dir) >= PART / 2, "{below:?}: {}", used(&dir));
+        space.compare_du(&space.mount);
+        space.down_and_check();
+    }
+}
+
+/// Regression: to punch or zero a range without data left a file's times as they were.
+#[test]
+fn to_punch_or_zero_what_has_no_data_changes_the_times_of_a_file_that_is_mapped() {
+    for below in Below::all() {
+        let space = below.space();
+        let dir = limited(&space, "box", ROOM);
+        let path = dir.join("file");
+        fs::write(&path, vec![1; 65536]).unwrap();
+        let file = writer(&path);
+        fallocate(&file, FallocateFlags::empty(), 0, ROOM / 4).unwrap();
+        let mapped = both(&path).unwrap();
+        for (mode, at) in [
+            (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 131_072),
+            (FallocateFlags::ZERO_RANGE, 131_072),
+            (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, ROOM),
+        ] {
+            let times = || path.metadata().map(|meta| (meta.mtime(), meta.mtime_nsec())).unwrap();
+            let before = times();
+            eventually("times move", LIMIT, || {
+                fallocate(&file, mode, at, 4096).unwrap();
+                times() > before
+            });
+        }
+        drop((mapped, file));
         space.compare_du(&space.mount);
         space.down_and_check();
     }
