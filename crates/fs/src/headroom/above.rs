@@ -88,7 +88,16 @@ impl Space {
     pub(crate) fn may_show_room(&self, node: &Node, wanted: u64) -> bool {
         let unshown = |pool| self.above(pool).map_or(0, |(_, disk)| disk.taken.lock().unshown);
         let late = |pool| unshown(pool) > 0 || self.pools.unfreed(pool) > 0;
-        pool_of(&node.inode).is_some_and(|pool| late(pool) && self.is_short(pool, wanted))
+        pool_of(&node.inode).is_some_and(|pool| late(pool) && self.is_short(pool, self.of_use(node, wanted)))
+    }
+
+    /// What of that a file's limits may let it have: more room would be of no use.
+    fn of_use(&self, node: &Node, wanted: u64) -> u64 {
+        if !self.catalog.has_limits() {
+            return wanted;
+        }
+        let unused = self.bounded_by(&node.inode).map(|(uid, directory)| self.catalog.unused(uid, &directory));
+        unused.ok().flatten().map_or(wanted, |unused| wanted.min(unused))
     }
 
     fn is_short(&self, pool: PoolId, wanted: u64) -> bool {
@@ -104,7 +113,7 @@ impl Space {
         let Some(space) = self.own().upgrade() else { return };
         let show = move |space: &Self, node: &Arc<Node>| {
             if let Some(pool) = pool_of(&node.inode) {
-                space.show(pool, wanted);
+                space.show(pool, space.of_use(node, wanted));
             }
         };
         if !self.headroom.aside.run(&space, vec![node.clone()], patience, show).is_empty() {
@@ -198,6 +207,25 @@ mod tests {
         assert!(space.may_show_room(&node, 1));
         space.show_written(&node, 1, SOON);
         assert!(!space.may_show_room(&node, 1), "it was written out");
+    }
+
+    /// Regression: whoever was refused by his own limit had the whole pool written out, as often as he liked.
+    #[test]
+    fn who_is_refused_by_his_own_limit_has_no_pool_written_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = space_on(dir.path(), &[7], 3 * GIB, GIB);
+        let node = refused(&space, b"file");
+        space.pools.gave_back(ONE, GIB);
+        assert!(space.may_show_room(&node, 1 << 40));
+        let limit = |bytes| {
+            let limit = ullage_catalog::Limit { bytes: Some(bytes), inodes: None };
+            space.set_limit(ullage_catalog::Subject::Directory(ullage_types::FileId(1)), limit).unwrap();
+        };
+        limit(1 << 20);
+        assert!(!space.may_show_room(&node, 1 << 40));
+        // More room in the pool would be of use then.
+        limit(4 * GIB);
+        assert!(space.may_show_room(&node, 1 << 40));
     }
 
     /// Regression: what was removed from other pools was no room for a new file, or for one that goes there, until they wrote themselves out.
