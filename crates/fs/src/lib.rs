@@ -36,6 +36,7 @@ mod threads;
 mod top;
 mod trees;
 mod turns;
+mod unlisted;
 
 pub use api::*;
 pub use clock::now;

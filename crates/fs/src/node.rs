@@ -55,7 +55,7 @@ impl Nodes {
     }
 
     /// A space without views has one node a file, and gives it the file's own number.
-    fn id_of(file: FileId) -> NodeId {
+    pub(crate) fn id_of(file: FileId) -> NodeId {
         NodeId(file.0)
     }
 

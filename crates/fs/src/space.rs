@@ -21,6 +21,7 @@ use crate::pools::{PoolMember, Pools, pool_of};
 use crate::proof::Proofs;
 use crate::replaced::Replaced;
 use crate::trees::Trees;
+use crate::unlisted::Unlisted;
 use crate::{AttributesFor, Entry, Kernel, Outcome, hurry, threads};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -67,6 +68,7 @@ pub struct Space {
     pub(crate) settler: Settler,
     pub(crate) listing: Listing,
     pub(crate) listings: Listings,
+    pub(crate) unlisted: Unlisted,
     pub(crate) headroom: Headroom,
     pub(crate) leaving: Leaving,
     pub(crate) departing: Departing,
@@ -103,6 +105,7 @@ impl Space {
             settler: Settler::default(),
             listing: Listing::default(),
             listings: Listings::default(),
+            unlisted: Unlisted::default(),
             headroom: Headroom::default(),
             leaving: Leaving::default(),
             departing: Departing::default(),

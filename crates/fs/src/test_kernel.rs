@@ -14,6 +14,8 @@ pub(crate) struct TestKernel {
     pub registered: AtomicI64,
     /// How often what it keeps of a file was to be dropped.
     pub dropped: AtomicUsize,
+    /// Called with the range of what is to be dropped.
+    pub drops: Option<Box<dyn Fn((i64, i64)) + Send + Sync>>,
     /// What a refresh gives back: an error's number, or 0.
     pub answer: Arc<AtomicI32>,
     /// How long that takes.
@@ -42,8 +44,9 @@ impl Kernel for TestKernel {
         self.ended.iter().for_each(|ended| ended());
     }
 
-    fn invalidate_node(&self, _: NodeId, _: i64, _: i64) -> io::Result<()> {
+    fn invalidate_node(&self, _: NodeId, offset: i64, length: i64) -> io::Result<()> {
         self.dropped.fetch_add(1, Relaxed);
+        self.drops.iter().for_each(|drops| drops((offset, length)));
         Ok(())
     }
 

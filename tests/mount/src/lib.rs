@@ -16,6 +16,6 @@ mod sys;
 pub mod watchdog;
 
 pub use sys::{
-    Handle, close, come_first, handle_of, has_extent_map, is_delayed, open_handle, project, ring_write,
-    with_own_descriptors, write_as_32_bit_program,
+    Handle, Lister, close, come_first, handle_of, has_extent_map, is_delayed, list_into, open_handle, project,
+    ring_write, with_own_descriptors, write_as_32_bit_program,
 };

@@ -66,6 +66,11 @@ impl Map {
         sys::remove(self.at, offset, length)
     }
 
+    /// Where it lies, and how long it is.
+    pub(crate) fn range(&self) -> (*mut u8, usize) {
+        (self.at, self.length)
+    }
+
     /// How many of its pages are in memory, as mincore(2) tells the calling thread's user.
     pub fn resident(&self) -> std::io::Result<usize> {
         sys::resident(self.at, self.length)

@@ -148,6 +148,44 @@ pub fn ring_write(file: &File, data: &[u8], offset: u64) -> std::io::Result<usiz
     usize::try_from(result).map_err(|_| std::io::Error::from_raw_os_error(-result))
 }
 
+/// A process that lists a directory.
+#[derive(Debug)]
+pub struct Lister(libc::pid_t);
+
+/// Starts one that reads what comes next of a directory into a mapping. A process of its own: a thread that waits for such memory would keep all
+/// others of ours from getting any.
+pub fn list_into(directory: &File, memory: &crate::map::Map) -> std::io::Result<Lister> {
+    let (directory, (at, length)) = (directory.as_raw_fd(), memory.range());
+    // SAFETY: the child makes system calls alone, with numbers and the address of memory that nobody here looks into.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            // What others have open is not to be open in it for long.
+            libc::dup2(directory, 3);
+            libc::close_range(4, libc::c_uint::MAX, 0);
+            libc::_exit(i32::from(libc::syscall(libc::SYS_getdents64, 3, at, length) <= 0));
+        }
+        child
+    };
+    if child < 0 { Err(std::io::Error::last_os_error()) } else { Ok(Lister(child)) }
+}
+
+impl Lister {
+    /// Whether it waits for what no signal ends.
+    pub fn is_stuck(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+    }
+
+    /// Waits until it has read something.
+    pub fn wait(self) {
+        let mut status = 0;
+        // SAFETY: a child of ours that nobody else waits for; its status is written behind the pointer.
+        let ended = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        assert_eq!((ended, status), (self.0, 0), "it read nothing");
+    }
+}
+
 /// madvise(2) with MADV_REMOVE.
 pub fn remove(at: *mut u8, offset: usize, length: usize) -> std::io::Result<()> {
     // SAFETY: `map` gave the address, of a mapping that reaches so far.

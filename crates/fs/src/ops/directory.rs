@@ -1,7 +1,8 @@
 //! READDIR and READDIRPLUS.
 
 use crate::cursor::Cursor;
-use crate::{Errno, Listed, Outcome, Sink, Space, hurry};
+use crate::node::Nodes;
+use crate::{Listed, Outcome, Sink, Space, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ullage_catalog::Inode;
@@ -133,11 +134,60 @@ impl Space {
         if keeps {
             return Ok(());
         }
-        // Whoever reads a page of it holds that, and writes to memory that may be a file's here.
-        if hurry::is_irreplaceable() {
-            return Err(Errno::LATER);
-        }
-        self.list_anew(directory);
+        hurry::may_wait()?;
+        self.unlisted.tell(directory.id, || {
+            if let Some(kernel) = self.kernel()
+                && let Err(error) = kernel.invalidate_node(Nodes::id_of(directory.id), 0, 1)
+            {
+                tracing::debug!(inode = %directory.id, %error, "the kernel keeps a listing");
+            }
+        });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Errno;
+    use crate::api::Caller;
+    use crate::headroom::lend::tests::lending;
+    use crate::test_kernel::TestKernel;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// Regression: who had the kernel drop its copy of a listing waited for whoever read a page of that into memory that did not come. Ten such
+    /// ends of listings held all threads that answer the kernel.
+    #[test]
+    fn one_worker_waits_for_who_reads_a_listing_and_no_thread_that_others_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, _) = lending(dir.path());
+        let root = NodeId(1);
+        let caller = Caller { uid: 0, gid: 0, pid: 1 };
+        space.do_mkdir(caller, root, b"directory", 0o700, 0).unwrap();
+        let (begins, begun) = channel();
+        let (lets_go, held) = channel::<()>();
+        let (begins, held) = (parking_lot::Mutex::new(begins), parking_lot::Mutex::new(held));
+        let drops = move |range| {
+            begins.lock().send(range).unwrap();
+            let _ = held.lock().recv();
+        };
+        space.set_kernel(Arc::new(TestKernel { drops: Some(Box::new(drops)), ..TestKernel::default() }));
+        // From where no listing that began here goes on.
+        let end = || space.do_readdir(root, 100, false, &mut |_| true);
+        assert_eq!(hurry::hurried(end), Err(Errno::LATER));
+        std::thread::scope(|scope| {
+            let first = scope.spawn(end);
+            let soon = Duration::from_secs(10);
+            assert_eq!(begun.recv_timeout(soon), Ok((0, 1)), "its first page");
+            end().unwrap();
+            end().unwrap();
+            assert!(!first.is_finished());
+            lets_go.send(()).unwrap();
+            assert_eq!(begun.recv_timeout(soon), Ok((0, 1)), "once more for both");
+            drop(lets_go);
+            first.join().unwrap().unwrap();
+        });
+        assert!(begun.try_recv().is_err());
     }
 }

@@ -116,6 +116,13 @@ fn empty(reply: ReplyEmpty, outcome: Outcome<()>) {
     }
 }
 
+fn directory(reply: ReplyDirectory, outcome: Outcome<()>) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
 fn xattr(reply: ReplyXattr, outcome: Outcome<Xattr>) {
     match outcome {
         Ok(Xattr::Length(length)) => reply.size(length),
@@ -449,38 +456,54 @@ impl fuser::Filesystem for Adapter {
 
     fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let _turn = self.turn(request, opcode::READDIR);
-        let mut sink = |listed: &Listed<'_>| {
-            let name = OsStr::from_bytes(listed.name);
-            !reply.add(INodeNo(listed.ino), listed.next, file_type(listed.mode), name)
+        let (node, handle) = (node(ino), handle.0);
+        let list = move |fs: &dyn Filesystem, reply: &mut ReplyDirectory| {
+            fs.readdir(node, handle, offset, false, &mut |listed: &Listed<'_>| {
+                let name = OsStr::from_bytes(listed.name);
+                !reply.add(INodeNo(listed.ino), listed.next, file_type(listed.mode), name)
+            })
         };
-        match hurried(|| self.parts.fs.readdir(node(ino), handle.0, offset, false, &mut sink)) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(error)),
+        match hurried(|| list(&*self.parts.fs, &mut reply)) {
+            Err(ullage_fs::Errno::LATER) => {
+                let fs = Arc::clone(&self.parts.fs);
+                self.workers.submit(move |_| {
+                    let outcome = list(&*fs, &mut reply);
+                    directory(reply, outcome);
+                });
+            }
+            outcome => directory(reply, outcome),
         }
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        let _turn = self.turn(request, opcode::READDIRPLUS);
-        let mut body = Body::default();
-        let mut given = Vec::new();
-        let mut sink = |listed: &Listed<'_>| {
-            let taken = body.listed(listed, LISTING_BYTES);
-            if taken {
-                given.extend(listed.entry.map(|entry| entry.node));
-            }
-            taken
-        };
-        match hurried(|| self.parts.fs.readdir(node(ino), handle.0, offset, true, &mut sink)) {
-            Ok(()) => {
-                let to = self.parts.to(request.unique().0);
-                if to.send(reply, &body).is_err() {
-                    for node in given {
-                        to.fs.forget(node, 1);
+        let (node, handle) = (node(ino), handle.0);
+        self.carry_out(
+            request,
+            opcode::READDIRPLUS,
+            Maybe,
+            &[],
+            move |fs, _| {
+                let (mut body, mut given) = (Body::default(), Vec::new());
+                fs.readdir(node, handle, offset, true, &mut |listed: &Listed<'_>| {
+                    let taken = body.listed(listed, LISTING_BYTES);
+                    if taken {
+                        given.extend(listed.entry.map(|entry| entry.node));
+                    }
+                    taken
+                })?;
+                Ok((body, given))
+            },
+            |to, outcome| match outcome {
+                Ok((body, given)) => {
+                    if to.send(reply, &body).is_err() {
+                        for node in given {
+                            to.fs.forget(node, 1);
+                        }
                     }
                 }
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+                Err(error) => reply.error(errno(error)),
+            },
+        );
     }
 
     fn releasedir(&self, request: &Request, ino: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {

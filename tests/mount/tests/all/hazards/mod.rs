@@ -4,6 +4,7 @@ mod after_kill;
 mod attributes;
 mod exec;
 mod late;
+mod listed;
 mod mapping;
 mod names;
 mod one_mode;
