@@ -13,20 +13,22 @@ impl Space {
         let charged = || self.catalog.get(file.lock().record.parent);
         self.await_unseen(&file, &charged()?, &parent)?;
         let is_first = file.lock().record.nlink == 0;
-        let mut _taking = None;
+        let mut taking = None;
         if is_first {
             if self.catalog.differ_in_limits(&charged()?, &parent) {
-                _taking = self.before_taking_all(&file)?;
+                taking = self.before_taking_all(&file)?;
             }
             self.before_bringing(&file, self.catalog.room(None, &parent).0)?;
         }
-        let _limits = self.keep_limits()?;
+        let limits = self.keep_limits()?;
         self.may_move(&file, &charged()?, &parent)?;
         // With its first name comes all of it.
         let wanted = if is_first { ANY } else { SMALL };
         self.asked(wanted, || self.catalog.link(&file, &parent, name, crate::now()))?;
         self.changed(&parent);
         self.trees.name(parent.id, name);
+        // Its pool is asked what it looks like now, and may not answer.
+        drop((limits, taking));
         if is_first {
             // Who closed it when it had none left it alone: it was to go.
             self.closes_unused(&node);

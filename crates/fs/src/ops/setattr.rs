@@ -94,8 +94,8 @@ impl Space {
             self.record_measure(node, &mut open)?;
         }
         if change.uid.is_some() && self.catalog.has_limits() {
-            // Who works on the file may stand still with its disk: he is waited for before anybody waits for modes.
-            drop(node.open.lock());
+            // Who works on the file may stand still with its disk, and its pool may not answer: that is waited for before anybody waits for modes.
+            self.attributes_now(node)?;
         }
         let comes_under =
             || change.uid.is_some_and(|uid| inode.record().uid != uid && self.catalog.is_user_bounded(uid));
@@ -103,11 +103,11 @@ impl Space {
             let parent = self.catalog.get(inode.record().parent).ok();
             self.before_bringing(inode, parent.and_then(|parent| self.catalog.room(Some(uid), &parent).0))?;
         }
-        let _taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
-        let _limits = change.uid.map(|_| self.keep_limits()).transpose()?;
+        let taking = if comes_under() { self.before_taking(inode.record().charge().bytes.0)? } else { None };
+        let limits = change.uid.map(|_| self.keep_limits()).transpose()?;
         let comes_under = comes_under();
         // Not lent again before it is charged to who owns it from here on.
-        let _gathering =
+        let gathering =
             if change.uid.is_some() && inode.kind == Kind::Regular { Some(self.ask_back_here(node)?) } else { None };
         if comes_under {
             // All that was written is the new owner's. The kernel lets nobody write meanwhile.
@@ -150,6 +150,8 @@ impl Space {
         if comes_under && inode.kind == Kind::Regular && self.is_unseen(node) {
             self.brake(node);
         }
+        // Its pool is asked once more what it looks like, and may not answer.
+        drop((gathering, limits, taking));
         if change.atime.is_some() || change.mtime.is_some() {
             self.times_below(node, change.mtime.is_some())?;
         }

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,8 +77,10 @@ fn other(path: &Path) -> PathBuf {
 
 type Done = fn(&Path) -> io::Result<()>;
 
-/// What is done to such files, and whether it waits for their pool.
-const DONE: [(&str, Done, bool); 7] = [
+/// A name, what is done to such files, and whether it waits for their pool.
+type Case = (&'static str, Done, bool);
+
+const DONE: [Case; 7] = [
     ("stat", |path| fs::metadata(path).map(drop), true),
     ("chmod", |path| fs::set_permissions(path, Permissions::from_mode(0o600)), true),
     ("link", |path| fs::hard_link(path, path.with_file_name("link")), true),
@@ -86,6 +88,12 @@ const DONE: [(&str, Done, bool); 7] = [
     ("list", |path| list(path.parent().unwrap()), false),
     ("rename", |path| Ok(rustix::fs::renameat(CWD, path, CWD, other(path))?), false),
     ("unlink", |path| Ok(rustix::fs::unlinkat(CWD, other(path), AtFlags::empty())?), false),
+];
+
+/// What keeps limits from being set, where there are any.
+const KEEPS_LIMITS: [Case; 2] = [
+    ("chown", |path| chown(path, Some(77), Some(77)), true),
+    ("link", |path| fs::hard_link(path, path.with_file_name("link")), true),
 ];
 
 fn list(directory: &Path) -> io::Result<()> {
@@ -99,8 +107,12 @@ fn comes_to_an_end(done: &[JoinHandle<()>], what: &str) {
 fn check(flags: &[&str], transport: &str) {
     let bed = bed(flags, ROUND * DONE.len());
     assert_transport(&bed.space, transport);
+    check_each(bed, &DONE);
+}
+
+fn check_each(bed: Bed, cases: &[Case]) {
     let paths = &bed.far[..OPEN];
-    for ((name, done, waits), lively) in DONE.into_iter().zip(bed.lively.chunks(ROUND)) {
+    for (&(name, done, waits), lively) in cases.iter().zip(bed.lively.chunks(ROUND)) {
         // What has no name of its own any more was renamed before.
         let now = |path: &PathBuf| if path.exists() { path.clone() } else { other(path) };
         let files = opened(&paths.iter().map(now).collect::<Vec<_>>());
@@ -156,6 +168,17 @@ fn files_that_are_open_in_a_pool_that_asks_others_stall_nobody_who_wants_nothing
     if uring_is_on() {
         check(&["--transport", "io-uring"], "io_uring");
     }
+}
+
+/// Regression: where there is any limit, whoever gave such a file an owner or a name kept others from opening and making files until its pool
+/// answered.
+#[test]
+fn files_that_are_open_in_a_pool_that_asks_others_keep_nobody_from_opening_others_where_there_is_a_limit() {
+    let bed = bed(&["--transport", "device"], ROUND * KEEPS_LIMITS.len());
+    let limited = bed.space.path("limited");
+    fs::create_dir(&limited).unwrap();
+    limit(&["1G"], &limited);
+    check_each(bed, &KEEPS_LIMITS);
 }
 
 /// Regression: where anything is limited a file is measured when it is closed, by the thread that answers the kernel, which waited for its pool.
