@@ -3,6 +3,7 @@
 //! Every call is synchronous and may come from any thread. The transport decides which thread runs it; calls
 //! marked *may block* wait for disks and belong on a worker where the transport has one.
 
+use crate::WaitsFor;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -225,6 +226,11 @@ pub trait Kernel: Send + Sync {
 pub trait Filesystem: Send + Sync + 'static {
     /// Called once, after the connection is negotiated and before the first call.
     fn attach(&self, kernel: Arc<dyn Kernel>);
+    /// What calls about this node wait for that wait for a disk.
+    fn waits_for(&self, node: NodeId) -> WaitsFor {
+        let _ = node;
+        WaitsFor::Anything
+    }
     /// LOOKUP.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry>;
     /// FORGET: `count` look-ups less. What would have to wait, and may not on the calling thread, is done later.

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use crate::open_file::{Measure, OpenBacking, OpenFile};
 use crate::space::FOREVER;
-use crate::{Attributes, AttributesFor, Outcome, Space, hurry};
+use crate::{Attributes, AttributesFor, Outcome, Space, WaitsFor, hurry};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,12 @@ impl Space {
 
     /// LATER where the calling thread may not wait, and may have to, to see what an open file looks like: its pool may ask others for that.
     pub(crate) fn shown_at_once(&self, open: &OpenFile) -> Outcome<()> {
-        if self.is_shown_at_once(open) { Ok(()) } else { hurry::may_wait() }
+        match &open.backing {
+            Some(backing) if !self.pools.shows_at_once(backing.pool) => {
+                hurry::may_wait_for(WaitsFor::Pool(backing.pool))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The same for who looks only when all is done, and could not be told then.

@@ -1,7 +1,8 @@
 //! The space as a transport sees it: each call goes to its operation.
 
 use crate::{
-    AttributesFor, Caller, Entry, Errno, Filesystem, Kernel, Opened, Outcome, SetAttributes, Sink, Space, Statfs, Xattr,
+    AttributesFor, Caller, Entry, Errno, Filesystem, Kernel, Opened, Outcome, SetAttributes, Sink, Space, Statfs,
+    WaitsFor, Xattr,
 };
 use std::sync::Arc;
 use ullage_types::NodeId;
@@ -9,6 +10,10 @@ use ullage_types::NodeId;
 impl Filesystem for Space {
     fn attach(&self, kernel: Arc<dyn Kernel>) {
         self.set_kernel(kernel);
+    }
+
+    fn waits_for(&self, node: NodeId) -> WaitsFor {
+        Self::waits_for(self, node)
     }
 
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Outcome<Entry> {

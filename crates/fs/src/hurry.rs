@@ -7,6 +7,7 @@ use crate::{Errno, Outcome};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
 use std::time::Duration;
+use ullage_types::PoolId;
 
 /// How long a file's lock may be waited for all the same: most who hold it are done in no time.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -14,12 +15,25 @@ const MOMENT: Duration = Duration::from_millis(1);
 thread_local! {
     static HURRIED: Cell<bool> = const { Cell::new(false) };
     static IRREPLACEABLE: Cell<bool> = const { Cell::new(false) };
+    static WAITS_FOR: Cell<WaitsFor> = const { Cell::new(WaitsFor::Anything) };
+}
+
+/// What a call may have to wait for, as far as is known. Those that wait for one thing may take no more than a part of the threads that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Nobody knows.
+    Anything,
+    /// A pool's file system.
+    Pool(PoolId),
+    /// Who reads the kernel's copy of a listing.
+    Listers,
 }
 
 /// Runs a call on a thread that others wait for. What would have to wait for requests of other threads gives [`Errno::LATER`] and has
 /// changed nothing that counts: it is to be called again by a thread that may wait.
 pub fn hurried<T>(call: impl FnOnce() -> T) -> T {
     HURRIED.set(true);
+    WAITS_FOR.set(WaitsFor::Anything);
     let outcome = call();
     HURRIED.set(false);
     outcome
@@ -39,6 +53,16 @@ pub(crate) fn without_waiting<T>(call: impl FnOnce() -> T) -> T {
     let outcome = call();
     HURRIED.set(before);
     outcome
+}
+
+/// What the call that gave [`Errno::LATER`] last on this thread would have waited for.
+pub fn waits_for() -> WaitsFor {
+    WAITS_FOR.get()
+}
+
+/// LATER where the calling thread may not wait, and what for.
+pub(crate) fn may_wait_for(what: WaitsFor) -> Outcome<()> {
+    may_wait().inspect_err(|_| WAITS_FOR.set(what))
 }
 
 /// Whether the calling thread is one of those.

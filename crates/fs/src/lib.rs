@@ -42,7 +42,7 @@ pub use api::*;
 pub use clock::now;
 pub use fuzz::fuzz_decode;
 pub use headroom::limit::LimitError;
-pub use hurry::{hurried, irreplaceable};
+pub use hurry::{WaitsFor, hurried, irreplaceable, waits_for};
 pub use pools::drain::Drained;
 pub use pools::reserve::without_reserve;
 pub use pools::{PoolMember, Pools};

@@ -22,7 +22,7 @@ use crate::proof::Proofs;
 use crate::replaced::Replaced;
 use crate::trees::Trees;
 use crate::unlisted::Unlisted;
-use crate::{AttributesFor, Entry, Kernel, Outcome, hurry, threads};
+use crate::{AttributesFor, Entry, Kernel, Outcome, WaitsFor, hurry, threads};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -204,8 +204,18 @@ impl Space {
     /// The node of an operation that begins. LATER where who has its file open would have to be waited for.
     pub(crate) fn node(&self, node: NodeId) -> Outcome<Arc<Node>> {
         let node = self.nodes.get(node)?;
-        hurry::can_lock(&node.open)?;
+        Self::can_lock(&node)?;
         Ok(node)
+    }
+
+    /// LATER where the calling thread may not wait, and who has a file open may do so for its pool.
+    fn can_lock(node: &Node) -> Outcome<()> {
+        hurry::can_lock(&node.open).or_else(|_| hurry::may_wait_for(waits_for(&node.inode)))
+    }
+
+    /// What calls about a node wait for that wait for a disk.
+    pub(crate) fn waits_for(&self, node: NodeId) -> WaitsFor {
+        self.nodes.get(node).map_or(WaitsFor::Anything, |node| waits_for(&node.inode))
     }
 
     /// LATER where the calling thread may not wait, and a call to the file system that the data of a file is in may have to.
@@ -230,7 +240,7 @@ impl Space {
     pub(crate) fn entry_in_use(&self, inode: Arc<Inode>) -> Outcome<Entry> {
         let node = self.nodes.enter(inode);
         node.inode.note_shown();
-        if let Err(later) = hurry::can_lock(&node.open) {
+        if let Err(later) = Self::can_lock(&node) {
             self.forget_node(node.id, 1);
             return Err(later);
         }
@@ -332,4 +342,9 @@ impl Space {
             tracing::error!("the removal of inode {} could not be announced: {error}", node.inode.id);
         }
     }
+}
+
+/// What who waits for a disk with a file waits for.
+fn waits_for(inode: &Inode) -> WaitsFor {
+    pool_of(inode).map_or(WaitsFor::Anything, WaitsFor::Pool)
 }

@@ -4,7 +4,8 @@ use crate::message::Message;
 use crate::reply::{Listing, Reply};
 use crate::request::{CopyFileRange, Request};
 use std::sync::Arc;
-use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, Xattr};
+use ullage_fs::{Errno, Filesystem, Kernel, Outcome, SetAttributes, WaitsFor, Xattr};
+use ullage_types::NodeId;
 
 /// Where a reply's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,14 @@ impl Dispatcher {
     /// A dispatcher for one connection.
     pub fn new(fs: Arc<dyn Filesystem>, kernel: Arc<dyn Kernel>) -> Self {
         Self { fs, kernel }
+    }
+
+    /// What a request about this node may have to wait for, which was put `off` by this thread just now or is known to wait.
+    pub fn waits_for(&self, node: NodeId, off: bool) -> WaitsFor {
+        match self.fs.waits_for(node) {
+            WaitsFor::Anything if off => ullage_fs::waits_for(),
+            known => known,
+        }
     }
 
     /// Carries out a request. `out` takes the body of the reply and is as long as the largest one allowed;

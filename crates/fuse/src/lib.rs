@@ -20,6 +20,7 @@ mod dispatch;
 mod entrance;
 mod envoy;
 mod fuser_adapter;
+mod lines;
 mod message;
 mod mount;
 mod mounts;

@@ -37,6 +37,9 @@ const WANTED: u64 = ASYNC_READ
 pub(crate) const MAX_BACKGROUND: u16 = 4096;
 /// From this many on, the kernel takes the file system for congested.
 pub(crate) const CONGESTED: u16 = 3072;
+/// The same over io_uring, where each takes an entry of its CPU's queue: some are left for what somebody waits for.
+const IN_RINGS: (u16, u16) = (768, 576);
+const _: () = assert!((IN_RINGS.0 as usize) < crate::uring::MOST_ENTRIES);
 
 /// How long the kernel may take to send INIT, which it queues in mount(2).
 const PATIENCE_SECONDS: i64 = 10;
@@ -86,14 +89,16 @@ pub(crate) fn negotiate(connection: &Connection, passthrough: bool, io_uring: bo
         wanted |= OVER_IO_URING;
     }
     let taken = offered & wanted;
+    let (max_background, congestion_threshold) =
+        if taken & OVER_IO_URING == 0 { (MAX_BACKGROUND, CONGESTED) } else { IN_RINGS };
     let max_write = if taken & MAX_PAGES != 0 { MAX_TRANSFER } else { 32 * 4096 };
     let answer = InitOut {
         major: abi::MAJOR,
         minor: abi::MINOR.min(minor),
         max_readahead,
         flags: taken as u32,
-        max_background: MAX_BACKGROUND,
-        congestion_threshold: CONGESTED,
+        max_background,
+        congestion_threshold,
         max_write,
         time_gran: 1,
         max_pages: pages(max_write, ullage_fs::page_size()),

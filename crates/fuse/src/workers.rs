@@ -1,16 +1,18 @@
 //! Threads for calls that wait for disks: a pool that hangs stalls its own requests only.
 //!
 //! So many as the mount's options say are enough as long as calls return. Where all of them are stuck, others come one by one, each when no call
-//! was begun for a moment, or in the place of one whose call lasts, within a bound that is far above what hangs at once.
+//! was begun for a moment, or in the place of one whose call lasts, within a bound that is far above what hangs at once. What waits for one thing
+//! takes no more than a part of them (`lines.rs`).
 
 use crate::connection::{Connection, DeathWatch};
+use crate::lines::Lines;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ullage_fs::be_ordinary;
+use ullage_fs::{WaitsFor, be_ordinary};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -21,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const LASTING: Duration = Duration::from_secs(1);
 /// Threads at most, for each that there usually is.
 const STUCK: usize = 16;
+/// So many times what waits for one thing may take as many as there are for all.
+const PARTS: usize = 4;
 
 /// Buffers of a worker, kept from job to job.
 pub(crate) struct Space {
@@ -55,7 +59,7 @@ impl Refused {
 }
 
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: Lines<Job>,
     idle: usize,
     threads: usize,
     /// Calls begun, ever.
@@ -90,9 +94,10 @@ pub(crate) struct Workers {
 impl Workers {
     /// Workers that grow to `usual`, and beyond that by what is stuck; replies are up to `largest_reply` bytes long.
     pub fn new(usual: usize, largest_reply: usize, connection: Option<Arc<Connection>>) -> Arc<Self> {
+        let usual = usual.max(1);
         Arc::new(Self {
             state: Mutex::new(State {
-                jobs: VecDeque::new(),
+                jobs: Lines::new(usual * STUCK / PARTS),
                 idle: 0,
                 threads: 0,
                 begun: 0,
@@ -102,7 +107,7 @@ impl Workers {
             }),
             work: Condvar::new(),
             ended: Condvar::new(),
-            usual: usual.max(1),
+            usual,
             largest_reply,
             cpus: sched_getaffinity(None).ok(),
             connection,
@@ -110,19 +115,23 @@ impl Workers {
     }
 
     /// Hands over a job. When there is no thread at all and none can be started, does it on the calling one.
-    pub fn submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) {
-        if let Err(refused) = self.try_submit(job) {
+    pub fn submit(self: &Arc<Self>, waits_for: WaitsFor, job: impl FnOnce(&mut Space) + Send + 'static) {
+        if let Err(refused) = self.try_submit(waits_for, job) {
             tracing::error!(error = %refused.why, "no worker could be started");
             refused.run_here();
         }
     }
 
-    fn try_submit(self: &Arc<Self>, job: impl FnOnce(&mut Space) + Send + 'static) -> Result<(), Refused> {
+    fn try_submit(
+        self: &Arc<Self>,
+        waits_for: WaitsFor,
+        job: impl FnOnce(&mut Space) + Send + 'static,
+    ) -> Result<(), Refused> {
         let mut state = self.state.lock();
-        state.jobs.push_back(Box::new(job));
-        if state.jobs.len() > state.idle
+        state.jobs.push(waits_for, Box::new(job));
+        if state.jobs.waiting() > state.idle
             && let Err(why) = self.grow(&mut state)
-            && let Some(job) = state.jobs.pop_back()
+            && let Some(job) = state.jobs.take_back(waits_for)
         {
             return Err(Refused { why, job, largest_reply: self.largest_reply });
         }
@@ -151,11 +160,11 @@ impl Workers {
 
     /// Waits until no call was begun for a moment though some are there. Gives back false when all have been begun.
     fn is_needed(state: &mut MutexGuard<'_, State>) -> bool {
-        while !state.jobs.is_empty() {
+        while state.jobs.waiting() > 0 {
             let begun = state.begun;
             // Nobody wakes it: who is idle is to be woken for a call.
             MutexGuard::unlocked(state, || std::thread::sleep(PATIENCE));
-            if state.begun == begun && !state.jobs.is_empty() {
+            if state.begun == begun && state.jobs.waiting() > 0 {
                 return true;
             }
         }
@@ -187,11 +196,11 @@ impl Workers {
             }
         }
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some((waits_for, job)) = state.jobs.begin() {
                 state.begun += 1;
                 let number = state.begun;
                 state.going_on.insert(number, Instant::now());
-                if state.jobs.len() > state.idle {
+                if state.jobs.waiting() > state.idle {
                     // There is one at least.
                     let _ = self.grow(&mut state);
                 }
@@ -199,13 +208,14 @@ impl Workers {
                 job(&mut space);
                 state = self.state.lock();
                 state.going_on.remove(&number);
+                state.jobs.done(waits_for);
             } else if state.closing {
                 return;
             } else {
                 state.idle += 1;
                 let waited = self.work.wait_for(&mut state, IDLE);
                 state.idle -= 1;
-                if waited.timed_out() && state.jobs.is_empty() {
+                if waited.timed_out() && state.jobs.waiting() == 0 {
                     return;
                 }
             }
@@ -227,6 +237,7 @@ impl Drop for Leaving<'_> {
 mod tests {
     use super::*;
     use crate::affinity;
+    use ullage_types::PoolId;
 
     #[test]
     fn a_worker_that_a_queue_starts_is_bound_to_no_cpu_and_gives_way_to_nobody() {
@@ -253,12 +264,12 @@ mod tests {
     }
 
     /// So many jobs that end when what this gives is dropped.
-    fn submit_stuck(workers: &Arc<Workers>, count: usize) -> std::sync::mpsc::Sender<()> {
+    fn submit_stuck(workers: &Arc<Workers>, waits_for: WaitsFor, count: usize) -> std::sync::mpsc::Sender<()> {
         let (release, stuck) = std::sync::mpsc::channel::<()>();
         let stuck = Arc::new(Mutex::new(stuck));
         for _ in 0..count {
             let stuck = Arc::clone(&stuck);
-            assert!(workers.try_submit(move |_| assert!(stuck.lock().recv().is_err())).is_ok());
+            assert!(workers.try_submit(waits_for, move |_| assert!(stuck.lock().recv().is_err())).is_ok());
         }
         release
     }
@@ -266,10 +277,27 @@ mod tests {
     #[test]
     fn calls_go_on_while_all_the_usual_workers_and_more_are_stuck() {
         let workers = Workers::new(2, 16, None);
-        let release = submit_stuck(&workers, 10);
+        let release = submit_stuck(&workers, WaitsFor::Anything, 7);
         let (tells, told) = std::sync::mpsc::channel();
-        assert!(workers.try_submit(move |_| tells.send(()).unwrap()).is_ok());
+        assert!(workers.try_submit(WaitsFor::Anything, move |_| tells.send(()).unwrap()).is_ok());
         told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
+        drop(release);
+        workers.close();
+        assert_eq!(workers.state.lock().threads, 0);
+    }
+
+    /// Regression: what hung in one pool held all workers there may be, or what came next waited until as many were there as hung, one each 10 ms.
+    #[test]
+    fn calls_go_on_at_once_however_many_that_wait_for_something_else_are_stuck() {
+        let workers = Workers::new(8, 16, None);
+        let release = submit_stuck(&workers, WaitsFor::Pool(PoolId(1)), 1000);
+        for _ in 0..20 {
+            let (tells, told) = std::sync::mpsc::channel();
+            assert!(workers.try_submit(WaitsFor::Pool(PoolId(2)), move |_| tells.send(()).unwrap()).is_ok());
+            told.recv_timeout(Duration::from_secs(10)).expect("it waits for none of them");
+            let threads = workers.state.lock().threads;
+            assert!(threads <= 8 * STUCK / PARTS + 8, "{threads}");
+        }
         drop(release);
         workers.close();
         assert_eq!(workers.state.lock().threads, 0);
@@ -279,7 +307,7 @@ mod tests {
     #[test]
     fn as_many_as_usual_come_beside_those_that_are_stuck() {
         let workers = Workers::new(4, 16, None);
-        let release = submit_stuck(&workers, 4);
+        let release = submit_stuck(&workers, WaitsFor::Anything, 4);
         std::thread::sleep(LASTING + LASTING / 10);
         let (tells, told) = std::sync::mpsc::channel();
         for _ in 0..100 {
@@ -288,7 +316,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(2));
                 tells.send(std::thread::current().id()).unwrap();
             };
-            assert!(workers.try_submit(job).is_ok());
+            assert!(workers.try_submit(WaitsFor::Anything, job).is_ok());
         }
         let threads: std::collections::HashSet<_> = told.iter().take(100).collect();
         assert!(threads.len() >= 3, "{}", threads.len());
@@ -316,7 +344,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                     seen.lock().insert(std::thread::current().id());
                 };
-                assert!(workers.try_submit(job).is_ok());
+                assert!(workers.try_submit(WaitsFor::Anything, job).is_ok());
             }
             workers.close();
             seen.lock().len() == 2

@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::node::Nodes;
-use crate::{Listed, Outcome, Sink, Space, hurry};
+use crate::{Listed, Outcome, Sink, Space, WaitsFor, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use ullage_catalog::Inode;
@@ -134,7 +134,7 @@ impl Space {
         if keeps {
             return Ok(());
         }
-        hurry::may_wait()?;
+        hurry::may_wait_for(WaitsFor::Listers)?;
         self.unlisted.tell(directory.id, || {
             if let Some(kernel) = self.kernel()
                 && let Err(error) = kernel.invalidate_node(Nodes::id_of(directory.id), 0, 1)
@@ -176,6 +176,7 @@ mod tests {
         // From where no listing that began here goes on.
         let end = || space.do_readdir(root, 100, false, &mut |_| true);
         assert_eq!(hurry::hurried(end), Err(Errno::LATER));
+        assert_eq!(hurry::waits_for(), WaitsFor::Listers);
         std::thread::scope(|scope| {
             let first = scope.spawn(end);
             let soon = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use self::reserve::Distance;
 use self::vacancy::Vacancy;
 use crate::headroom::Blocks;
 use crate::open_file::{Measure, OpenBacking};
-use crate::{Errno, Outcome, hurry};
+use crate::{Errno, Outcome, WaitsFor, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -140,10 +140,15 @@ impl Slot {
         Room { free, reserve: self.member.reserve, inodes_total, inodes_free }
     }
 
+    /// LATER where the calling thread may not wait, and a call may have to.
+    fn answers_at_once(&self, call: Call) -> Outcome<()> {
+        self.answering.at_once(call).or_else(|_| hurry::may_wait_for(WaitsFor::Pool(self.member.id)))
+    }
+
     /// A new backing file; none where that may have to be waited for, and the calling thread may not.
     fn create(&self, hint: Hint) -> Result<Option<Fresh>, Error> {
         let (pool, answering) = (&self.member.pool, &self.answering);
-        if !pool.discards() && answering.at_once(Call::Writes).is_err() {
+        if !pool.discards() && self.answers_at_once(Call::Writes).is_err() {
             return Ok(pool.take_ready(hint));
         }
         // Most have been made before, which says nothing of now.
@@ -382,7 +387,7 @@ impl Pools {
     /// LATER where the calling thread may not wait, and a call to a pool's file system may have to.
     pub(crate) fn answers_at_once(&self, id: PoolId, call: Call) -> Outcome<()> {
         match self.slot(id).filter(|slot| !slot.member.pool.discards()) {
-            Some(slot) => slot.answering.at_once(call),
+            Some(slot) => slot.answers_at_once(call),
             None => Ok(()),
         }
     }

@@ -20,7 +20,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ullage_fs::hurried;
+use ullage_fs::{WaitsFor, hurried};
+use ullage_types::NodeId;
 
 /// Room before the data of a WRITE: its headers, rounded up.
 const HEADERS: usize = 4096;
@@ -86,16 +87,18 @@ impl Reader {
                     let waited = asked.elapsed();
                     let caller = caller(&buffer[..length]);
                     place.took();
-                    let later = self.is_blocking(&buffer[..length])
-                        || !handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch, Haste::Now);
-                    if later {
+                    let blocks = self.is_blocking(&buffer[..length]);
+                    if blocks
+                        || !handle(&self.core, &self.device, &buffer[..length], &mut out, &mut scratch, Haste::Now)
+                    {
+                        let waits_for = self.core.dispatcher.waits_for(node(&buffer[..length]), !blocks);
                         // Copying a small request is cheaper than a fresh large buffer.
                         let request = if length <= SMALL {
                             buffer[..length].to_vec()
                         } else {
                             std::mem::replace(&mut buffer, vec![0; size])
                         };
-                        self.hand_over(request, length);
+                        self.hand_over(waits_for, request, length);
                     }
                     if let Some(follow) = &mut follow {
                         follow.consider(caller, place.is_alone());
@@ -143,9 +146,9 @@ impl Reader {
         decode(&message, self.core.dialect).is_ok_and(|request| request.blocks(self.core.blocking_io))
     }
 
-    fn hand_over(&self, request: Vec<u8>, length: usize) {
+    fn hand_over(&self, waits_for: WaitsFor, request: Vec<u8>, length: usize) {
         let (core, device) = (Arc::clone(&self.core), Arc::clone(&self.device));
-        self.core.workers.submit(move |space| {
+        self.core.workers.submit(waits_for, move |space| {
             handle(&core, &device, &request[..length], &mut space.out, &mut space.scratch, Haste::None);
         });
     }
@@ -154,6 +157,11 @@ impl Reader {
 /// The thread that waits for the answer; 0 where nobody does, or it is none that is known here.
 fn caller(bytes: &[u8]) -> u32 {
     abi::read::<InHeader>(bytes).map_or(0, |header| header.pid)
+}
+
+/// What it is about.
+fn node(bytes: &[u8]) -> NodeId {
+    NodeId(abi::read::<InHeader>(bytes).map_or(0, |header| header.nodeid))
 }
 
 /// Whether others wait for the calling thread.

@@ -7,12 +7,13 @@ use fuser::{ReplyAttr, ReplyEntry, Request};
 use std::io;
 use std::sync::Arc;
 use ullage_fs::{AttributesFor, Entry, Errno, Filesystem, Outcome, hurried};
+use ullage_types::NodeId;
 
 /// Which calls are a worker's from the start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Those that wait for disks.
-    Always,
+    /// Those that wait for disks, and the node that they are about.
+    Always(NodeId),
     /// Those that find that they would have to.
     Maybe,
 }
@@ -50,14 +51,15 @@ impl Adapter {
     ) {
         let _turn = self.turn(request, opcode);
         let unique = request.unique().0;
-        if waits == Waits::Maybe {
-            match hurried(|| call(&*self.parts.fs, bytes)) {
-                Err(Errno::LATER) => {}
+        let waits_for = match waits {
+            Waits::Always(node) => self.parts.fs.waits_for(node),
+            Waits::Maybe => match hurried(|| call(&*self.parts.fs, bytes)) {
+                Err(Errno::LATER) => ullage_fs::waits_for(),
                 outcome => return answer(&self.parts.to(unique), outcome),
-            }
-        }
+            },
+        };
         let (parts, bytes) = (self.parts.clone(), bytes.to_vec());
-        self.workers.submit(move |_| answer(&parts.to(unique), call(&*parts.fs, &bytes)));
+        self.workers.submit(waits_for, move |_| answer(&parts.to(unique), call(&*parts.fs, &bytes)));
     }
 }
 

@@ -404,7 +404,7 @@ impl fuser::Filesystem for Adapter {
         self.carry_out(
             request,
             opcode::WRITE,
-            if ullage_fs::syncs(open_flags) { Always } else { Maybe },
+            if ullage_fs::syncs(open_flags) { Always(node) } else { Maybe },
             data,
             move |fs, data| fs.write(node, handle, offset, data, open_flags, stranger),
             move |_, outcome| match outcome {
@@ -441,7 +441,7 @@ impl fuser::Filesystem for Adapter {
 
     fn fsync(&self, request: &Request, ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         let (node, handle) = (node(ino), handle.0);
-        self.plain(request, opcode::FSYNC, Always, &[], reply, move |fs, _| fs.fsync(node, handle, data_only));
+        self.plain(request, opcode::FSYNC, Always(node), &[], reply, move |fs, _| fs.fsync(node, handle, data_only));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -466,7 +466,7 @@ impl fuser::Filesystem for Adapter {
         match hurried(|| list(&*self.parts.fs, &mut reply)) {
             Err(ullage_fs::Errno::LATER) => {
                 let fs = Arc::clone(&self.parts.fs);
-                self.workers.submit(move |_| {
+                self.workers.submit(ullage_fs::waits_for(), move |_| {
                     let outcome = list(&*fs, &mut reply);
                     directory(reply, outcome);
                 });
@@ -514,7 +514,7 @@ impl fuser::Filesystem for Adapter {
 
     fn fsyncdir(&self, request: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let node = node(ino);
-        self.plain(request, opcode::FSYNCDIR, Always, &[], reply, move |fs, _| fs.fsyncdir(node));
+        self.plain(request, opcode::FSYNCDIR, Always(node), &[], reply, move |fs, _| fs.fsyncdir(node));
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
@@ -599,7 +599,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (node, handle, mode) = (node(ino), handle.0, mode as u32);
-        self.plain(request, opcode::FALLOCATE, Always, &[], reply, move |fs, _| {
+        self.plain(request, opcode::FALLOCATE, Always(node), &[], reply, move |fs, _| {
             fs.fallocate(node, handle, offset, length, mode)
         });
     }
@@ -639,7 +639,7 @@ impl fuser::Filesystem for Adapter {
         self.carry_out(
             request,
             opcode::COPY_FILE_RANGE,
-            Always,
+            Always(to),
             &[],
             move |fs, _| fs.copy_file_range(from, from_handle, from_offset, to, to_handle, to_offset, length),
             |_, outcome| match outcome {

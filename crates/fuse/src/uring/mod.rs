@@ -12,6 +12,7 @@ mod ring;
 use crate::affinity;
 use crate::core::Core;
 use crate::courtesy::{Courtesy, Machine};
+pub(crate) use queue::MOST_ENTRIES;
 use queue::Queue;
 use ring::Ring;
 use std::io;

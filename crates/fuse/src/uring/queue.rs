@@ -20,7 +20,7 @@ use crate::message::Message;
 use crate::request::Request;
 use std::io;
 use std::sync::{Arc, Once};
-use ullage_fs::irreplaceable;
+use ullage_fs::{WaitsFor, irreplaceable};
 use ullage_types::NodeId;
 
 /// Tag of the watch on the inbox; entries are tagged by their index.
@@ -28,7 +28,7 @@ const INBOX: u64 = u64::MAX;
 /// Entries of a queue at least.
 const LEAST_DEPTH: usize = 2;
 /// Entries a queue grows to.
-const MOST_ENTRIES: usize = 1024;
+pub(crate) const MOST_ENTRIES: usize = 1024;
 /// Submissions a ring holds.
 const RING_ENTRIES: u32 = 128;
 
@@ -205,13 +205,17 @@ impl Queue {
                         if !matches!(request, Request::Fsyncdir | Request::Syncfs) {
                             self.regular_node = message.node();
                         }
-                        return self.hand_over(index, buffers);
+                        let waits_for = self.core.dispatcher.waits_for(message.node(), false);
+                        return self.hand_over(waits_for, index, buffers);
                     }
                     Ok(request) => {
                         match irreplaceable(|| {
                             self.core.dispatcher.answer(&message, request, &mut self.out, &mut self.scratch)
                         }) {
-                            Answer::Later => return self.hand_over(index, buffers),
+                            Answer::Later => {
+                                let waits_for = self.core.dispatcher.waits_for(message.node(), true);
+                                return self.hand_over(waits_for, index, buffers);
+                            }
                             answer => answer,
                         }
                     }
@@ -227,18 +231,18 @@ impl Queue {
         self.give_back(index, buffers, commit_id)
     }
 
-    fn hand_over(&mut self, index: usize, buffers: Buffers) -> io::Result<()> {
+    fn hand_over(&mut self, waits_for: WaitsFor, index: usize, buffers: Buffers) -> io::Result<()> {
         self.look_again = true;
         if let Err(taken) = self.peers.give(&self.core, self.id, Taken { index, buffers }) {
-            self.submit(taken);
+            self.submit(waits_for, taken);
         }
         self.keep_some_in_kernel()
     }
 
     /// Gives a request to a worker.
-    fn submit(&self, mut taken: Taken) {
+    fn submit(&self, waits_for: WaitsFor, mut taken: Taken) {
         let (core, inbox) = (Arc::clone(&self.core), Arc::clone(&self.inbox));
-        self.core.workers.submit(move |space| {
+        self.core.workers.submit(waits_for, move |space| {
             let commit_id = carry_out(&core, &mut taken.buffers, &mut space.out, &mut space.scratch);
             inbox.put(Parcel::Reply(taken, commit_id));
         });

@@ -5,9 +5,10 @@ use crate::pools::pool_of;
 use crate::remote::{Stopped, beside_one_with, is_answered};
 use crate::stuck::{LIVELY, are_answered, assert_transport, open_files, uring_is_on};
 use rustix::fs::{AtFlags, CWD};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -195,6 +196,43 @@ fn files_that_are_closed_below_a_limit_in_a_pool_that_asks_others_stall_nobody_e
             std::thread::sleep(Duration::from_millis(30));
         }
         std::thread::sleep(Duration::from_millis(300));
+        are_answered(&LIVELY, &bed.lively);
+    }
+    bed.end();
+}
+
+/// More than there are threads that may wait.
+const MANY: usize = 1100;
+
+/// Regression: the kernel lets go of any number of handles at a time. Those of files in such a pool held all threads that may wait, and nobody who
+/// needed one was answered any more.
+#[test]
+fn a_thousand_files_that_are_closed_in_a_pool_that_asks_others_stall_nobody_else() {
+    let mut bed = bed(&["--transport", "device"], 2 * ROUND);
+    bed.space.limit(Duration::from_secs(200));
+    bed.below.limit(Duration::from_secs(200));
+    limit(&["1G"], &bed.space.mount);
+    let most = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: most.maximum, ..most }).unwrap();
+    let mut files = Vec::new();
+    for n in 0.. {
+        let path = bed.space.path(format!("lively/many-{n}"));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"many").unwrap();
+        if xattr(&path, "user.ullage.pool") == b"far" {
+            files.push(file);
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+        if files.len() == MANY {
+            break;
+        }
+    }
+    std::thread::sleep(UNKNOWN);
+    {
+        let _stopped = Stopped::new(bed.below.pid());
+        drop(files);
+        std::thread::sleep(Duration::from_millis(500));
         are_answered(&LIVELY, &bed.lively);
     }
     bed.end();
