@@ -21,6 +21,7 @@ mod entrance;
 mod envoy;
 mod fuser_adapter;
 mod lines;
+mod mapped;
 mod message;
 mod mount;
 mod mounts;

@@ -6,6 +6,7 @@
 
 use crate::connection::{Connection, DeathWatch};
 use crate::lines::Lines;
+use crate::mapped::Mapped;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use std::collections::BTreeMap;
@@ -29,14 +30,14 @@ const PARTS: usize = 4;
 /// Buffers of a worker, kept from job to job.
 pub(crate) struct Space {
     /// Takes a reply's body.
-    pub out: Vec<u8>,
+    pub out: Mapped,
     /// Takes the data of READ.
     pub scratch: Vec<u8>,
 }
 
 impl Space {
     fn new(largest_reply: usize) -> Self {
-        Self { out: vec![0; largest_reply], scratch: Vec::new() }
+        Self { out: Mapped::new(largest_reply), scratch: Vec::new() }
     }
 }
 

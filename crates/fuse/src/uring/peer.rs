@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::counters::Tally;
 use crate::courtesy::{Courtesy, Machine};
 use crate::decode::decode;
+use crate::mapped::Mapped;
 use crate::message::Message;
 use parking_lot::Mutex;
 use std::io;
@@ -173,13 +174,13 @@ struct Peer {
     tally: Arc<Tally>,
     /// What the kernel has.
     in_kernel: Option<Buffers>,
-    out: Vec<u8>,
+    out: Mapped,
     scratch: Vec<u8>,
 }
 
 impl Peer {
     fn new(core: Arc<Core>, queue: u16, inbox: Arc<Inbox>, courtesy: Courtesy) -> Self {
-        let (out, tally) = (vec![0; core.max_transfer], core.counters.tally());
+        let (out, tally) = (Mapped::new(core.max_transfer), core.counters.tally());
         Self { core, queue, inbox, courtesy, tally, in_kernel: None, out, scratch: Vec::new() }
     }
 
