@@ -1,8 +1,9 @@
 //! LOOKUP, GETATTR, READLINK.
 
+use crate::attributes::shown;
 use crate::node::Nodes;
 use crate::space::FOREVER;
-use crate::{Attributes, AttributesFor, Entry, Errno, Outcome, Space};
+use crate::{Attributes, AttributesFor, Entry, Errno, Outcome, Space, hurry};
 use std::sync::Arc;
 use std::time::Duration;
 use ullage_catalog::Inode;
@@ -49,8 +50,23 @@ impl Space {
             self.listing.looked_up();
         }
         match found {
-            Some(inode) => self.entry_in_use(inode),
+            Some(inode) => self.entry_at_once(inode),
             None => Ok(NOTHING),
+        }
+    }
+
+    /// The entry for a file, without waiting for who has it open, or its pool: who puts another in its place holds up all renames between
+    /// directories meanwhile. The kernel takes nothing of what a file is like then that it knows, and whoever wants to know that asks.
+    fn entry_at_once(&self, inode: Arc<Inode>) -> Outcome<Entry> {
+        match hurry::without_waiting(|| self.entry_in_use(inode.clone())) {
+            Err(Errno::LATER) => {
+                let node = self.nodes.enter(inode);
+                self.show_only(&node);
+                let attributes = shown(node.inode.id, &node.inode.record());
+                let attributes = AttributesFor { attributes, lifetime: Duration::ZERO };
+                Ok(Entry { node: node.id, attributes, lifetime: FOREVER })
+            }
+            outcome => outcome,
         }
     }
 
@@ -103,6 +119,8 @@ mod tests {
     use super::*;
     use crate::api::Caller;
     use crate::headroom::lend::tests::lending;
+    use crate::test_kernel::TestKernel;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// It was there, without a name, and opening it was an error of its pool.
     #[test]
@@ -116,5 +134,23 @@ mod tests {
         space.do_unlink(root, b"pipe").unwrap();
         assert_eq!(space.entry_by_handle(inode).map(drop), Err(Errno::ESTALE));
         assert!(space.node(pipe.node).is_err());
+    }
+
+    /// Regression: to look a file up waited for whoever stood still with it. The kernel does that while it keeps all others from renaming
+    /// anything from one directory to another.
+    #[test]
+    fn to_look_a_file_up_waits_for_nobody_who_works_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (space, node) = lending(dir.path());
+        let kernel = Arc::new(TestKernel::default());
+        space.set_kernel(kernel.clone());
+        let look = || space.do_lookup(NodeId(1), b"file").unwrap();
+        let before = (look().attributes.lifetime, kernel.dropped.load(Relaxed));
+        let held = node.open.lock();
+        let entry = look();
+        assert_eq!((entry.node, entry.attributes.lifetime), (node.id, Duration::ZERO));
+        assert_eq!(kernel.dropped.load(Relaxed), before.1 + 1, "it takes nothing of this answer");
+        drop(held);
+        assert_eq!((look().attributes.lifetime, kernel.dropped.load(Relaxed)), (before.0, before.1 + 1));
     }
 }

@@ -171,6 +171,38 @@ fn files_that_are_open_in_a_pool_that_asks_others_stall_nobody_who_wants_nothing
     }
 }
 
+/// Regression: before a rename the kernel looks up what it replaces, while it keeps all others from renaming anything from one directory to another.
+/// That waited for the pool, to say what the file is like.
+#[test]
+fn who_replaces_a_file_that_is_open_in_a_pool_that_asks_others_keeps_nobody_from_renaming() {
+    let bed = bed(&["--transport", "device"], 2 * ROUND);
+    let files = opened(&bed.far[..2]);
+    let elsewhere = bed.space.path("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(&bed.lively[0], "new").unwrap();
+    std::thread::sleep(UNKNOWN);
+    {
+        let _stopped = Stopped::new(bed.below.pid());
+        let renames = [
+            (&bed.lively[0], bed.far[0].clone()),
+            (&bed.far[1], elsewhere.join("a")),
+            (&bed.lively[1], elsewhere.join("b")),
+        ];
+        for (from, to) in renames {
+            let from = from.clone();
+            comes_to_an_end(&[std::thread::spawn(move || fs::rename(from, to).unwrap())], "a rename");
+        }
+    }
+    assert_eq!(fs::read(&bed.far[0]).unwrap(), b"new");
+    // What was written to it since is not lost, nor what it is like.
+    for file in &files {
+        assert_eq!(file.metadata().unwrap().len(), 30_000);
+    }
+    assert_eq!(fs::read(elsewhere.join("a")).unwrap().len(), 30_000);
+    drop(files);
+    bed.end();
+}
+
 /// Regression: where there is any limit, whoever gave such a file an owner or a name kept others from opening and making files until its pool
 /// answered.
 #[test]
