@@ -31,8 +31,9 @@ fn what_was_allocated_can_be_written_at_the_limit_where_that_does_not_show() {
         assert_eq!((&data, file.metadata().unwrap().len()), (b"data", ROOM / 2));
         let other = File::create(dir.join("other")).unwrap();
         until_full(|n| other.write_all_at(&[1; 4096], n * 4096));
-        for at in (0..ROOM / 2).step_by(65536) {
-            file.write_all_at(&[2; 65536], at).unwrap_or_else(|error| panic!("reads: {reads}, at {at}: {error}"));
+        let piece = vec![2; 65536];
+        for at in (0..ROOM / 2).step_by(piece.len()) {
+            file.write_all_at(&piece, at).unwrap_or_else(|error| panic!("reads: {reads}, at {at}: {error}"));
         }
         file.sync_all().unwrap();
         // More than there is room for changes nothing.
