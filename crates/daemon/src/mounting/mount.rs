@@ -1,5 +1,6 @@
 //! Which transport serves a mount: our own where it can, crate fuser otherwise.
 
+use super::mounts;
 use crate::error::io_error;
 use crate::{Error, Flags, Result, State, command, quoted};
 use parking_lot::Mutex;
@@ -174,14 +175,24 @@ impl Mount {
             Server::Fuser(mounted) => mounted.take_away(lazy),
         };
         outcome.map_err(|error| match error.kind() {
-            io::ErrorKind::ResourceBusy => Error::Refused(format!(
-                "{} is in use; `fuser -vm {}` shows by whom, `{}` does not wait for them",
-                self.point.display(),
-                quoted(&self.point),
-                command("down --lazy", &self.state, &self.point)
-            )),
+            io::ErrorKind::ResourceBusy => {
+                let point = self.place();
+                Error::Refused(format!(
+                    "{} is in use; `fuser -vm {}` shows by whom, `{}` does not wait for them",
+                    point.display(),
+                    quoted(&point),
+                    command("down --lazy", &self.state, &point)
+                ))
+            }
             _ => io_error("unmount", &self.point)(error),
         })
+    }
+
+    /// Where it is now: a directory above it may have been renamed, and another space be mounted where it was.
+    fn place(&self) -> PathBuf {
+        let seen = mounts::points_of(&self.state, self.state.dir()).unwrap_or_default();
+        let other = || seen.first().filter(|_| !seen.contains(&self.point)).cloned();
+        other().unwrap_or_else(|| self.point.clone())
     }
 
     /// Major and minor number of its device.

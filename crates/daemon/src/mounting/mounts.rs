@@ -55,8 +55,13 @@ pub(crate) fn is_of(mount: &Listed, state: &State) -> bool {
 /// Where the space of this state is mounted, as this process sees it: a bind mount is one more place. Its mounts say that they come from `source`,
 /// where the state was when they were made. What a daemon left that was killed, while the space is up elsewhere, is none.
 pub fn mounts_of(state: &State, source: &Path) -> Result<Vec<PathBuf>> {
+    Ok(points_of(state, source)?.into_iter().filter(|point| !is_dead_at(point)).collect())
+}
+
+/// The same without asking who serves them, which may be this process.
+pub(crate) fn points_of(state: &State, source: &Path) -> Result<Vec<PathBuf>> {
     let of = |mount: &Listed| mount.may_be_a_space() && mount.source == source && is_of(mount, state);
-    Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).filter(|point| !is_dead_at(point)).collect())
+    Ok(list(None)?.into_iter().filter(of).map(|mount| mount.point).collect())
 }
 
 /// The state of the space that is seen there, as its mount names it.

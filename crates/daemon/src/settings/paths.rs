@@ -30,15 +30,17 @@ pub fn quoted(path: &Path) -> String {
 /// A command as messages name it: `ullage up MNT`, and what else has it find this state and no other.
 pub fn command(what: &str, state: &State, mountpoint: &Path) -> String {
     let command = format!("ullage {what} {}", quoted(mountpoint));
-    if is_usual(state, mountpoint) { command } else { format!("{command} --state {}", quoted(state.dir())) }
+    // Where that of a space that is up is by now.
+    let dir = ullage_kv::shown(&state.place());
+    if is_usual(&dir, mountpoint) { command } else { format!("{command} --state {}", quoted(&dir)) }
 }
 
 /// A state elsewhere is the usual one if a link to it lies at the usual place.
-fn is_usual(state: &State, mountpoint: &Path) -> bool {
+fn is_usual(state: &Path, mountpoint: &Path) -> bool {
     let real = |path: &Path| settled(path).unwrap_or_else(|_| path.to_owned());
     // As the space is known by: who is asked for it may be its daemon, and is not to look into it.
     let usual = State::of_mountpoint(mountpoint);
-    real(usual.dir()) == real(state.dir())
+    real(usual.dir()) == real(state)
 }
 
 /// Writes a path for people to read.

@@ -93,10 +93,6 @@ impl Displaced {
     fn state_there(&self) -> PathBuf {
         self.there.with_file_name("space.ullage")
     }
-
-    fn check(&self, point: &Path) {
-        words([&"check", &point]).ok();
-    }
 }
 
 fn pool(ground: &Ground, name: &str) -> String {
@@ -125,7 +121,7 @@ fn a_space_whose_directory_was_renamed_writes_nothing_into_the_one_in_its_old_pl
     assert_eq!(status(&two.state(), &two.moved)["catalog_failed"], false);
     end(&two.moved, &two.state());
     words([&"down", &two.there]).ok();
-    two.check(&two.there);
+    words([&"check", &two.there]).ok();
     words([&"up", &two.moved]).ok();
     assert_eq!(count(&two.moved), made);
     words([&"down", &two.moved]).ok();
@@ -186,8 +182,8 @@ fn the_pools_of_a_space_whose_directory_was_renamed_change_in_its_own_settings()
     }
     words([&"down", &two.moved]).ok();
     words([&"down", &two.there]).ok();
-    two.check(&two.moved);
-    two.check(&two.there);
+    words([&"check", &two.moved]).ok();
+    words([&"check", &two.there]).ok();
 }
 
 /// Regression: the end of a space whose directory was renamed took a pool that was being emptied out of the space in its old place, and cleared it.
@@ -204,7 +200,7 @@ fn the_end_of_a_space_whose_directory_was_renamed_leaves_the_pools_of_the_one_in
     assert!(two.ground.join("two/.ullage-pool.toml").exists());
     drop(held);
     words([&"down", &two.there]).ok();
-    two.check(&two.there);
+    words([&"check", &two.there]).ok();
 }
 
 /// Regression: `down` of a space whose directory was renamed was refused, with a hint that took down the one in its old place; `status` said that it
@@ -239,6 +235,9 @@ fn a_space_whose_directory_was_renamed_is_asked_and_taken_down_itself() {
         }
     });
     process::signal(own, Signal::CONT);
+    let used = fs::File::open(moved.join("file")).unwrap();
+    words([&"down", &moved]).refused(&format!("`ullage down --lazy {}`", moved.display()));
+    drop(used);
     words([&"down", &moved]).ok();
     assert!(is_mounted(&two.there.canonicalize().unwrap()) && !is_mounted(&moved));
     assert!(!process::runs(own));
