@@ -166,7 +166,9 @@ mod tests {
         let pools = ["one", "other", "third"].map(place).to_vec();
         let mut settings = SpaceSettings::new(&dir.path().join("m"), pools, "most-free".into()).expect("settings");
         let mirrors: Vec<PathBuf> = settings.with_files().map(|pool| pool.files().join(DIRECTORY)).collect();
-        mirrors.iter().for_each(|mirror| fs::create_dir_all(mirror).expect("made"));
+        for mirror in &mirrors {
+            fs::create_dir_all(mirror).expect("made");
+        }
         let write = |at: usize, name: String| fs::write(mirrors[at].join(name), "").expect("written");
         let is_only = |settings: &SpaceSettings| is_only_holder(settings, &settings.pools[0]);
         assert!(!is_only(&settings), "there is none");
