@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use ullage_types::NodeId;
 
+type Drops = dyn Fn((i64, i64)) + Send + Sync;
+
 #[derive(Default)]
 pub(crate) struct TestKernel {
     /// Registrations that were not ended.
@@ -15,7 +17,7 @@ pub(crate) struct TestKernel {
     /// How often what it keeps of a file was to be dropped.
     pub dropped: AtomicUsize,
     /// Called with the range of what is to be dropped.
-    pub drops: Option<Box<dyn Fn((i64, i64)) + Send + Sync>>,
+    pub drops: Option<Box<Drops>>,
     /// What a refresh gives back: an error's number, or 0.
     pub answer: Arc<AtomicI32>,
     /// How long that takes.

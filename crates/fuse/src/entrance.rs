@@ -165,7 +165,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let node = file.metadata().unwrap().ino();
         for opener in [std::process::id(), 0] {
-            let found = File::from(entrance.file(node, opener).unwrap());
+            let found = File::from(entrance.file_of_others(node, opener).unwrap());
             assert_eq!(found.metadata().unwrap().ino(), node);
         }
         drop(file);

@@ -20,7 +20,7 @@ struct Line<T> {
 /// The lines of a connection: as many as there are pools, and two.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
-    lines: Vec<Line<T>>,
+    all: Vec<Line<T>>,
     /// Of one line at a time.
     most: usize,
     turn: u64,
@@ -29,15 +29,15 @@ pub(crate) struct Lines<T> {
 impl<T> Lines<T> {
     /// No calls yet, of which `most` may go on in one line.
     pub fn new(most: usize) -> Self {
-        Self { lines: Vec::new(), most, turn: 0 }
+        Self { all: Vec::new(), most, turn: 0 }
     }
 
     fn line(&mut self, of: WaitsFor) -> &mut Line<T> {
-        let at = self.lines.iter().position(|line| line.of == of).unwrap_or_else(|| {
-            self.lines.push(Line { of, calls: VecDeque::new(), going_on: 0, turn: 0 });
-            self.lines.len() - 1
+        let at = self.all.iter().position(|line| line.of == of).unwrap_or_else(|| {
+            self.all.push(Line { of, calls: VecDeque::new(), going_on: 0, turn: 0 });
+            self.all.len() - 1
         });
-        &mut self.lines[at]
+        &mut self.all[at]
     }
 
     /// One more call.
@@ -52,14 +52,14 @@ impl<T> Lines<T> {
 
     /// Calls that may begin.
     pub fn waiting(&self) -> usize {
-        self.lines.iter().map(|line| line.calls.len().min(self.most - line.going_on)).sum()
+        self.all.iter().map(|line| line.calls.len().min(self.most - line.going_on)).sum()
     }
 
     /// The next call, which begins, and its line.
     pub fn begin(&mut self) -> Option<(WaitsFor, T)> {
         let most = self.most;
         let can_begin = |line: &&mut Line<T>| !line.calls.is_empty() && line.going_on < most;
-        let next = self.lines.iter_mut().filter(can_begin).min_by_key(|line| (line.going_on, line.turn))?;
+        let next = self.all.iter_mut().filter(can_begin).min_by_key(|line| (line.going_on, line.turn))?;
         self.turn += 1;
         (next.turn, next.going_on) = (self.turn, next.going_on + 1);
         next.calls.pop_front().map(|call| (next.of, call))

@@ -74,7 +74,7 @@ impl Space {
         let blocks = Measure::of(&backing.file).map_or(u64::MAX, |now| now.blocks);
         match self.pools.blocks(pool) {
             Blocks::Later if counting.in_inode == 0 => true,
-            _ if !counting.map || counting.needs_no_map(blocks * 512) => false,
+            _ if !counting.map || counting.needs_no_map(blocks.saturating_mul(512)) => false,
             _ => ullage_extents::extents(&backing.file, 0..u64::MAX >> 1)
                 .is_ok_and(|found| found.iter().any(is_changed_later)),
         }

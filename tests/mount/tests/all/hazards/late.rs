@@ -171,7 +171,7 @@ fn who_lists_a_directory_meets_no_name_that_was_gone_and_misses_none_where_other
     let times = |name: &str| met.iter().filter(|met| *met == name).count();
     // With the two that each directory has.
     assert_eq!((times("renamed"), times(&name(150)), times(&name(160)), met.len()), (1, 0, 0, 3001));
-    drop(stopped);
+    drop((stopped, file));
     space.down_and_check();
 }
 

@@ -141,7 +141,9 @@ fn check_first_page(transport: [&str; 2]) {
         });
     }
     comes_to_an_end(&mut first, "a listing");
-    ends.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in ends {
+        thread.join().unwrap();
+    }
     drop(reader);
     end(&bed, lister, FILES - 1);
 }
