@@ -11,7 +11,7 @@ fn a_controller_is_not_as_nice_or_bounded_as_who_started_it() {
     let runtime = dir.path().join("rt");
     let mut run = Command::new("prlimit");
     run.args([
-        "--fsize=4096",
+        "--fsize=4096:unlimited",
         "ionice",
         "-c",
         "3",
