@@ -148,10 +148,16 @@ mod tests {
         let device = ground.device.clone();
         drop(ground);
         assert!(!is_mounted(&root));
-        // Another test may have got it since.
-        let backed = Command::new("losetup").arg(&device).output().unwrap().stdout;
-        let backed = String::from_utf8_lossy(&backed);
-        assert!(!backed.contains(&*work.path().to_string_lossy()), "the loop device is let go: {backed}");
+        // Whoever looks through all loop devices has it for a moment, and another test may get it then.
+        let is_kept = || {
+            let backed = Command::new("losetup").arg(&device).output().unwrap().stdout;
+            String::from_utf8_lossy(&backed).contains(&*work.path().to_string_lossy())
+        };
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while is_kept() {
+            assert!(std::time::Instant::now() < until, "the loop device is let go");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     }
 
