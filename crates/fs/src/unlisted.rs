@@ -5,9 +5,12 @@
 //! the kernel takes the whole copy for lost, and others are held for long after the listing in them is over. While somebody holds the first one
 //! no other listing becomes the copy, as each begins there: who finds one waiting has nothing more to drop.
 
+use crate::Space;
+use crate::node::Nodes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
+use ullage_catalog::Inode;
 use ullage_types::FileId;
 
 /// Directories that the kernel is being told of, and whether that has to be done once more.
@@ -31,6 +34,17 @@ impl Unlisted {
                 told.remove(&directory);
                 return;
             }
+        }
+    }
+}
+
+impl Space {
+    /// Has the kernel drop the first page of its copy. Waits for whoever reads that.
+    pub(crate) fn drop_listing(&self, directory: &Inode) {
+        if let Some(kernel) = self.kernel()
+            && let Err(error) = kernel.invalidate_node(Nodes::id_of(directory.id), 0, 1)
+        {
+            tracing::debug!(inode = %directory.id, %error, "the kernel keeps its listing of a directory");
         }
     }
 }

@@ -198,15 +198,21 @@ fn until_both_are_the_same(bed: &mut Bed) -> Generation {
     }
 }
 
-/// Regression: a pool that had no room for one tail had a copy of no use from then on, until the next snapshot, which may be hours.
-#[test]
-fn a_pool_that_has_missed_a_tail_gets_it_from_another_one() {
+/// Two pools with a snapshot, the second of which the first tail cannot be written to before what this gives is removed.
+fn with_a_tail_in_the_way() -> (Bed, Generation, PathBuf) {
     let mut bed = Bed::of(2);
     commit(&bed.store, 10, 100);
     let first = bed.turn()[0].clone();
-    let (dir, other) = (generations(&bed.files).expect("read").0, generations(&bed.other).expect("read").0);
-    let in_its_way = other.join(format!("{}.new", first.tail(1)));
+    let in_its_way = generations(&bed.other).expect("read").0.join(format!("{}.new", first.tail(1)));
     fs::create_dir(&in_its_way).expect("made");
+    (bed, first, in_its_way)
+}
+
+/// Regression: a pool that had no room for one tail had a copy of no use from then on, until the next snapshot, which may be hours.
+#[test]
+fn a_pool_that_has_missed_a_tail_gets_it_from_another_one() {
+    let (mut bed, first, in_its_way) = with_a_tail_in_the_way();
+    let (dir, other) = (generations(&bed.files).expect("read").0, generations(&bed.other).expect("read").0);
     for _ in 0..2 {
         commit(&bed.store, 10, 100);
         bed.turn();
@@ -237,12 +243,8 @@ fn a_pool_that_could_not_be_written_when_a_snapshot_was_begun_gets_all_of_it_lat
 /// Regression: where no pool had a tail any more all later ones were of no use, until the next snapshot was due.
 #[test]
 fn a_new_snapshot_makes_up_for_what_no_pool_can_give() {
-    let mut bed = Bed::of(2);
-    commit(&bed.store, 10, 100);
-    let first = bed.turn()[0].clone();
-    let (dir, other) = (generations(&bed.files).expect("read").0, generations(&bed.other).expect("read").0);
-    let in_its_way = other.join(format!("{}.new", first.tail(1)));
-    fs::create_dir(&in_its_way).expect("made");
+    let (mut bed, first, in_its_way) = with_a_tail_in_the_way();
+    let dir = generations(&bed.files).expect("read").0;
     commit(&bed.store, 10, 100);
     bed.turn();
     fs::remove_file(dir.join(first.tail(1))).expect("there");

@@ -1,7 +1,6 @@
 //! READDIR and READDIRPLUS.
 
 use crate::cursor::Cursor;
-use crate::node::Nodes;
 use crate::{Listed, Outcome, Sink, Space, WaitsFor, hurry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -135,13 +134,7 @@ impl Space {
             return Ok(());
         }
         hurry::may_wait_for(WaitsFor::Listers)?;
-        self.unlisted.tell(directory.id, || {
-            if let Some(kernel) = self.kernel()
-                && let Err(error) = kernel.invalidate_node(Nodes::id_of(directory.id), 0, 1)
-            {
-                tracing::debug!(inode = %directory.id, %error, "the kernel keeps a listing");
-            }
-        });
+        self.unlisted.tell(directory.id, || self.drop_listing(directory));
         Ok(())
     }
 }

@@ -303,8 +303,8 @@ impl Space {
         let now = crate::now();
         let measure = if discards { None } else { Some(Measure::of(&backing.file)?) };
         let measure = measure.map(|measure| self.narrow_to(open, measure)).transpose()?;
-        // A solid file stays charged for what was taken from it unseen.
         let before = open.backing.as_deref().map(|backing| backing.baseline);
+        // A solid file stays charged for what was taken from it unseen.
         let measure = measure.map(|now| self.charged(open, now));
         let outcome = self.catalog.update(&node.inode, |record| {
             record.size = size;

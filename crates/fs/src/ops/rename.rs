@@ -86,11 +86,8 @@ impl Space {
     /// for nobody here: whoever lists the directory has its lock, which the rename has by now (since Linux 6.5). The first page is enough, as whoever looks for his
     /// place comes by it; without the last one the kernel could not go on with what it has begun to keep, and would keep nothing any more.
     fn list_anew(&self, moved: &Inode) {
-        if let Some(node) = self.nodes.find(moved.id).filter(|node| node.inode.is_directory())
-            && let Some(kernel) = self.kernel()
-            && let Err(error) = kernel.invalidate_node(node.id, 0, 1)
-        {
-            tracing::debug!(inode = %moved.id, %error, "the kernel keeps the listing of a directory that moved");
+        if self.nodes.find(moved.id).is_some() {
+            self.drop_listing(moved);
         }
     }
 

@@ -21,8 +21,8 @@ impl Space {
         let mut waiting = Vec::new();
         for member in self.pools.members() {
             let Some(tree) = &member.tree else { continue };
-            let of_pool = gone.iter().filter(|gone| gone.pool == member.id).map(|gone| &gone.binding);
-            let wanted: HashMap<_, _> = of_pool.map(|it| ((it.file, it.generation), it.locator.clone())).collect();
+            let of_pool = gone.iter().filter(|gone| gone.pool == member.id);
+            let wanted: HashMap<_, _> = of_pool.map(|it| (it.numbers(), it.binding.locator.clone())).collect();
             if wanted.is_empty() {
                 continue;
             }
@@ -44,10 +44,12 @@ impl Space {
                     false
                 }
             };
-            for Gone { binding, .. } in
+            for found in
                 gone.extract_if(.., |gone| gone.pool == member.id && (damaged || back.contains(&gone.numbers())))
             {
-                if !back.contains(&(binding.file, binding.generation)) {
+                let is_back = back.contains(&found.numbers());
+                let binding = found.binding;
+                if !is_back {
                     waiting.push((member.id, binding));
                     continue;
                 }

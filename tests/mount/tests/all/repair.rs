@@ -1,6 +1,7 @@
 //! `ullage check --repair` on real spaces with damage made on purpose. Every record of every kind, every byte: in the
 //! catalog's own tests; here, what a user sees.
 
+use crate::last_name::lose_backing_files;
 use crate::unborn::is_in_step;
 use rustix::fs::XattrFlags;
 use std::fs;
@@ -8,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use ullage_mount_tests::edit;
-use ullage_mount_tests::ground::{Ground, listing};
+use ullage_mount_tests::ground::Ground;
 use ullage_mount_tests::run::{Outcome, eventually, program, ullage};
 use ullage_mount_tests::space::Space;
 
@@ -373,12 +374,7 @@ fn what_only_the_plain_tree_still_has_a_name_for_comes_back_by_a_repair() {
     }
     fs::hard_link(space.path("one"), space.path("dir/again")).unwrap();
     space.down_and_check();
-    // As fsck leaves it where the directory was damaged that they lay in.
-    for (path, _) in listing(&space.pool().join(".ullage/2-512")) {
-        if path.is_file() {
-            fs::remove_file(path).unwrap();
-        }
-    }
+    lose_backing_files(&space);
     fs::remove_file(space.pool().join("removed")).unwrap();
     assert_eq!(findings(space.try_check(&[])).len(), 3);
     let report: serde_json::Value = serde_json::from_str(&space.try_check(&["--repair"]).out).unwrap();

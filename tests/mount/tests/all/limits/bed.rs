@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use ullage_mount_tests::ground::{Ground, has_btrfs, listing};
 use ullage_mount_tests::recount::counted;
@@ -87,6 +87,41 @@ pub fn limited(space: &Space, name: &str, bytes: u64) -> PathBuf {
 /// Opens a file for reading and writing, and makes it.
 pub fn both(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Opens a file for writing only, and makes it.
+pub fn writer(path: &Path) -> File {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// A file in a limited directory that is open for writing, and beside that for both: it can be mapped in the kernel.
+pub struct Mappable {
+    pub space: Space,
+    pub dir: PathBuf,
+    pub path: PathBuf,
+    pub file: File,
+    pub mapped: File,
+}
+
+impl Mappable {
+    /// A file of so many bytes, below a limit of so much room.
+    pub fn new(below: Below, room: u64, bytes: u64) -> Self {
+        let space = below.space();
+        let dir = limited(&space, "box", room);
+        let path = dir.join("file");
+        fs::write(&path, vec![1; bytes as usize]).unwrap();
+        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        Self { space, dir, path, file, mapped }
+    }
+}
+
+/// Has another file in a limited directory take all that is left.
+#[track_caller]
+pub fn take_the_rest(dir: &Path) -> File {
+    static PIECE: [u8; 65536] = [4; 65536];
+    let other = writer(&dir.join("other"));
+    until_full(|n| other.write_all_at(&PIECE, n * PIECE.len() as u64));
+    other
 }
 
 /// What lies in a limited directory, beside its own block.

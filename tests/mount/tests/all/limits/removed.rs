@@ -1,8 +1,8 @@
 //! Blocks that are taken by madvise(2) from a file that is mapped in the kernel: stores fill the holes again, which nobody sees.
 
-use super::bed::{Below, both, limited, until_full, used};
+use super::bed::{Below, Mappable, both, limited, take_the_rest, used, writer};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use ullage_mount_tests::map::Map;
@@ -11,10 +11,6 @@ use ullage_mount_tests::run::{LIMIT, eventually};
 const ROOM: u64 = 4 << 20;
 const PART: u64 = ROOM / 4 * 3;
 static PIECE: [u8; 65536] = [2; 65536];
-
-fn writer(path: &Path) -> File {
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
-}
 
 /// Stores into every page, and gives back how much all files below take then.
 fn store_all(map: &mut Map, file: &File, bytes: u64, dir: &Path) -> u64 {
@@ -31,11 +27,7 @@ fn store_all(map: &mut Map, file: &File, bytes: u64, dir: &Path) -> u64 {
 #[test]
 fn what_is_appended_does_not_hide_what_was_taken_through_a_mapping() {
     for (below, lengthens) in Below::all().flat_map(|below| [(below, false), (below, true)]) {
-        let space = below.space();
-        let dir = limited(&space, "box", ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; PART as usize]).unwrap();
-        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        let Mappable { space, dir, file, mapped, .. } = Mappable::new(below, ROOM, PART);
         for _ in 0..4 {
             let size = file.metadata().unwrap().len();
             Map::new(&mapped, size as usize).unwrap().remove(0, size as usize).unwrap();
@@ -63,11 +55,7 @@ fn what_is_appended_does_not_hide_what_was_taken_through_a_mapping() {
 #[test]
 fn what_lies_behind_the_end_does_not_hide_what_was_taken_through_a_mapping() {
     for (below, before) in Below::all().flat_map(|below| [(below, false), (below, true)]) {
-        let space = below.space();
-        let dir = limited(&space, "box", 2 * ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; ROOM as usize]).unwrap();
-        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        let Mappable { space, dir, file, mapped, .. } = Mappable::new(below, 2 * ROOM, ROOM);
         let mut map = Map::new(&mapped, ROOM as usize).unwrap();
         let allocate = || fallocate(&file, FallocateFlags::KEEP_SIZE, ROOM, PART).unwrap();
         if before {
@@ -78,8 +66,7 @@ fn what_lies_behind_the_end_does_not_hide_what_was_taken_through_a_mapping() {
             allocate();
         }
         file.sync_all().unwrap();
-        let other = writer(&dir.join("other"));
-        until_full(|n| other.write_all_at(&PIECE, n * PIECE.len() as u64));
+        let other = take_the_rest(&dir);
         let taken = store_all(&mut map, &mapped, ROOM, &dir);
         other.sync_all().unwrap();
         assert!(taken.max(used(&dir)) <= 2 * ROOM, "{below:?}: {taken}");
@@ -94,14 +81,9 @@ fn what_lies_behind_the_end_does_not_hide_what_was_taken_through_a_mapping() {
 fn what_was_taken_through_a_mapping_can_be_written_again_at_the_limit() {
     // Elsewhere the map of the file needs some room.
     for below in Below::all().filter(|below| below.slack() == 0) {
-        let space = below.space();
-        let dir = limited(&space, "box", ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; PART as usize]).unwrap();
-        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        let Mappable { space, dir, path, file, mapped } = Mappable::new(below, ROOM, PART);
         let map = Map::new(&mapped, PART as usize).unwrap();
-        let other = writer(&dir.join("other"));
-        until_full(|n| other.write_all_at(&PIECE, n * PIECE.len() as u64));
+        let other = take_the_rest(&dir);
         map.remove(0, PART as usize).unwrap();
         for at in (0..PART).step_by(PIECE.len()) {
             file.write_all_at(&PIECE, at).unwrap_or_else(|error| panic!("{below:?}, at {at}: {error}"));
@@ -121,11 +103,7 @@ fn what_was_taken_through_a_mapping_can_be_written_again_at_the_limit() {
 #[test]
 fn a_range_that_is_zeroed_gets_the_blocks_that_were_taken_through_a_mapping() {
     for below in Below::all() {
-        let space = below.space();
-        let dir = limited(&space, "box", ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; PART as usize]).unwrap();
-        let (file, mapped) = (writer(&path), both(&path).unwrap());
+        let Mappable { space, dir, file, mapped, .. } = Mappable::new(below, ROOM, PART);
         let map = Map::new(&mapped, PART as usize).unwrap();
         map.remove(0, PART as usize).unwrap();
         fallocate(&file, FallocateFlags::ZERO_RANGE, 0, PART / 2).unwrap();

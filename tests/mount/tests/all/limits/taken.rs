@@ -1,10 +1,9 @@
 //! Blocks that are taken away, or given, beside others: nothing passes a limit by that, and nothing that is stored is lost.
 
-use super::bed::{Below, both, is_full, limit, limited, until_full, used};
+use super::bed::{Below, Mappable, both, is_full, limit, limited, take_the_rest, used, writer};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use ullage_mount_tests::map::Map;
@@ -13,10 +12,6 @@ use ullage_mount_tests::run::eventually;
 const ROOM: u64 = 4 << 20;
 /// What is written at a time.
 static PIECE: [u8; 65536] = [4; 65536];
-
-fn writer(path: &Path) -> File {
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
-}
 
 /// Regression: a file that was about to lose its holes, since somebody wanted to map it, was taken for one without: punching wrote zeros into all
 /// of them, past any limit.
@@ -118,8 +113,7 @@ fn what_lost_its_blocks_through_a_mapping_takes_room_when_it_is_written_again() 
             eventually("what was taken away is not charged", Duration::from_secs(30), || used(&dir) < ROOM / 4);
             writer(&path)
         };
-        let other = writer(&dir.join("other"));
-        until_full(|n| other.write_all_at(&PIECE, n * 65536));
+        let other = take_the_rest(&dir);
         for at in (0..HALF).step_by(65536) {
             let _ = file.write_all_at(&PIECE, at as u64);
         }
@@ -138,17 +132,11 @@ fn what_lost_its_blocks_through_a_mapping_takes_room_when_it_is_written_again() 
 fn what_lost_its_blocks_through_a_mapping_stays_charged_when_it_is_given_its_length() {
     const HALF: usize = (ROOM / 4 * 3) as usize;
     for below in Below::all() {
-        let space = below.space();
-        let dir = limited(&space, "box", ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; HALF]).unwrap();
-        let file = writer(&path);
-        let mapped = both(&path).unwrap();
+        let Mappable { space, dir, file, mapped, .. } = Mappable::new(below, ROOM, HALF as u64);
         let mut map = Map::new(&mapped, HALF).unwrap();
         map.remove(0, HALF).unwrap();
         file.set_len(HALF as u64).unwrap();
-        let other = writer(&dir.join("other"));
-        until_full(|n| other.write_all_at(&PIECE, n * 65536));
+        let other = take_the_rest(&dir);
         for page in 0..HALF / 4096 {
             map.store(page * 4096, 5);
         }
@@ -165,12 +153,7 @@ fn what_lost_its_blocks_through_a_mapping_stays_charged_when_it_is_given_its_len
 #[test]
 fn a_range_that_cannot_be_zeroed_as_a_whole_is_left_as_it_was() {
     for below in Below::all() {
-        let space = below.space();
-        let dir = limited(&space, "box", ROOM);
-        let path = dir.join("file");
-        fs::write(&path, vec![1; 65536]).unwrap();
-        let file = writer(&path);
-        let mapped = both(&path).unwrap();
+        let Mappable { space, path, file, mapped, .. } = Mappable::new(below, ROOM, 65536);
         assert!(is_full(&fallocate(&file, FallocateFlags::ZERO_RANGE, 0, 2 * ROOM).map_err(Into::into)));
         assert!(fs::read(&path).unwrap() == vec![1; 65536], "{below:?}");
         drop((file, mapped));
